@@ -1,0 +1,34 @@
+"""Refusals: one small tree, each error with its fields and a message in three parts.
+
+What a module refuses is defined beside the code that refuses; this module holds the tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+
+
+@dataclass(eq=False, kw_only=True)  # eq=False keeps errors hashable; frozen would stop Python setting __traceback__
+class KdiError(Exception):
+    """Root of our errors; the fields of a subclass are what logs, run metadata and ``--json`` show."""
+
+    def parts(self) -> tuple[str, str, str]:
+        """What happened, what is safe, which command to run next."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        happened, safe, run = self.parts()
+        return f"{happened}\n  Safe: {safe}\n  Run:  {run}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Python unpickles exceptions by position and ours have keywords only: from a worker they would be TypeErrors.
+        return partial(type(self), **{f.name: getattr(self, f.name) for f in fields(self)}), ()
+
+
+class Transient(KdiError):
+    """Trying again can help: the next plan starts from what the table says."""
+
+
+class Terminal(KdiError):
+    """Trying again cannot help: someone must decide."""

@@ -1,0 +1,1 @@
+"""What a source holds, and a DataFrame of exact ranges of it."""

@@ -1,0 +1,121 @@
+"""The typed description of a stream: one topic feeding one table. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets ``[start, end)`` of one topic partition; ``end`` is exclusive."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def offset_count(self) -> int:
+        """Offsets in the range; gaps make this more than the messages in it."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCluster:
+    """Brokers and how to speak to them.
+
+    ``properties`` are librdkafka's client properties (``security.protocol``, ``sasl.username``, …); the Spark source
+    gets their Java form.
+    """
+
+    name: str
+    bootstrap_servers: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DateWindow:
+    """Event dates that rows may have: ``[start, today + ahead_days]``, both inclusive, in UTC."""
+
+    start: date = date(2020, 1, 1)
+    ahead_days: int = 2
+
+    def last(self, now: datetime) -> date:
+        """The last date allowed at ``now``; a plan pins ``now``, so that a retry judges the same way."""
+        return now.astimezone(UTC).date() + timedelta(days=self.ahead_days)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWhen:
+    """A sensor starts a run when either limit is reached."""
+
+    backlog_messages: int = 1000
+    lag_seconds: float = 60
+
+
+StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
+"""Where a stream without positions begins: a word, a point in time, or the next offset of each topic partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One topic feeding one Delta table.
+
+    Attributes:
+        table: Path below the lake's root, e.g. ``bronze/web_requests``; it also names the stream and its asset.
+        record_ddl: Spark DDL of the message's record, verbatim.
+        columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
+        coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
+        date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
+        app_id: Prefix of the ledger's transaction ids in the table's log.
+        max_records: At most so many offsets in one plan, gaps included, over all topic partitions.
+        properties: Table properties set when the table is created.
+    """
+
+    topic: str
+    table: str
+    record_ddl: str
+    date_expression: str
+    cluster: KafkaCluster
+    columns: Mapping[str, str] = field(default_factory=dict)
+    coordinates: str = "kafka"
+    date_window: DateWindow = DateWindow()
+    app_id: str = ""
+    start: StartPolicy = "earliest"
+    drain_when: DrainWhen = DrainWhen()
+    max_records: int = 5_000_000
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    owners: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.app_id:
+            object.__setattr__(self, "app_id", self.topic)  # frozen: the one place where a default depends on a field
+
+    @property
+    def name(self) -> str:
+        """The stream's name in commands, messages and metadata: the table's path."""
+        return self.table
+
+    def table_uri(self, lake: str) -> str:
+        """Where the table lies below the lake's root, a path or URI."""
+        return f"{lake.rstrip('/')}/{self.table}"
+
+    def dead_letters_uri(self, lake: str) -> str:
+        """Where the stream's dead letters lie."""
+        return f"{self.table_uri(lake)}_dead_letters"
