@@ -1,0 +1,1 @@
+"""The `kdi` command: what to type, what is printed, which exit code."""
