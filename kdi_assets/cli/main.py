@@ -10,17 +10,25 @@ import sys
 
 import typer
 
+from kdi_assets.cli import jars
 from kdi_assets.errors import KdiError, Transient
 
 EXIT_DECIDE, EXIT_RETRY = 1, 75  # 0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h
 
 app = typer.Typer(
-    help="Kafka topics as Delta tables, every message exactly once.\n\n"
-    "Exit codes: 0 done, 1 someone must decide, 2 usage, 75 a retry helps.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # an error that nobody translated is a bug: its plain traceback, no local values
 )
+app.command()(jars.jars)
+
+
+@app.callback()
+def kdi() -> None:
+    """Kafka topics as Delta tables, every message exactly once.
+
+    Exit codes: 0 done, 1 someone must decide, 2 usage, 75 a retry helps.
+    """
 
 
 def main() -> None:

@@ -1,0 +1,21 @@
+"""`kdi jars`: fetch and verify what Spark and the broker run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def jars(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Folder to fill, e.g. in an image; default: jars in KDI_HOME.")
+    ] = None,
+) -> None:
+    """Fetch the locked jars that are missing, and verify them all; one line per jar."""
+    from kdi_assets.runtime.jars import fetch_jars
+    from kdi_assets.settings import Settings
+
+    home = Settings.from_environment().home
+    fetch_jars(directory or home / "jars", home=home, report=typer.echo)

@@ -1,0 +1,240 @@
+"""The jars that Spark and the broker run on: locked by coordinate and SHA-256, fetched once, kept in one folder.
+
+Every jar is resolved by name and without its dependencies: what the lock lists is all that is fetched, and a module
+that a registry lacks is missed only if the lock names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.runtime.files import replace_file
+from kdi_assets.runtime.java import find_java, proxy_options
+
+JarGroup = Literal["spark", "broker"]
+JARS_LOCK = Path(__file__).with_name("jars.lock.json")
+JARS_AT_ONCE = 8  # one resolution costs 0.8 s, each further jar in it 0.3 s; few enough to show progress
+
+Resolve = Callable[[Sequence["Jar"]], Mapping["Jar", Path]]
+"""Jars to files that are deleted later, each as its registry served it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One line of the lock; ``coordinate`` is ``group:module:version`` as Maven means it."""
+
+    group: JarGroup
+    coordinate: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Name in the folder of its group."""
+        _, module, version = self.coordinate.split(":")
+        return f"{module}-{version}.jar"
+
+
+@dataclass(eq=False, kw_only=True)
+class JarMissing(Terminal):
+    """A locked jar is not in the folder."""
+
+    group: str
+    paths: tuple[Path, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        folder, names = self.paths[0].parent, ", ".join(path.name for path in self.paths[:3])
+        more = f" and {len(self.paths) - 3} more" if len(self.paths) > 3 else ""
+        return (
+            f"{folder} lacks jars of the group {self.group}: {names}{more}.",
+            "nothing was started.",
+            "kdi jars",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class JarHashDiffers(Terminal):
+    """What a registry served is not what the lock names."""
+
+    coordinate: str
+    expected: str
+    found: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.coordinate}: the file served has SHA-256 {self.found}, the lock says {self.expected}.",
+            "the file was not kept; jars that are in the folder are the locked ones.",
+            "kdi jars    (once the registry, mirror or proxy in between serves the file that was locked)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class JarsNotFetched(Transient):
+    """Ivy could not fetch some of the jars."""
+
+    coordinates: tuple[str, ...]
+    reason: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"could not fetch {', '.join(self.coordinates)}: {self.reason}",
+            "jars that are in the folder are whole and are not fetched again.",
+            "kdi jars    (a proxy: HTTPS_PROXY; a mirror: spark.jars.ivySettings in "
+            "$SPARK_CONF_DIR/spark-defaults.conf; a ~/.m2 that holds a jar's POM without the jar hides the registry: "
+            "move it away)",
+        )
+
+
+def locked_jars(group: JarGroup | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:
+    """The lock's jars, of one group or of all."""
+    jars = [Jar(**line) for line in json.loads(lock.read_text())]
+    return [jar for jar in jars if group in (None, jar.group)]
+
+
+def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
+    """The jars of a group below ``directory``, for a class path.
+
+    Raises:
+        JarMissing: Some are not there. Hashes are not computed again: ``fetch_jars`` puts no other file there.
+    """
+    paths = [directory / group / jar.file_name for jar in locked_jars(group)]
+    if missing := tuple(path for path in paths if not path.is_file()):
+        raise JarMissing(group=group, paths=missing)
+    return paths
+
+
+def fetch_jars(
+    directory: Path,
+    *,
+    home: Path,
+    group: JarGroup | None = None,
+    report: Callable[[str], None],
+    lock: Path = JARS_LOCK,
+) -> None:
+    """Make ``directory`` hold the locked jars, each verified; only what is missing or differs is fetched.
+
+    Args:
+        directory: Gets one folder per group.
+        home: Where a Java may be set up (``find_java``).
+        report: Is called once per jar, with what became of it.
+
+    Raises:
+        JarHashDiffers: A registry serves another file; it was not kept.
+        JarsNotFetched: The registry does not answer, or lacks a jar.
+    """
+    jars = locked_jars(group, lock=lock)
+    missing = [jar for jar in jars if not _is_there(jar, directory)]
+    for jar in jars:
+        if jar not in missing:
+            report(f"{jar.group:6}  {jar.coordinate}  is there")
+    if missing:
+        directory.mkdir(parents=True, exist_ok=True)
+        with ivy(directory, home=home) as resolve:
+            fetch_with(resolve, missing, directory=directory, report=report)
+
+
+def fetch_with(resolve: Resolve, jars: Sequence[Jar], *, directory: Path, report: Callable[[str], None]) -> None:
+    """Fetch jars a few at a time, and let none into ``directory`` that is not the locked one."""
+    for start in range(0, len(jars), JARS_AT_ONCE):
+        for jar, served in resolve(jars[start : start + JARS_AT_ONCE]).items():
+            content = served.read_bytes()
+            if (found := hashlib.sha256(content).hexdigest()) != jar.sha256:
+                raise JarHashDiffers(coordinate=jar.coordinate, expected=jar.sha256, found=found)
+            replace_file(directory / jar.group / jar.file_name, content)
+            report(f"{jar.group:6}  {jar.coordinate}  fetched")
+
+
+@contextmanager
+def ivy(directory: Path, *, home: Path) -> Iterator[Resolve]:
+    """Spark's own Ivy, in a JVM without a session; its settings and mirrors are Spark's (``spark.jars.ivySettings``).
+
+    Its cache is a new folder below ``directory`` and goes with it: a file once served wrong is not served again.
+    """
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, _jvm(Path(cache), home) as jvm:
+
+        def resolve(jars: Sequence[Jar]) -> dict[Jar, Path]:
+            with _refusals_translated(jars):
+                served = _resolve(jvm, [jar.coordinate for jar in jars])
+            return {jar: _served_path(jar, served) for jar in jars}
+
+        yield resolve
+
+
+def _resolve(jvm: Any, coordinates: Sequence[str]) -> list[Path]:
+    client = jvm.org.apache.spark.util.DependencyUtils
+    told = client.getIvyProperties()
+    settings = jvm.scala.Option.apply(told.ivySettingsPath())
+    paths = client.resolveMavenDependencies(
+        False, "", ",".join(coordinates), told.repositories(), told.ivyRepoPath(), settings
+    )
+    return [Path(path) for path in jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths)]
+
+
+def _served_path(jar: Jar, served: Sequence[Path]) -> Path:
+    organisation, module, version = jar.coordinate.split(":")
+    name = f"{organisation}_{module}-{version}.jar"
+    for path in served:
+        if path.name == name:
+            return path
+    raise JarsNotFetched(coordinates=(jar.coordinate,), reason="Ivy answered without it")
+
+
+def _is_there(jar: Jar, directory: Path) -> bool:
+    path = directory / jar.group / jar.file_name
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
+
+
+@contextmanager
+def _refusals_translated(jars: Sequence[Jar]) -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.toString())
+        named = tuple(jar.coordinate for jar in jars if "{}#{};{}".format(*jar.coordinate.split(":")) in reason)
+        raise JarsNotFetched(coordinates=named or tuple(jar.coordinate for jar in jars), reason=reason) from error
+
+
+@contextmanager
+def _jvm(cache: Path, home: Path) -> Iterator[Any]:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False).set("spark.jars.ivy", str(cache))
+    conf.set("spark.driver.extraJavaOptions", " ".join(proxy_options()))
+    with (cache / "ivy.log").open("wb") as log, _environment(JAVA_HOME=str(find_java(home))):
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            reason = f"no JVM: {(cache / 'ivy.log').read_text()[-1000:]}"
+            raise JarsNotFetched(coordinates=("jars",), reason=reason) from error
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its standard input does
+        gateway.proc.wait()
+
+
+@contextmanager
+def _environment(**changes: str) -> Iterator[None]:
+    """PySpark starts its JVM with this process's environment, and attaches instead where that names a gateway."""
+    before = dict(os.environ)
+    os.environ.update(changes)
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
