@@ -1,0 +1,108 @@
+"""Messages that are what they claim: good ones would become rows, each bad kind would not, a seed repeats itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, date, datetime
+from statistics import mean
+from urllib.parse import urlparse
+
+import pytest
+
+from kdi_assets.sources.generator import BAD_KINDS, Traffic, WebRequests
+from kdi_assets.sources.publisher import BATCH, batch_sizes
+
+NOON = datetime(2026, 3, 24, 12, 0, tzinfo=UTC)
+WINDOW = (date(2020, 1, 1), date(2026, 3, 26))
+
+
+def why_not_a_row(value: bytes) -> str:
+    """What a strict reader objects to; empty for a message that is a row."""
+    try:
+        record = json.loads(value.decode())
+        day = date.fromisoformat(record["meta"]["producer"]["timestamp"][:10])
+    except (ValueError, KeyError) as objection:
+        return type(objection).__name__
+    if type(record["status"]) is not int or not 0 <= record["status"] < 2**31:
+        return "status"
+    return "" if WINDOW[0] <= day <= WINDOW[1] else "window"
+
+
+def test_a_good_message_has_every_field_of_the_stream() -> None:
+    values = WebRequests(Traffic()).batch(5000, now=NOON)
+
+    for value in values:
+        assert value is not None and why_not_a_row(value) == ""
+        record = json.loads(value)
+        assert set(record) == {"meta", "method", "session_id", "status", "url", "uuid"}
+        assert urlparse(record["url"]).scheme == "https" and urlparse(record["url"]).hostname
+        assert datetime.fromisoformat(record["meta"]["producer"]["timestamp"]).tzinfo is not None
+
+
+def test_messages_are_as_long_as_those_of_the_benchmark() -> None:
+    values = WebRequests(Traffic()).batch(5000, now=NOON)
+
+    assert mean(len(value or b"") for value in values) == pytest.approx(328, abs=3)
+
+
+def test_no_two_messages_share_a_uuid() -> None:
+    values = WebRequests(Traffic()).batch(20_000, now=NOON)
+
+    assert len({json.loads(value or b"")["uuid"] for value in values}) == 20_000
+
+
+def test_dates_have_the_same_share_and_end_today() -> None:
+    values = WebRequests(Traffic(dates=4)).batch(40_000, now=NOON)
+
+    dates = Counter(json.loads(value or b"")["meta"]["producer"]["timestamp"][:10] for value in values)
+    assert sorted(dates) == ["2026-03-21", "2026-03-22", "2026-03-23", "2026-03-24"]
+    assert all(count == pytest.approx(10_000, rel=0.01) for count in dates.values())
+
+
+@pytest.mark.parametrize("kind", BAD_KINDS)
+def test_a_bad_message_would_not_be_a_row(kind: str) -> None:
+    (good,) = WebRequests(Traffic()).batch(1, now=NOON)
+    assert good is not None
+
+    assert why_not_a_row(good) == ""
+    assert why_not_a_row(BAD_KINDS[kind](good)) != ""
+
+
+def test_counts_tell_how_many_of_each_kind_were_made() -> None:
+    requests = WebRequests(Traffic(bad=0.1, tombstones=0.05))
+    values = [value for _ in range(10) for value in requests.batch(2000, now=NOON)]
+
+    bad = sum(1 for value in values if value is not None and why_not_a_row(value))
+    assert values.count(None) == requests.counts["tombstone"] == pytest.approx(1000, rel=0.15)
+    assert bad == sum(requests.counts[kind] for kind in BAD_KINDS) == pytest.approx(2000, rel=0.15)
+    assert requests.counts.total() == 20_000
+    assert min(requests.counts[kind] for kind in BAD_KINDS) >= bad // len(BAD_KINDS)
+
+
+def test_a_seed_gives_the_same_messages_whatever_the_size_of_the_batches() -> None:
+    traffic = Traffic(bad=0.05, tombstones=0.05, seed=7)
+    at_once = WebRequests(traffic).batch(300, now=NOON)
+    in_parts = WebRequests(traffic)
+
+    assert [value for size in (1, 199, 100) for value in in_parts.batch(size, now=NOON)] == at_once
+    assert WebRequests(Traffic(bad=0.05, tombstones=0.05, seed=8)).batch(300, now=NOON) != at_once
+
+
+@pytest.mark.parametrize("wrong", [{"dates": 0}, {"bad": -0.1}, {"bad": 0.7, "tombstones": 0.7}])
+def test_impossible_traffic_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="at least one date"):
+        Traffic(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("count", "rate"), [(1, None), (2 * BATCH, None), (2 * BATCH + 1, None), (5, 1), (95, 100)])
+def test_batches_add_up_to_the_count(count: int, rate: float | None) -> None:
+    sizes = list(batch_sizes(count, rate))
+
+    assert sum(sizes) == count
+    assert min(sizes) > 0
+
+
+def test_a_rate_is_kept_in_steps_of_a_tenth_of_a_second() -> None:
+    assert set(batch_sizes(1000, 500)) == {50}
+    assert set(batch_sizes(3, 0.5)) == {1}
