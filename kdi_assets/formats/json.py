@@ -1,0 +1,113 @@
+"""JSON messages to typed records: one parse, and nothing changed in silence.
+
+Spark's ``from_json`` alone is no validator: it drops text after the document, rounds decimals, turns numbers into
+years, invalid UTF-8 into replacement characters. So the message is parsed inside an array that ends with a marker of
+our own: whatever stands after the document then shows as a syntax error or as a wrong number of elements. Types that
+would be changed on the way are parsed as a wider type and narrowed by us (``json_types``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
+from kdi_assets.formats.rules import Rule, any_of, literal, name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+PARSED = "_kdi_parsed"
+RECORD = "_kdi_record"
+DECODED = "_kdi_decoded"
+
+# A name that no message has by chance; a message that carries it anyway is condemned, never misread.
+_LIST, _END, _CORRUPT = "_kdi_9f1c7e52", "_kdi_end_9f1c7e52", "_kdi_corrupt"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+_DOCUMENT = f"get({PARSED}.{_LIST}, 0)"
+_TEXT = "CAST(value AS STRING)"
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+
+
+def decode_json(messages: DataFrame, record: StructType) -> DataFrame:
+    """Add the record of every message, or the fact that it has none.
+
+    Args:
+        messages: ``value: binary`` and anything else.
+        record: The type of a record; ``NOT NULL`` fields must be there.
+
+    Returns:
+        ``messages`` with ``_kdi_parsed`` (the raw parse, for ``json_rules``), ``_kdi_decoded: boolean`` (never null)
+        and ``_kdi_record: record``, null where not decoded. Lazy: nothing runs here.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+
+    element = StructType([*wide(record).fields, StructField(_END, IntegerType())])
+    schema = StructType([StructField(_LIST, ArrayType(element)), StructField(_CORRUPT, StringType())])
+    inside = F.expr(f"""concat('{{"{_LIST}":[', {_TEXT}, ',{{"{_END}":1}}]}}')""")
+    condemned = any_of([*_document_rules(), *rules_of(_DOCUMENT, record)])
+    return (
+        messages.withColumn(PARSED, F.from_json(inside, schema, _OPTIONS))
+        .withColumn(DECODED, F.expr(f"value IS NOT NULL AND NOT ({condemned})"))
+        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(_DOCUMENT, record)} END"))
+    )
+
+
+def json_rules(record: StructType) -> list[Rule]:
+    """Why a message that ``decode_json`` did not decode is none, most telling first; the last one always holds.
+
+    They cost several parses, so they are for messages that are condemned already.
+    """
+    enclosed = f"""try_parse_json(concat('[', {_TEXT}, ',"{_END}"]'))"""
+    elements = f"size(try_variant_get({enclosed}, '$', 'array<variant>'))"
+    first = f"schema_of_variant(variant_get({enclosed}, '$[0]', 'variant'))"
+    return [
+        Rule("blank", f"length(trim(BOTH ' \\t\\r\\n' FROM {_TEXT})) = 0"),
+        Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
+        Rule("trailing_text", f"{elements} <> 2 OR ({enclosed} IS NULL AND try_parse_json({_TEXT}) IS NOT NULL)"),
+        Rule("malformed_json", f"{elements} IS NULL"),
+        Rule("not_an_object", f"NOT startswith({first}, 'OBJECT')"),
+        *rules_of(_DOCUMENT, record),
+        *_field_rules(record),
+        Rule("wrong_type", "true"),
+    ]
+
+
+def _document_rules() -> list[Rule]:
+    """What condemns a message as a whole, in the order of their cost."""
+    return [
+        Rule("malformed_json", f"{PARSED}.{_CORRUPT} IS NOT NULL OR {PARSED}.{_LIST} IS NULL"),
+        Rule("trailing_text", f"size({PARSED}.{_LIST}) <> 2 OR get({PARSED}.{_LIST}, 1).{_END} IS NULL"),
+        Rule("not_an_object", f"{_DOCUMENT} IS NULL"),
+        Rule("malformed_json", f"{_DOCUMENT}.{_END} IS NOT NULL"),
+        Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
+    ]
+
+
+def _field_rules(record: StructType) -> list[Rule]:
+    """Which field does not parse: each is tried alone."""
+    rules = []
+    for path, ddl in leaf_paths(wide(record)):
+        broken, dotted = _does_not_parse(path, ddl), ".".join(path)
+        if ddl in _INTEGERS or ddl.startswith("decimal"):
+            steps = literal("$" + "".join(f'["{step}"]' for step in path))
+            number, fits = (
+                f"try_variant_get(try_parse_json({_TEXT}), {steps}, '{kind}')" for kind in ("decimal(38,0)", ddl)
+            )
+            rules.append(Rule("out_of_range", f"{broken} AND {number} IS NOT NULL AND {fits} IS NULL", dotted))
+        rules.append(Rule("wrong_type", broken, dotted))
+    return rules
+
+
+def _does_not_parse(path: tuple[str, ...], ddl: str) -> str:
+    for step in reversed(path[1:]):
+        ddl = f"struct<{name(step)}: {ddl}>"
+    schema = literal(f"{name(path[0])} {ddl}, {_CORRUPT} string")
+    options = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in _OPTIONS.items())
+    return f"from_json({_TEXT}, {schema}, map({options})).{_CORRUPT} IS NOT NULL"

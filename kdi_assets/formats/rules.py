@@ -1,0 +1,44 @@
+"""Rules: why a message cannot become a row, as data that both passes over the messages share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A reason to condemn a message.
+
+    Attributes:
+        reason: One word for statistics and filters, e.g. ``wrong_type``.
+        predicate: Spark SQL over the working columns; true condemns, null does not.
+        field: Path of the field at fault, empty when it is the whole message.
+    """
+
+    reason: str
+    predicate: str
+    field: str = ""
+
+
+def any_of(rules: Sequence[Rule]) -> str:
+    """Spark SQL: whether one of the rules condemns."""
+    return " OR ".join(f"coalesce({r.predicate}, false)" for r in rules) or "false"
+
+
+def first_of(rules: Sequence[Rule]) -> tuple[str, str]:
+    """Spark SQL for the reason and the field of the first rule that condemns; null and null if none does."""
+    reasons = "".join(f" WHEN {r.predicate} THEN {literal(r.reason)}" for r in rules)
+    fields = "".join(f" WHEN {r.predicate} THEN {literal(r.field)}" for r in rules)
+    return (f"CASE{reasons} END", f"CASE{fields} END") if rules else ("NULL", "NULL")
+
+
+def literal(text: str) -> str:
+    """A Spark SQL string literal of the text."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def name(identifier: str) -> str:
+    """A Spark SQL identifier, whatever characters it has."""
+    return "`" + identifier.replace("`", "``") + "`"

@@ -1,0 +1,306 @@
+"""What a Kafka cluster holds: offsets, topic ids, the oldest message not yet read. No JVM, no consumer group.
+
+Everything is asked under ``read_committed``: an end offset is the last stable offset, and what an open transaction
+holds back shows as the distance to the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import AdminClient
+
+REQUEST_SECONDS = 10.0
+"""How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOffsets:
+    """What a topic partition holds.
+
+    Attributes:
+        earliest: First offset that is still there, inclusive.
+        end: Last stable offset, exclusive: what a ``read_committed`` reader can reach.
+        high_watermark: End including open transactions, exclusive.
+    """
+
+    earliest: int
+    end: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the brokers describe it at one moment; ``topic_id`` changes when a topic is deleted and recreated."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[TopicPartition, BrokerOffsets]
+
+
+@dataclass(eq=False, kw_only=True)
+class BrokerUnreachable(Transient):
+    """No broker of the cluster answered in time, or it refused the connection."""
+
+    cluster: str
+    bootstrap_servers: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster}: no answer from {self.bootstrap_servers} ({self.detail}).",
+            "nothing was read and nothing was written.",
+            "check the address and the brokers, then repeat the command; `kdi broker run` starts a local one",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicMissing(Terminal):
+    """The cluster does not know the topic."""
+
+    cluster: str
+    topic: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster} has no topic {self.topic!r}.",
+            "nothing was read and nothing was written; positions stay as they are.",
+            "create the topic, or correct `topic:` in the stream's document and run `kdi check`",
+        )
+
+
+def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
+    """librdkafka's configuration for the cluster: the document's properties, then ours, which they cannot change."""
+    return {
+        "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
+        "log_level": 0,
+        **cluster.properties,
+        "bootstrap.servers": cluster.bootstrap_servers,
+        **extra,
+    }
+
+
+def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
+    """Look at many topics in one batch of requests.
+
+    Returns:
+        Per topic its state, or why it has none; a broken topic costs only its own entry.
+
+    Raises:
+        BrokerUnreachable: No broker answered at all.
+
+    Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(client_config(cluster))
+    with _reachable(cluster):
+        futures = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
+    described: dict[str, Any] = {}
+    states: dict[str, TopicState | KdiError] = {}
+    for topic, future in futures.items():
+        try:
+            with _reachable(cluster):
+                described[topic] = future.result()
+        except KafkaException as refused:
+            states[topic] = _topic_error(cluster, topic, refused)
+    partitions = [TopicPartition(t, p.id) for t, d in described.items() for p in d.partitions]
+    offsets = _list_offsets(admin, cluster, partitions)
+    for topic, description in described.items():
+        own = {tp: offsets[tp] for tp in partitions if tp.topic == topic}
+        broken = next((o for o in own.values() if isinstance(o, KdiError)), None)
+        healthy = {tp: o for tp, o in sorted(own.items()) if isinstance(o, BrokerOffsets)}
+        states[topic] = broken or TopicState(topic, str(description.topic_id), healthy)
+    return states
+
+
+def read_topic(cluster: KafkaCluster, topic: str) -> TopicState:
+    """Look at one topic.
+
+    Raises:
+        TopicMissing: The cluster does not know it.
+        BrokerUnreachable: No broker answered.
+    """
+    state = read_topics(cluster, [topic])[topic]
+    if isinstance(state, KdiError):
+        raise state
+    return state
+
+
+def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
+    """The first offset of every topic partition whose timestamp is at or after ``moment``; the end if there is none."""
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    admin = AdminClient(client_config(cluster))
+    spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+    found = _ask_offsets(admin, cluster, list(topic.partitions), spec, committed=True)
+    answered = {tp: future.result() for tp, future in found.items()}
+    return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
+
+
+def oldest_timestamps(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
+    """The timestamp of the first message at or after each position; absent where none came within the time limit."""
+    waiting = set(positions)
+    found: dict[TopicPartition, datetime] = {}
+    with _consumer(cluster, positions) as consumer:
+        deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
+        while waiting and datetime.now(UTC).timestamp() < deadline:
+            for message in consumer.consume(num_messages=100, timeout=0.2):
+                tp = _topic_partition(message)
+                if tp in waiting and message.error() is None:
+                    found[tp] = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+                waiting.discard(tp)
+                consumer.pause([_rd_partition(tp)])
+    return found
+
+
+def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
+    """The offset of the first message that a ``read_committed`` client sees at or after ``gap.start``.
+
+    Returns:
+        That offset, or ``gap.end`` when the topic partition ends without showing one.
+
+    Raises:
+        BrokerUnreachable: Neither a message nor the end came within the time limit.
+    """
+    from confluent_kafka import KafkaError
+
+    with _consumer(cluster, {gap.topic_partition: gap.start}) as consumer:
+        deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
+        while datetime.now(UTC).timestamp() < deadline:
+            for message in consumer.consume(num_messages=1, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    return int(message.offset())
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return gap.end
+    raise BrokerUnreachable(
+        cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"no answer about {gap}"
+    )
+
+
+def can_have_gaps(cluster: KafkaCluster, topic: str) -> bool:
+    """Whether offsets without a message are normal here: the topic is compacted, or the cluster knows transactions."""
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    admin = AdminClient(client_config(cluster))
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    with _reachable(cluster):
+        config = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
+        if "compact" in config["cleanup.policy"].value:
+            return True
+        # The broker makes this topic when the first transaction begins: without it there never was a marker.
+        name = "__transaction_state"
+        known = admin.list_topics(timeout=REQUEST_SECONDS).topics
+        if name not in known:
+            return False
+        admin.describe_topics(TopicCollection([name]), request_timeout=REQUEST_SECONDS)[name].result()
+        return True
+
+
+def _list_offsets(
+    admin: AdminClient, cluster: KafkaCluster, partitions: list[TopicPartition]
+) -> dict[TopicPartition, BrokerOffsets | KdiError]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import OffsetSpec
+
+    earliest = _ask_offsets(admin, cluster, partitions, OffsetSpec.earliest(), committed=True)
+    end = _ask_offsets(admin, cluster, partitions, OffsetSpec.latest(), committed=True)
+    high = _ask_offsets(admin, cluster, partitions, OffsetSpec.latest(), committed=False)
+    answers: dict[TopicPartition, BrokerOffsets | KdiError] = {}
+    for tp in partitions:
+        try:
+            answers[tp] = BrokerOffsets(*(int(asked[tp].result().offset) for asked in (earliest, end, high)))
+        except KafkaException as refused:
+            answers[tp] = _topic_error(cluster, tp.topic, refused)
+    return answers
+
+
+def _ask_offsets(
+    admin: AdminClient, cluster: KafkaCluster, partitions: list[TopicPartition], spec: Any, *, committed: bool
+) -> dict[TopicPartition, Future[Any]]:
+    from confluent_kafka import IsolationLevel
+
+    if not partitions:
+        return {}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    with _reachable(cluster):
+        asked = admin.list_offsets(
+            {_rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
+        )
+    return {TopicPartition(tp.topic, tp.partition): future for tp, future in asked.items()}
+
+
+@contextmanager
+def _consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[Consumer]:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        client_config(
+            cluster,
+            **{
+                # The client demands a group id; nothing is ever committed to it or read from it.
+                "group.id": "kdi-reads-no-group-offsets",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+            },
+        )
+    )
+    try:
+        consumer.assign([_rd_partition(tp, offset) for tp, offset in positions.items()])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:
+    from confluent_kafka import TopicPartition as RdPartition
+
+    return RdPartition(tp.topic, tp.partition, offset)
+
+
+def _topic_partition(message: Message) -> TopicPartition:
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))
+
+
+def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+    from confluent_kafka import KafkaError
+
+    error = refused.args[0]
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return TopicMissing(cluster=cluster.name, topic=topic)
+    return BrokerUnreachable(
+        cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"{topic}: {error.str()}"
+    )
+
+
+@contextmanager
+def _reachable(cluster: KafkaCluster) -> Iterator[None]:
+    """Translate the client's "nobody answers" into ours; every other refusal passes."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    silent = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+    try:
+        yield
+    except KafkaException as refused:
+        error = refused.args[0]
+        if error.code() not in silent:
+            raise
+        raise BrokerUnreachable(
+            cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=error.str()
+        ) from refused
