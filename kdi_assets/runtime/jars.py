@@ -7,6 +7,7 @@ that a registry lacks is missed only if the lock names it.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import tempfile
@@ -108,7 +109,7 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     paths = [directory / group / jar.file_name for jar in locked_jars(group)]
     if missing := tuple(path for path in paths if not path.is_file()):
         raise JarMissing(group=group, paths=missing)
-    return paths
+    return [*paths, _scala_library()] if group == "broker" else paths
 
 
 def fetch_jars(
@@ -185,6 +186,14 @@ def _served_path(jar: Jar, served: Sequence[Path]) -> Path:
         if path.name == name:
             return path
     raise JarsNotFetched(coordinates=(jar.coordinate,), reason="Ivy answered without it")
+
+
+def _scala_library() -> Path:
+    """PySpark's own: the client in Spark leaves this one out of whatever it fetches."""
+    pyspark = importlib.util.find_spec("pyspark")  # found, not imported: the broker's start need not pay for it
+    if pyspark is None or pyspark.origin is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    return next(Path(pyspark.origin).parent.glob("jars/scala-library-*.jar"))
 
 
 def _is_there(jar: Jar, directory: Path) -> bool:

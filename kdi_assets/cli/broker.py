@@ -1,0 +1,30 @@
+"""`kdi broker`: the embedded broker in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="The embedded Kafka broker, for work on one machine.")
+
+
+@app.callback()
+def broker() -> None:
+    """The embedded Kafka broker, for work on one machine."""
+
+
+@app.command()
+def run(
+    port: Annotated[
+        int | None, typer.Option(help="Port to prefer; a free one is taken when something listens.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of its data; default: broker in KDI_HOME.")] = None,
+) -> None:
+    """Run a broker on the loopback until Ctrl-C; its data stays."""
+    from kdi_assets.runtime.broker import USUAL_PORT, run_broker
+    from kdi_assets.settings import Settings
+
+    home = Settings.from_environment().home
+    run_broker(data or home / "broker", home=home, port=port or USUAL_PORT, report=typer.echo)

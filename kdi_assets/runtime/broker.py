@@ -1,0 +1,232 @@
+"""A real Kafka broker on the loopback (KRaft, one node) for demo, benchmark and tests; it keeps its data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+
+from kdi_assets.errors import Terminal
+from kdi_assets.runtime.files import replace_file
+from kdi_assets.runtime.jars import jar_paths
+from kdi_assets.runtime.java import find_java
+from kdi_assets.runtime.ports import free_port, is_free
+from kdi_assets.runtime.processes import Child, stop_signals
+from kdi_assets.settings import Settings
+
+USUAL_PORT = 19092
+ANSWER_SECONDS = 60.0
+JVM_OPTIONS = ("-Xmx512m",)
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # halves the start; wrong where throughput is measured
+LOGGING = Path(__file__).with_name("broker-log4j2.properties")
+
+PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "auto.create.topics.enable": "false",  # a misspelt topic is an error, not a new topic
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "3000",  # so long a start after a crash waits for the dead one's session; usually 9 s
+    "broker.heartbeat.interval.ms": "500",
+    "log.retention.ms": "-1",  # retention goes by the messages' own time stamps: made-up old ones would vanish at once
+}
+
+
+@dataclass(eq=False, kw_only=True)
+class BrokerDied(Terminal):
+    """The broker ended, or did not answer; ``tail`` is the end of what it wrote."""
+
+    happened: str
+    data: Path
+    log: Path
+    tail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"the broker with its data in {self.data} {self.happened}. The end of {self.log}:\n{self.tail}",
+            "its data was left as it is.",
+            f"kdi broker run --data {self.data}    (when the cause is mended)",
+        )
+
+
+class Broker:
+    """A running broker: where it answers, and how to end it. ``port`` and data outlast ``restart``."""
+
+    def __init__(self, data: Path, *, home: Path, port: int, jvm_options: Sequence[str], properties: Mapping[str, str]):
+        self.data = data
+        self.port = port
+        self._home = home
+        self._jvm_options = tuple(jvm_options)
+        self._properties = dict(properties)
+        self._child = self._start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        return self._child.pid
+
+    @property
+    def log(self) -> Path:
+        """What the JVM writes: warnings and errors of all its runs."""
+        return self.data / "broker.log"
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._child.exit_code()
+
+    def stop(self) -> None:
+        """End it in good order; at once, if that takes too long."""
+        self._child.stop()
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL)."""
+        self._child.kill()
+
+    def restart(self) -> None:
+        """Start it again on its port and data; stops it first if it runs.
+
+        Raises:
+            BrokerDied: It does not come up.
+        """
+        self.stop()
+        self._child = self._start()
+
+    def refusal(self, happened: str) -> BrokerDied:
+        """The error that says what became of it."""
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        return BrokerDied(happened=happened, data=self.data, log=self.log, tail=tail)
+
+    def _start(self) -> Child:
+        self.data.mkdir(parents=True, exist_ok=True)
+        java: list[str | Path] = [find_java(self._home) / "bin" / "java", *self._jvm_options]
+        java += [f"-Dlog4j2.configurationFile={LOGGING}"]
+        java += ["-cp", os.pathsep.join(str(jar) for jar in jar_paths(self._home / "jars", "broker"))]
+        if not self._logs.is_dir():
+            self._format(java)
+        child = Child([*java, "kafka.Kafka", self._write_properties(self._logs)], log=self.log)
+        try:
+            self._await_answer(child)
+        except BaseException:
+            child.kill()
+            raise
+        return child
+
+    @property
+    def _logs(self) -> Path:
+        return self.data / "logs"
+
+    def _format(self, java: Sequence[str | Path]) -> None:
+        # Beside its place and renamed: a format that was cut off would be taken for a broker's data.
+        new = self.data / "logs.new"
+        rmtree(new, ignore_errors=True)
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._write_properties(new)]
+        with self.log.open("ab") as log:
+            code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+        if code:
+            raise self.refusal(f"could not be set up (exit code {code})")
+        new.rename(self._logs)
+
+    def _write_properties(self, logs: Path) -> Path:
+        controller = free_port()
+        addresses = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(logs),
+        }
+        lines = [f"{name}={value}\n" for name, value in {**PROPERTIES, **addresses, **self._properties}.items()]
+        path = self.data / "server.properties"
+        replace_file(path, "".join(lines).encode())
+        return path
+
+    def _await_answer(self, child: Child) -> None:
+        """Return once a client gets an answer."""
+        until = time.monotonic() + ANSWER_SECONDS
+        while not _answers(self.port):
+            if (code := child.exit_code()) is not None:
+                raise self.refusal(f"ended with exit code {code} before it answered")
+            if time.monotonic() > until:
+                raise self.refusal(f"did not answer on port {self.port} within {ANSWER_SECONDS:.0f} s")
+            time.sleep(0.05)
+
+
+def start_broker(
+    data: Path,
+    *,
+    port: int | None = None,
+    home: Path | None = None,
+    jvm_options: Sequence[str] = JVM_OPTIONS,
+    properties: Mapping[str, str] | None = None,
+) -> Broker:
+    """Start a broker and wait until it answers; it ends with this process at the latest.
+
+    Args:
+        data: Folder of its data, kept from run to run.
+        port: The port to prefer; if it is taken, and by default, a free one (``Broker.port``).
+        home: Where the jars lie; by default ``KDI_HOME``.
+        properties: Broker properties beside and above ``PROPERTIES``.
+
+    Raises:
+        BrokerDied: It does not come up.
+        JarMissing: Its jars are not there.
+        JavaMissing: No Java to run it.
+    """
+    return Broker(
+        data.absolute(),
+        home=home or Settings.from_environment().home,
+        port=free_port(port),
+        jvm_options=jvm_options,
+        properties=properties or {},
+    )
+
+
+def run_broker(data: Path, *, home: Path, port: int, report: Callable[[str], None]) -> None:
+    """Run a broker in the foreground until SIGTERM or SIGINT.
+
+    Args:
+        report: Is called once, when the broker answers.
+
+    Raises:
+        BrokerDied: It does not come up, or ended by itself.
+    """
+    with stop_signals() as asked:
+        taken = "" if is_free(port) else f" (port {port} is taken)"
+        broker = start_broker(data, port=port, home=home)
+        report(f"Kafka answers on {broker.bootstrap_servers}{taken}, data in {broker.data}")
+        while not asked.wait(0.2):
+            if (code := broker.exit_code()) is not None:
+                raise broker.refusal(f"ended with exit code {code}")
+        broker.stop()
+
+
+def _answers(port: int) -> bool:
+    if is_free(port):
+        return False  # the client would complain on standard error about each attempt
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}).list_topics(timeout=2)
+    except KafkaException:
+        return False
+    return True
