@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from kdi_assets.cli import broker, jars
+from kdi_assets.cli import broker, driver, jars
 from kdi_assets.errors import KdiError, Transient
 
 EXIT_DECIDE, EXIT_RETRY = 1, 75  # 0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(jars.jars)
 app.add_typer(broker.app, name="broker")
+app.add_typer(driver.app, name="driver")
 
 
 @app.callback()

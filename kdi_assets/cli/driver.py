@@ -1,0 +1,56 @@
+"""`kdi driver`: run, look at and stop the warm driver."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="The warm driver: a JVM with Spark that runs attach to in half a second.", no_args_is_help=True
+)
+
+
+@app.command()
+def run(
+    idle_exit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="End after so long without a client; 0: never.")
+    ] = 3600,
+    recycle_after: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Start a new JVM after N clients, when none is attached; 0: never.")
+    ] = 1000,
+) -> None:
+    """Own a warm driver in the foreground, until Ctrl-C."""
+    from kdi_assets.runtime.driver import Ending, run_driver
+    from kdi_assets.settings import Settings
+
+    ending = Ending.RECYCLED
+    while ending is Ending.RECYCLED:
+        ending = run_driver(
+            Settings.from_environment(),
+            idle_exit_seconds=idle_exit or None,
+            recycle_after=recycle_after or None,
+            report=typer.echo,
+        )
+
+
+@app.command()
+def status(json_: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """Say who is attached to the warm driver."""
+    from kdi_assets.runtime.control import driver_status
+    from kdi_assets.settings import Settings
+
+    told = driver_status(Settings.from_environment().home)
+    idle = "" if told["idle_seconds"] is None else f", idle for {told['idle_seconds']:.0f} s"
+    line = f"driver: process {told['pid']}, {len(told['clients'])} attached, {told['served']} served{idle}"
+    typer.echo(json.dumps(told) if json_ else line)
+
+
+@app.command()
+def stop() -> None:
+    """Stop the warm driver, and the jobs of whoever is attached."""
+    from kdi_assets.runtime.driver import stop_driver
+    from kdi_assets.settings import Settings
+
+    stop_driver(Settings.from_environment().home)

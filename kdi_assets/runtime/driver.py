@@ -1,0 +1,204 @@
+"""The warm driver: a process that owns a JVM with Spark's context, for others to attach to in half a second."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.runtime.clients import Clients
+from kdi_assets.runtime.control import ControlConnection, ControlServer, DriverAddress, address_file
+from kdi_assets.runtime.launch import gateway_of, jvm_of, start_spark, stop_spark
+from kdi_assets.runtime.session import SESSION_CONFIG
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(eq=False, kw_only=True)
+class DriverRuns(Terminal):
+    """A home has one warm driver."""
+
+    home: Path
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"a warm driver of {self.home} runs already, or is about to start or end.",
+            "it was left alone.",
+            "kdi driver status    (or kdi driver stop, and then the same again)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class DriverJvmEnded(Transient):
+    """The JVM of the warm driver ended under it."""
+
+    exit_code: int
+    log: Path
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"the warm driver's JVM ended with code {self.exit_code}; {self.log} says why.",
+            "what was committed stays committed; the next drains start from what the tables say.",
+            "kdi driver run",
+        )
+
+
+class Ending(Enum):
+    """Why a warm driver ended; the value says it to people."""
+
+    STOPPED = "stopped"
+    IDLE = "nobody needed it"
+    RECYCLED = "recycled, after as many clients as it was to serve"
+    JVM_ENDED = "its JVM ended"
+
+
+def run_driver(
+    settings: Settings,
+    *,
+    idle_exit_seconds: float | None = None,
+    recycle_after: int | None = None,
+    report: Callable[[str], None],
+) -> Ending:
+    """Own a JVM in the foreground until told to stop, unused for long, or used often.
+
+    SIGTERM and SIGINT stop it. The jobs of a client that detaches or dies are cancelled. Main thread only.
+
+    Args:
+        idle_exit_seconds: End after so long without a client; ``None``: never.
+        recycle_after: End once so many clients were served and none is attached: each leaves some memory behind.
+        report: Is told in one line that the driver is ready, and in one why it ended.
+
+    Raises:
+        DriverRuns: ``settings.home`` has one.
+        DriverJvmEnded: The JVM ended by itself.
+        JavaMissing, JarMissing, SparkDidNotStart: The JVM cannot start.
+    """
+    wakes = _Wakes()
+    log = settings.home / "driver.log"
+    with _only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
+        session = start_spark(settings, config=SESSION_CONFIG, app_name="kdi driver", output=output)
+        jvm = jvm_of(session)
+        threading.Thread(target=lambda: wakes.put(Ending.JVM_ENDED if jvm.wait() else None), daemon=True).start()
+        try:
+            clients = _clients(session, wakes, recycle_after)
+            with _open_doors(settings.home, session, clients):
+                report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
+                ending = wakes.ending(clients, idle_exit_seconds)
+        finally:
+            stop_spark(session)
+    if ending is Ending.JVM_ENDED:
+        raise DriverJvmEnded(exit_code=jvm.returncode, log=log)
+    report(f"driver ended: {ending.value}")
+    return ending
+
+
+def stop_driver(home: Path) -> None:
+    """Ask the driver of ``home`` to stop, and wait until it has.
+
+    Raises:
+        DriverGone: It does not run or does not answer.
+    """
+    with closing(ControlConnection(home, ask="stop")), _lock_file(home) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+class _Wakes(SimpleQueue["Ending | None"]):
+    """What the main thread waits for: an ending, or none: a reason to look at the clock again.
+
+    Of all queues, this kind is the one that a signal handler may put into.
+    """
+
+    @contextmanager
+    def signals_stop(self) -> Iterator[None]:
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            self.put(Ending.STOPPED)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def ending(self, clients: Clients, idle_exit_seconds: float | None) -> Ending:
+        """Wait for an ending."""
+        while True:
+            idle = clients.idle_seconds()
+            left = None if idle is None or idle_exit_seconds is None else idle_exit_seconds - idle
+            if left is not None and left <= 0:
+                return Ending.IDLE
+            try:
+                ending = self.get(timeout=left)
+            except Empty:
+                continue
+            if ending:
+                return ending
+
+
+def _clients(session: SparkSession, wakes: _Wakes, recycle_after: int | None) -> Clients:
+    def left(served: int) -> None:
+        wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
+
+    return Clients(session, stop=lambda: wakes.put(Ending.STOPPED), left=left)
+
+
+@contextmanager
+def _open_doors(home: Path, session: SparkSession, clients: Clients) -> Iterator[None]:
+    """Let clients attach while the body lasts."""
+    gateway = gateway_of(session)
+    parameters = gateway.gateway_parameters
+    with ControlServer(clients, secret=parameters.auth_token) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        DriverAddress(
+            pid=os.getpid(),
+            gateway_port=parameters.port,
+            control_port=server.port,
+            secret=parameters.auth_token,
+            spark_version=session.version,
+            java_version=str(gateway.jvm.System.getProperty("java.version")),
+        ).publish(home)
+        try:
+            yield
+        finally:
+            # In this order: who reads the file from here on is told that there is no driver, who has read it is
+            # refused, and who is attached learns that the driver ends before its jobs fail for that.
+            address_file(home).unlink(missing_ok=True)
+            clients.close()
+            server.hang_up()
+
+
+@contextmanager
+def _only_driver(home: Path) -> Iterator[None]:
+    """Hold the lock of ``home``, which the kernel gives back however this process ends.
+
+    Raises:
+        DriverRuns: Another process holds it.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with _lock_file(home) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            raise DriverRuns(home=home) from held
+        yield
+
+
+@contextmanager
+def _lock_file(home: Path) -> Iterator[int]:
+    lock = os.open(home / "driver.lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        yield lock
+    finally:
+        os.close(lock)

@@ -1,0 +1,156 @@
+"""Starting and ending Spark's JVM as a child of this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from kdi_assets.errors import Terminal
+from kdi_assets.runtime.environment import environment_set
+from kdi_assets.runtime.jars import jar_paths
+from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(eq=False, kw_only=True)
+class SparkDidNotStart(Terminal):
+    """The JVM ended before it answered."""
+
+    java_home: Path
+    output: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Spark's JVM ended before it answered (Java of {self.java_home}); {self.output} says why.",
+            "nothing was read or written.",
+            f"{self.java_home}/bin/java -version    (does it start, and is there memory for it?)",
+        )
+
+
+def start_spark(
+    settings: Settings, *, config: Mapping[str, str], app_name: str, output: IO[bytes] | None = None
+) -> SparkSession:
+    """Start a JVM and open Spark's context in it, the only one of this process.
+
+    Args:
+        config: Spark's settings; they go before those of Spark's own configuration files.
+        output: Where the JVM's output goes; this process's own if none.
+
+    Raises:
+        JavaMissing: There is no Java that Spark runs on.
+        JarMissing: The locked jars are not there.
+        SparkDidNotStart: The JVM ended at once.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    java_home = find_java(settings.home)
+    with environment_set(_environment(java_home)), interrupts_kept():
+        conf = _launch(_jvm_config(settings, config, app_name), java_home, output)
+        if conf.get("spark.master", "").startswith("local"):
+            # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
+            for key, value in LOOPBACK.items():
+                conf.setIfMissing(key, value)
+        return SparkSession(SparkContext(conf=conf))
+
+
+def stop_spark(session: SparkSession) -> None:
+    """Stop the context and end the JVM, so that this process could start another."""
+    from pyspark import SparkContext
+
+    gateway = gateway_of(session)
+    jvm = jvm_of(session)
+    session.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.close(keep_callback_server=True)
+    if jvm.stdin:
+        jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
+    try:
+        jvm.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+def gateway_of(session: SparkSession) -> JavaGateway:
+    """The py4j gateway to the JVM of ``session``."""
+    return cast("JavaGateway", session.sparkContext._gateway)
+
+
+def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:
+    """The JVM that this process started for ``session``."""
+    return cast("subprocess.Popen[bytes]", gateway_of(session).proc)
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Give Ctrl-C back to whoever had it: PySpark takes it, Dagster and the driver have their own way to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None) -> SparkConf:
+    """Start the JVM; the answer is its configuration, ours and that of Spark's files together."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    ours = SparkConf(loadDefaults=False).setAll(list(config.items()))
+    try:
+        gateway = launch_gateway(ours, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as ended:
+        where = output.name if output else "the output above"
+        raise SparkDidNotStart(java_home=java_home, output=str(where)) from ended
+    SparkContext._ensure_initialized(gateway=gateway)
+    return SparkConf(_jvm=gateway.jvm)
+
+
+def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) -> dict[str, str]:
+    jars = os.pathsep.join(map(str, jar_paths(settings.home / "jars", "spark")))
+    class_paths = {
+        key: os.pathsep.join(filter(None, (jars, config.get(key))))
+        for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+    }
+    master = {"spark.master": settings.spark_master} if settings.spark_master else {}
+    return {"spark.app.name": app_name, **master, **config, **class_paths}
+
+
+def _environment(java_home: Path) -> dict[str, str]:
+    """What the JVM and its Python workers read; all of it gives way to what Spark's own configuration says."""
+    java_options = [*_log_options(), *proxy_options(), os.environ.get("SPARK_SUBMIT_OPTS", "")]
+    return {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PIN_THREAD": "true",  # a thread of ours has one in the JVM, with its session and its job group
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),  # spark.driver.memory goes before it
+        "SPARK_SUBMIT_OPTS": " ".join(filter(None, java_options)),
+    }
+
+
+def _log_options() -> list[str]:
+    """Warnings and errors only; whoever has a configuration of Spark's own has its logging in there."""
+    if "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ:
+        return []
+    return [f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"]

@@ -1,0 +1,177 @@
+"""Spark sessions: in a JVM of this process, or in the warm driver's; the same to whoever uses them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from kdi_assets.errors import Terminal
+from kdi_assets.runtime.control import DriverGone
+from kdi_assets.settings import DriverMode, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+START_CONFIG: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # What Spark remembers of finished work, also without a UI; a thousand plans of each kind otherwise.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "20",
+    }
+)
+"""What is settled when the JVM starts."""
+
+RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        # Text that only Spark 2 read as a date is no date; the default ends the whole job when it meets one.
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+        "spark.sql.parquet.compression.codec": "zstd",
+        # The default, INT96, has no statistics, and other readers wrap dates beyond 2262.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Upper bounds: adaptive execution joins small partitions, Delta's log of one table is small work.
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+)
+"""What every session can have for itself."""
+
+SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_CONFIG})
+"""What the engine needs of Spark; a caller's configuration goes before it. It names no master."""
+
+
+@dataclass(eq=False, kw_only=True)
+class OtherDriverOpen(Terminal):
+    """PySpark speaks to one JVM per process, and this process has the other kind."""
+
+    wanted: DriverMode
+
+    def parts(self) -> tuple[str, str, str]:
+        have = "owns a JVM" if self.wanted == "shared" else "is attached to the warm driver"
+        return (
+            f"a session with driver {self.wanted!r} was asked for, but this process already {have}.",
+            "nothing was read or written.",
+            "stop the open session first, or use one kind of driver in a process: KDI_DRIVER=own or KDI_DRIVER=shared",
+        )
+
+
+def open_session(settings: Settings, *, config: Mapping[str, str] | None = None, app_name: str = "kdi") -> SparkSession:
+    """Open a session with ``SESSION_CONFIG`` and ``config``, active in the calling thread.
+
+    The first one starts the JVM (driver ``own``) or attaches to the warm driver (``shared``); later ones in the process
+    are new sessions beside it. Settings that only a new JVM could take are logged when they differ.
+
+    Raises:
+        DriverGone: Driver ``shared``, and the warm driver does not run.
+        DriverDiffers: Driver ``shared``, and the warm driver runs another Spark.
+        OtherDriverOpen: The process has a JVM of the other kind.
+        JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
+    """
+    root = _open_root(settings) or _start_root(settings, {**SESSION_CONFIG, **(config or {})}, app_name)
+    session = root.newSession()
+    _configure(session, {**RUNTIME_CONFIG, **(config or {})})
+    use_in_thread(session)
+    return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Give up the sessions of this process: detached from the warm driver, what still runs there is cancelled.
+
+    A JVM of our own stays: it ends with the process, and the next session of the process opens in it at once.
+    """
+    if _is_attached(session):
+        session.stop()
+
+
+def is_open(session: SparkSession) -> bool:
+    """Whether the session can still be used: neither stopped nor closed, nor its warm driver about to end."""
+    if session.sparkContext._jsc is None:
+        return False
+    connection = getattr(session.sparkContext, "connection", None)
+    return connection is None or not connection.hung_up()
+
+
+def use_in_thread(session: SparkSession) -> None:
+    """Make ``session`` the one of the calling thread, in the JVM too.
+
+    Delta's commit takes the settings of the JVM thread's active session, not of the session that the table was read
+    with; the job group by which a warm driver cancels a dead process's jobs belongs to a thread as well.
+    """
+    from pyspark.sql import SparkSession
+
+    jvm_sessions = SparkSession._get_j_spark_session_class(session._jvm)
+    jvm_sessions.setActiveSession(session._jsparkSession)
+    # PySpark's builder answers this one; the warm driver's default session, which it starts from, belongs to everyone.
+    SparkSession._activeSession = SparkSession._instantiatedSession = session
+    if _is_attached(session):
+        session.sparkContext.carry_group()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def driver_loss_named(session: SparkSession) -> Iterator[None]:
+    """Turn whatever PySpark raises once the warm driver has ended into ``DriverGone``.
+
+    Raises:
+        DriverGone: The body failed, and the driver of ``session`` has ended.
+    """
+    try:
+        yield
+    except Exception as failure:
+        connection = getattr(session.sparkContext, "connection", None)
+        if connection is not None and connection.driver_ended():
+            raise DriverGone(home=connection.home, reason="it ended while this process was attached") from failure
+        raise
+
+
+def _open_root(settings: Settings) -> SparkSession | None:
+    """The session that this process took its others from, if it still stands."""
+    from pyspark.sql import SparkSession
+
+    root = SparkSession._instantiatedSession
+    if root is None or not is_open(root):
+        if root is not None and _is_attached(root):
+            root.stop()
+        return None
+    if _is_attached(root) != (settings.driver == "shared"):
+        raise OtherDriverOpen(wanted=settings.driver)
+    return root
+
+
+def _start_root(settings: Settings, config: Mapping[str, str], app_name: str) -> SparkSession:
+    if settings.driver == "own":
+        from kdi_assets.runtime.launch import start_spark
+
+        return start_spark(settings, config=config, app_name=app_name)
+    from kdi_assets.runtime.attached import attach
+
+    return attach(settings.home)
+
+
+def _is_attached(session: SparkSession) -> bool:
+    return hasattr(session.sparkContext, "connection")
+
+
+def _configure(session: SparkSession, config: Mapping[str, str]) -> None:
+    from pyspark.errors import AnalysisException
+
+    for key, value in config.items():
+        if session.conf.get(key, None) == value:
+            continue
+        try:
+            session.conf.set(key, value)
+        except AnalysisException:
+            log.warning("%s stays %s: only a new JVM could take %r", key, session.conf.get(key, None), value)

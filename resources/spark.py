@@ -1,0 +1,52 @@
+"""Spark as a Dagster resource: one session per run, in the warm driver or in a JVM of the run's own process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from dagster_spark.utils import flatten_dict
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from kdi_assets.runtime.session import close_session, is_open, open_session, use_in_thread
+from kdi_assets.settings import Settings
+
+
+class SparkResource(LazyPySparkResource):
+    """A Spark session with what the engine needs, opened when it is first asked for."""
+
+    driver: Literal["environment", "own", "shared"] = Field(
+        default="environment",
+        description="`own` starts a JVM in the run's process, `shared` attaches to the one that `kdi driver run` keeps "
+        "warm; `environment` leaves it to KDI_DRIVER.",
+    )
+    spark_config: dict[str, Any] = Field(
+        default={}, description="Spark's settings, nested or with dots; they go before the engine's."
+    )
+
+    def session(self) -> SparkSession:
+        """The run's session, active in the calling thread; pass the method itself to whoever may need none."""
+        session: SparkSession = self.spark_session
+        return session
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Detach from the warm driver; a JVM of the process's own stays for its next run, and ends with the process."""
+        if self._spark_session is not None:
+            close_session(self._spark_session)
+            self._spark_session = None
+
+    def _init_session(self) -> None:
+        if self._spark_session is None or not is_open(self._spark_session):
+            self._spark_session = open_session(self._settings(), config=self._flat_config(), app_name="kdi run")
+        use_in_thread(self._spark_session)
+
+    def _settings(self) -> Settings:
+        settings = Settings.from_environment()
+        return settings if self.driver == "environment" else replace(settings, driver=self.driver)
+
+    def _flat_config(self) -> dict[str, str]:
+        flat = flatten_dict(self.spark_config)  # type: ignore[no-untyped-call]
+        return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in flat}
