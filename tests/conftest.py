@@ -1,0 +1,115 @@
+"""Real parts for the tests: one broker and one Spark session per test process, a new topic and lake per test."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.settings import Settings
+from kdi_assets.stream import KafkaCluster
+from tests.kafka_log import Publisher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKOUT = Path(__file__).parent.parent
+FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
+
+
+class TopicFactory(Protocol):
+    """Creates a topic and answers its name."""
+
+    def __call__(
+        self, partitions: int = 1, *, name: str | None = None, config: dict[str, str] | None = None
+    ) -> str: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test by its folder, and run the fast ones first."""
+    tests = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(tests).parts[0]
+        if folder not in FAST_TO_SLOW:
+            raise pytest.UsageError(f"{item.path} lies in none of the folders {', '.join(FAST_TO_SLOW)}")
+        item.add_marker(folder)
+    items.sort(key=lambda item: FAST_TO_SLOW.index(item.path.relative_to(tests).parts[0]))
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The checkout's jars, a lake of the test process, a driver of its own."""
+    lake = str(tmp_path_factory.mktemp("lake"))
+    return Settings(home=CHECKOUT / ".kdi", lake=lake, spark_master="local[2]", driver="own")
+
+
+@pytest.fixture(scope="session")
+def broker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker of the test process; a test that ends it starts its own instead."""
+    data = tmp_path_factory.mktemp("broker")
+    broker = start_broker(data, home=settings.home, jvm_options=(*JVM_OPTIONS, *QUICK_START))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> KafkaCluster:
+    """The broker as streams know it."""
+    return KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def _topic_numbers() -> Iterator[int]:
+    return itertools.count(1)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, broker: Broker, _topic_numbers: Iterator[int]) -> TopicFactory:
+    """Creates topics that no other test uses; their names tell the test's."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    test = re.sub(r"[^A-Za-z0-9]+", "_", request.node.name)[:100].strip("_")
+
+    def create(partitions: int = 1, *, name: str | None = None, config: dict[str, str] | None = None) -> str:
+        name = name or f"{test}_{next(_topic_numbers)}"
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+        admin.create_topics([new])[name].result(30)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Publisher:
+    """Publishes to the broker and keeps the log of what it acknowledged."""
+    return Publisher(broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    """The Spark session of the test process, in a JVM of its own."""
+    from kdi_assets.runtime.launch import stop_spark
+    from kdi_assets.runtime.session import open_session
+
+    config = {
+        "spark.driver.memory": "1500m",
+        "spark.driver.extraJavaOptions": " ".join(QUICK_START),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"file:{settings.lake}/warehouse",
+    }
+    session = open_session(settings, config=config, app_name="kdi tests")
+    yield session
+    stop_spark(session)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """Root of the tables of one test."""
+    return str(tmp_path / "lake")

@@ -1,0 +1,108 @@
+"""What a test published, message by message as the broker acknowledged it: the oracle of every comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message, Producer
+
+from kdi_assets.stream import TopicPartition
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """One acknowledged message, with the coordinates that the broker gave it."""
+
+    topic_partition: TopicPartition
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: datetime
+
+
+class Publisher:
+    """Publishes and keeps the log of what was acknowledged."""
+
+    def __init__(self, bootstrap_servers: str, **properties: str | int) -> None:
+        self.log: list[Produced] = []
+        self.failures: list[KafkaError] = []
+        # Sent but not acknowledged messages would make the log incomplete: idempotent, and flush waits for them all.
+        safe: dict[str, str | int] = {"enable.idempotence": True, "linger.ms": 5, "log_level": 2}
+        self.client = Producer({"bootstrap.servers": bootstrap_servers, **safe, **properties})
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: datetime | None = None,
+    ) -> None:
+        """Queue a message; ``flush`` waits for its acknowledgement.
+
+        Args:
+            partition: By default the hash of the key decides, or chance.
+            timestamp: By default now.
+        """
+        options: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if timestamp is not None:
+            options["timestamp"] = int(timestamp.timestamp() * 1000)
+        while True:
+            try:
+                self.client.produce(topic, value, key, headers=list(headers), on_delivery=self._hear, **options)
+                return
+            except BufferError:
+                self.client.poll(1)
+
+    def flush(self) -> list[Produced]:
+        """Wait until everything is acknowledged; the whole log in the order of topic partition and offset."""
+        left = self.client.flush(60)
+        assert left == 0 and not self.failures, f"{left} messages not acknowledged, refused: {self.failures[:3]}"
+        return sorted(self.log, key=lambda message: (message.topic_partition, message.offset))
+
+    def produce_all(
+        self, topic: str, values: Iterable[bytes | str | None], *, partition: int | None = None
+    ) -> list[Produced]:
+        """Publish values, one after the other, and wait; the messages of this call alone, in the order of offsets."""
+        before = len(self.log)
+        for value in values:
+            self.produce(topic, value, partition=partition)
+        self.flush()
+        return sorted(self.log[before:], key=lambda message: (message.topic_partition, message.offset))
+
+    def _hear(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(error)
+            return
+        self.log.append(_as_produced(message))
+
+
+def by_coordinates(log: Sequence[Produced]) -> Mapping[tuple[TopicPartition, int], Produced]:
+    """The log by topic partition and offset."""
+    return {(message.topic_partition, message.offset): message for message in log}
+
+
+def _as_produced(message: Message) -> Produced:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    kind, milliseconds = message.timestamp()
+    assert topic is not None and partition is not None and offset is not None and kind == TIMESTAMP_CREATE_TIME
+    return Produced(
+        topic_partition=TopicPartition(topic, partition),
+        offset=offset,
+        key=_as_bytes(message.key()),
+        value=_as_bytes(message.value()),
+        headers=tuple((header[0], _as_bytes(header[1])) for header in message.headers() or ()),
+        timestamp=datetime.fromtimestamp(milliseconds / 1000, UTC),
+    )
+
+
+def _as_bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
