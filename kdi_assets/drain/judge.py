@@ -1,0 +1,148 @@
+"""One verdict for every message, counted in the pass that writes the rows; reasons in a second pass, where needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.shape import DATE, VALUE, as_message, evaluate, expose, expressions, result, table_columns
+from kdi_assets.formats.json import DECODED, decode_json, json_rules
+from kdi_assets.formats.rules import Rule, any_of, first_of, name
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import StructType
+
+ROW, TOMBSTONE, DEAD_LETTER = 0, 1, 2
+_VERDICTS = 4  # room for one more, and a power of two reads well in a debugger
+_VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one pass over the messages saw.
+
+    Attributes:
+        messages: All of them.
+        by_verdict: (number of the topic partition, verdict) to messages.
+        digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
+        dead_letter_digest: The same of the dead letters.
+        tombstone_digest: The same of the tombstones.
+    """
+
+    messages: int
+    by_verdict: Mapping[tuple[int, int], int]
+    digest: int
+    dead_letter_digest: int
+    tombstone_digest: int
+
+    def of(self, verdict: int) -> int:
+        """Messages with this verdict, over all topic partitions."""
+        return sum(n for (_, v), n in self.by_verdict.items() if v == verdict)
+
+
+def judge(
+    messages: DataFrame, stream: Stream, record: StructType, *, now: datetime, topic_partitions: int, counts: Observation
+) -> DataFrame:
+    """Decode, shape and judge; keep the rows.
+
+    Args:
+        messages: As ``kafka_frame.read_ranges`` gives them.
+        now: The moment that the plan pinned for the date window.
+        topic_partitions: How many are read; sizes the count by topic partition.
+        counts: Holds what ``counted`` reads after the first action over the result.
+
+    Returns:
+        The table's columns, one row per message that became one. Lazy: nothing runs here.
+    """
+    from pyspark.sql import functions as F
+
+    columns = [F.expr(sql).alias(column) for column, sql in table_columns(stream, record).items()]
+    judged = _evaluated(messages, stream, record).select(
+        *columns,
+        F.expr(_verdict(stream, now)).alias(_VERDICT),
+        F.expr("kafka.partition").alias(_PARTITION),
+        F.expr("kafka.offset").alias(_OFFSET),
+    )
+    # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
+    # may sort or sample, or each row would count twice.
+    observed = judged.observe(counts, *_aggregates(topic_partitions))
+    return observed.where(F.col(_VERDICT) == ROW).drop(_VERDICT, _PARTITION, _OFFSET)
+
+
+def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: datetime) -> DataFrame:
+    """The messages that ``judge`` keeps no row of, tombstones aside, with the reason.
+
+    Args:
+        messages: The same ranges that were judged, with headers.
+
+    Returns:
+        ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, key: binary,
+        value: binary, headers: array<struct<key: string, value: binary>>, reason: string, field: string``. Lazy.
+    """
+    from pyspark.sql import functions as F
+
+    (decoding, decoding_field), (shaping, shaping_field) = first_of(json_rules(record)), first_of(_row_rules(stream, now))
+    return (
+        _evaluated(messages, stream, record)
+        .where(f"{_verdict(stream, now)} = {DEAD_LETTER}")
+        .select(
+            *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")),
+            F.col(VALUE).alias("value"),
+            F.expr("kafka.headers"),
+            F.expr(f"CASE WHEN NOT {DECODED} THEN {decoding} ELSE {shaping} END").alias("reason"),
+            F.expr(f"nullif(CASE WHEN NOT {DECODED} THEN {decoding_field} ELSE {shaping_field} END, '')").alias("field"),
+        )
+    )
+
+
+def counted(counts: Observation) -> Counts:
+    """Read the observation of ``judge`` after its action."""
+    seen = counts.get
+    by_verdict: Counter[tuple[int, int]] = Counter()
+    for bin_ in seen["by_verdict"] or ():
+        by_verdict[divmod(int(bin_["x"]), _VERDICTS)] += int(bin_["y"])
+    digests = (int(seen[d] or 0) for d in ("digest", "dead_letter_digest", "tombstone_digest"))
+    return Counts(int(seen["messages"]), by_verdict, *digests)
+
+
+def _evaluated(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame:
+    return evaluate(expose(decode_json(as_message(messages), record), record), stream)
+
+
+def _verdict(stream: Stream, now: datetime) -> str:
+    dead = f"NOT {DECODED} OR {any_of(_row_rules(stream, now))}"
+    return f"CASE WHEN {VALUE} IS NULL THEN {TOMBSTONE} WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+
+
+def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
+    """What condemns a record that was decoded."""
+    window = stream.date_window
+    date = f"{name(result('date'))}.v"
+    failed = [Rule("expression_failed", f"{name(result(f))} IS NULL", f) for f in expressions(stream)]
+    allowed = f"DATE'{window.start}' AND DATE'{window.last(now)}'"
+    return [
+        *failed,
+        Rule("no_date", f"{date} IS NULL", DATE),
+        Rule("date_outside_window", f"{date} NOT BETWEEN {allowed}", DATE),
+    ]
+
+
+def _aggregates(topic_partitions: int) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    digest = f"xxhash64({_PARTITION}, {_OFFSET})"
+    # Exact as long as there are at least twice as many bins as different values; an aggregate for each pair of topic
+    # partition and verdict would cost three times as much at 64 topic partitions.
+    bins = 2 * _VERDICTS * topic_partitions
+    return [
+        F.expr("count(*)").alias("messages"),
+        F.expr(f"bit_xor({digest})").alias("digest"),
+        F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {digest} END)").alias("dead_letter_digest"),
+        F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {TOMBSTONE} THEN {digest} END)").alias("tombstone_digest"),
+        F.expr(f"histogram_numeric({_PARTITION} * {_VERDICTS} + {_VERDICT}, {bins})").alias("by_verdict"),
+    ]

@@ -1,0 +1,223 @@
+"""Records to the table's columns: expressions, coordinates, the date; and the check of all that before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kdi_assets.errors import Terminal
+from kdi_assets.formats.json import DECODED, PARSED, RECORD, decode_json
+from kdi_assets.formats.rules import literal, name
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+KAFKA_DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
+)
+DATE = "date"
+VALUE = "_kdi_value"
+
+Tree = dict[str, "str | Tree"]
+"""Column name to Spark SQL over the working columns, or to the columns of a struct."""
+
+
+@dataclass(eq=False, kw_only=True)
+class ShapeMistake(Terminal):
+    """A stream's schema or one of its expressions does not work; ``field`` is the document's, as ``columns.host``."""
+
+    stream: str
+    field: str
+    message: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: `{self.field}` does not work: {self.message}",
+            "nothing was read and nothing was written.",
+            "correct the stream's document and run `kdi check`",
+        )
+
+
+def analyse(stream: Stream, spark: SparkSession) -> StructType:
+    """Check the stream's schema and expressions against Spark, without data.
+
+    Returns:
+        The columns of the stream's table: the record's, those of ``columns``, the coordinates and ``date``.
+
+    Raises:
+        ShapeMistake: The first field of the document that does not work.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import NullType
+
+    record = record_type(stream)
+    working = expose(decode_json(as_message(spark.createDataFrame([], KAFKA_DDL)), record), record)
+    for field, sql in expressions(stream).items():
+        try:
+            found = working.select("*", F.expr(sql).alias("_kdi_found"))
+            working.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
+        except PySparkException as refused:
+            raise _mistake(stream, field, _first_line(refused)) from refused
+        if isinstance(found.schema["_kdi_found"].dataType, NullType):
+            raise _mistake(stream, field, "it is always null and has no type; cast it")
+        if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
+            raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
+    return shape(evaluate(working, stream), stream, record).schema
+
+
+def record_type(stream: Stream) -> StructType:
+    """The declared type of a record; the DDL is parsed by the JVM of the session in use.
+
+    Raises:
+        ShapeMistake: The DDL does not parse, or names a field twice or one that expressions use otherwise.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        record = StructType.fromDDL(stream.record_ddl)
+    except PySparkException as refused:
+        raise _mistake(stream, "schema", _first_line(refused)) from refused
+    names = [f.name.lower() for f in record.fields]
+    if "kafka" in names:
+        raise _mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise _mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
+    return record
+
+
+def as_message(messages: DataFrame) -> DataFrame:
+    """Pack what Kafka says of a message into ``kafka``, so that no name of a record can clash with it."""
+    from pyspark.sql import functions as F
+
+    known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
+    known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
+    if "headers" in messages.columns:
+        known.append(F.col("headers"))
+    return messages.select(F.struct(*known).alias("kafka"), "value")
+
+
+def expose(decoded: DataFrame, record: StructType) -> DataFrame:
+    """Give expressions their names: the record's fields beside ``kafka``; ours begin with ``_kdi_``."""
+    from pyspark.sql import functions as F
+
+    ours = [F.col("kafka"), F.col("value").alias(VALUE), F.col(PARSED), F.col(DECODED), F.col(RECORD)]
+    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in record.fields]
+    return decoded.select(*ours, *fields)
+
+
+def expressions(stream: Stream) -> dict[str, str]:
+    """Field of the document to the Spark SQL that stands there: each of ``columns``, then ``date``."""
+    written = {f"columns.{path}": sql for path, sql in stream.columns.items()}
+    return {**written, "date": f"CAST(({stream.date_expression}\n) AS DATE)"}
+
+
+def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
+    """Evaluate the stream's expressions over every decoded record.
+
+    Returns:
+        ``kafka``, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result``: null where the
+        expression raised for this message, so that one bad message never fails a drain.
+    """
+    from pyspark.sql import functions as F
+
+    spark = exposed.sparkSession
+    # The condition is more than a shortcut: Spark hoists a subexpression that stands twice out of whatever surrounds
+    # it, also out of the guard, but never out of a branch that may not be taken.
+    attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in expressions(stream).items()]
+    return exposed.select("kafka", VALUE, PARSED, DECODED, RECORD, *attempts)
+
+
+def attempt(spark: SparkSession, sql: str) -> Column:
+    """The expression as a struct ``{v}``, null if it raises: ``v`` may be null, the struct then is not.
+
+    Spark's ``TryEval`` is what ``try_divide`` and its kin are made of; SQL has no name for it.
+    """
+    from pyspark.sql.classic.column import Column
+
+    jvm = spark._jvm
+    assert jvm is not None
+    parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('v', {sql}\n)")
+    guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(guarded))
+
+
+def result(field: str) -> str:
+    """The working column that holds what the expression in ``field`` gave."""
+    return "_kdi_x_" + field.replace(".", "_")
+
+
+def shape(evaluated: DataFrame, stream: Stream, record: StructType) -> DataFrame:
+    """The table's columns alone; of messages that are not decoded they are null.
+
+    Raises:
+        ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is no struct.
+    """
+    from pyspark.sql import functions as F
+
+    return evaluated.select(*(F.expr(sql).alias(column) for column, sql in table_columns(stream, record).items()))
+
+
+def table_columns(stream: Stream, record: StructType) -> dict[str, str]:
+    """Column to Spark SQL over the working columns, in the table's order: ``date`` is the last.
+
+    Raises:
+        ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is no struct.
+    """
+    tree: Tree = {f.name: f"{RECORD}.{name(f.name)}" for f in record.fields if f.name.lower() != DATE}
+    for path in stream.columns:
+        field = f"columns.{path}"
+        if path.lower() == DATE:
+            raise _mistake(stream, field, "the table's `date` is what `date:` gives")
+        _put(tree, path, f"{name(result(field))}.v", stream, field, record)
+    coordinates = ", ".join(f"'{c}', kafka.{c}" for c in ("topic", "partition", "offset", "timestamp"))
+    _put(tree, stream.coordinates, f"named_struct({coordinates})", stream, "coordinates", record)
+    tree[DATE] = f"{name(result('date'))}.v"
+    return {column: _sql(node) for column, node in tree.items()}
+
+
+def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, record: StructType) -> None:
+    """Hang an expression into the tree; a struct of the record on its way is opened into its fields."""
+    from pyspark.sql.types import StructType
+
+    *outer, last = path.split(".")
+    node, here, inside = tree, RECORD, record
+    for step in outer:
+        known = next((f for f in inside.fields if f.name.lower() == step.lower()), None)
+        key = _key(node, step)
+        here = f"{here}.{name(known.name if known else step)}"
+        inside = known.dataType if known and isinstance(known.dataType, StructType) else StructType()
+        if isinstance(node.get(key), str):
+            if not inside.fields:
+                raise _mistake(stream, field, f"{step} is no struct, so nothing can lie below it")
+            node[key] = {f.name: f"{here}.{name(f.name)}" for f in inside.fields}
+        child = node.setdefault(key, {})
+        assert isinstance(child, dict)
+        node = child
+    if field == "coordinates" and _key(node, last) in node:
+        raise _mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
+    node[_key(node, last)] = sql
+
+
+def _key(node: Tree, step: str) -> str:
+    """The spelling that is there already: Spark's and Delta's names ignore case."""
+    return next((k for k in node if k.lower() == step.lower()), step)
+
+
+def _sql(node: str | Tree) -> str:
+    if isinstance(node, str):
+        return node
+    return "named_struct(" + ", ".join(f"{literal(k)}, {_sql(v)}" for k, v in node.items()) + ")"
+
+
+def _mistake(stream: Stream, field: str, message: str) -> ShapeMistake:
+    return ShapeMistake(stream=stream.name, field=field, message=message)
+
+
+def _first_line(refused: PySparkException) -> str:
+    return str(refused).strip().splitlines()[0]
