@@ -1,0 +1,39 @@
+"""A broker of the benchmark's own with one topic in it, and the stream that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+
+from kdi_assets.components.load import load_streams
+from kdi_assets.runtime.broker import start_broker
+from kdi_assets.sources.generator import Traffic
+from kdi_assets.sources.publisher import publish
+from kdi_assets.stream import KafkaCluster, Stream
+
+PARTITIONS, DATES = 4, 3
+
+
+@contextmanager
+def published_topic(folder: Path, *, messages: int) -> Iterator[Stream]:
+    """The demo's stream, over a new topic with so many good messages; the folder is gone afterwards."""
+    rmtree(folder, ignore_errors=True)
+    broker = start_broker(folder / "broker")
+    try:
+        cluster = KafkaCluster("main", broker.bootstrap_servers)
+        stream = replace(load_streams()["bronze/web_requests"], cluster=cluster)
+        publish(cluster, stream.topic, Traffic(dates=DATES, seed=1), count=messages, partitions=PARTITIONS)
+        yield stream
+    finally:
+        broker.stop()
+        rmtree(folder, ignore_errors=True)
+
+
+def rows_in(stream: Stream, lake: Path) -> int:
+    """Rows that another reader than Spark finds in the table."""
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(stream.table_uri(str(lake))).to_pyarrow_dataset().count_rows())

@@ -1,0 +1,68 @@
+"""What a process and all that it started have used: CPU seconds and peak memory of client, JVM and Python workers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a piece of work cost.
+
+    Attributes:
+        cpu_seconds: User and system time of the process and all its descendants.
+        peak_rss_bytes: Sum over these processes of the most memory that each held at any moment.
+    """
+
+    wall_seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int
+
+
+class Meter:
+    """Measures this process and its descendants, from its making on or from the start of the process."""
+
+    def __init__(self, *, from_process_start: bool = False) -> None:
+        self._process = psutil.Process()
+        if from_process_start:
+            self._begin = self._process.create_time()
+            self._cpu_before = 0.0
+            return
+        for process in self._tree():
+            _forget_peak(process)
+        self._begin = time.time()
+        self._cpu_before = self._cpu_seconds()
+
+    def read(self) -> Usage:
+        """What was used so far."""
+        wall = time.time() - self._begin
+        return Usage(wall, self._cpu_seconds() - self._cpu_before, sum(map(_peak_rss, self._tree())))
+
+    def _tree(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)]
+
+    def _cpu_seconds(self) -> float:
+        # The times of children that ended are in their parent's, those of the living are not: nothing counts twice.
+        return sum(sum(process.cpu_times()[:4]) for process in self._tree())
+
+
+def _peak_rss(process: psutil.Process) -> int:
+    """Bytes; where there is no /proc, what it holds now."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return int(process.memory_info().rss)
+    peak = next((line for line in status.splitlines() if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return int(peak.split()[1]) * 1024
+
+
+def _forget_peak(process: psutil.Process) -> None:
+    """Let the peak begin anew at what the process holds now (Linux, proc(5), "clear_refs")."""
+    try:
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+    except OSError:
+        return  # not Linux, or not permitted: the peak is that of the process's whole life
