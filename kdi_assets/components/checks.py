@@ -1,0 +1,148 @@
+"""What a field of a document takes beyond its type; a refusal says what would be right."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+
+from pydantic_core import PydanticCustomError
+
+TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
+TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+COLUMN = re.compile(r"(?!_kdi_)[^\s.`]+(\.[^\s.`]+)*")
+CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+BROKER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}")
+OWNER = re.compile(r"team:\S+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes
+DAYS = re.compile(r"(\d{1,4}) days?")
+
+REFUSED_TABLE_PROPERTIES = {
+    "delta.setTransactionRetentionDuration": "Delta would forget the positions of idle topic partitions",
+    "delta.enableExpiredLogCleanup": "Delta would delete ledger entries that were not copied",
+    "delta.enableChangeDataFeed": "the change data feed is always on",
+}
+OWNED_CLIENT_PROPERTIES = {
+    "bootstrap.servers": "write it as bootstrap_servers",
+    "isolation.level": "remove it: only committed messages are read",
+    "enable.auto.commit": "remove it: positions live in the table",
+    "auto.offset.reset": "remove it: `start` of the stream decides where it begins",
+}
+
+
+def wrong(message: str, right: str) -> PydanticCustomError:
+    """A refusal by a check: what is wrong, what would be right."""
+    return PydanticCustomError("wrong", "{message}", {"message": message, "right": right})
+
+
+def topic(value: str) -> str:
+    if not TOPIC.fullmatch(value):
+        raise wrong(f"{value!r} is not a name that Kafka takes", "letters, digits, '.', '_' and '-', at most 249")
+    return value
+
+
+def table(value: str) -> str:
+    if not TABLE.fullmatch(value):
+        raise wrong(f"{value!r} is not a path below the lake's root", "e.g. bronze/web_requests, no '/' at either end")
+    return value
+
+
+def sql(value: str) -> str:
+    if not value.strip():
+        raise wrong("is empty", "give it Spark SQL")
+    return value
+
+
+def column(value: str) -> str:
+    if not COLUMN.fullmatch(value):
+        raise wrong(
+            f"{value!r} is not the path of a column",
+            "names without blanks, nested by dots, none that begins with _kdi_",
+        )
+    return value
+
+
+def app_id(value: str) -> str:
+    if not value.strip():
+        raise wrong("is empty", "remove the line: the topic is the default")
+    return value
+
+
+def owner(value: str) -> str:
+    if not OWNER.fullmatch(value):
+        raise wrong(f"{value!r} is neither a team nor an address", "e.g. team:web or someone@example.com")
+    return value
+
+
+def table_property(name: str) -> str:
+    if name in REFUSED_TABLE_PROPERTIES:
+        raise wrong(f"is refused: {REFUSED_TABLE_PROPERTIES[name]}", "remove the line")
+    return name
+
+
+def client_property(name: str) -> str:
+    if name in OWNED_CLIENT_PROPERTIES:
+        raise wrong("is not a property to set here", OWNED_CLIENT_PROPERTIES[name])
+    return name
+
+
+def client_value(value: object) -> object:
+    """Text, or ``{env: NAME}``; anything else would be two refusals of pydantic's, one for each."""
+    if value is None or isinstance(value, bool | int | float | list):
+        raise wrong(f"takes text, not {value!r}", "put it in quotes, or write {env: NAME} for a secret")
+    if isinstance(value, dict) and not (value.keys() == {"env"} and isinstance(value["env"], str) and value["env"]):
+        raise wrong(f"{value!r} names no environment variable", "e.g. {env: KAFKA_PASSWORD}")
+    return value
+
+
+def cluster(value: str) -> str:
+    if not CLUSTER.fullmatch(value):
+        raise wrong(f"{value!r} is not a cluster's name", "letters, digits, '_' and '-', e.g. main")
+    return value
+
+
+def bootstrap_servers(value: str) -> str:
+    for broker in value.split(","):
+        if not BROKER.fullmatch(broker.strip()):
+            raise wrong(f"{broker.strip()!r} is not host:port", "e.g. broker-1:9092,broker-2:9092")
+    return value
+
+
+def day(value: object) -> object:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise wrong(f"{value!r} is not a date", "e.g. 2020-01-01") from None
+
+
+def ahead(value: object) -> object:
+    if not isinstance(value, str) or not DAYS.fullmatch(value):
+        raise wrong(f"{value!r} is not a number of days", "e.g. 2 days, or 0 days")
+    return value
+
+
+def start(value: object) -> object:
+    """``earliest``, ``latest``, a timestamp with its zone, or the next offset of each topic partition."""
+    if isinstance(value, dict):
+        return _next_offsets(value)
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise wrong(
+            f"{value!r} says no beginning", "earliest, latest, e.g. 2026-01-01T00:00:00Z, or {0: 1200} (offset of each)"
+        ) from None
+    if moment.tzinfo is None:
+        raise wrong(f"{value!r} has no time zone", f"e.g. {moment.replace(tzinfo=UTC).isoformat()}")
+    return value
+
+
+def _next_offsets(value: dict[object, object]) -> dict[object, object]:
+    for partition, offset in value.items():
+        for number in (partition, offset):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise wrong(f"{{{partition}: {offset}}} is no topic partition and offset", "e.g. {0: 1200, 1: 0}")
+    if not value:
+        raise wrong("names no topic partition", "e.g. {0: 1200, 1: 0}, or earliest")
+    return value

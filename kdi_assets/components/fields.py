@@ -1,0 +1,205 @@
+"""The fields of the documents, for the components and for the reader alike; pydantic ends here.
+
+Every value is taken as written. There are no templates: SQL may hold braces, and the command line, which does not
+load Dagster, must see what the code location sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from kdi_assets.components import checks
+from kdi_assets.components.environment import EnvironmentProperties
+from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Stream
+
+
+class Fields(BaseModel):
+    """Fields of a document or of a mapping in it; others than these are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DateWindowFields(Fields):
+    """Event dates that rows may have; a message outside them becomes a dead letter."""
+
+    start: Annotated[date, BeforeValidator(checks.day)] = Field(
+        default=date(2020, 1, 1), description="The first date allowed (UTC).", examples=["2020-01-01"]
+    )
+    ahead: Annotated[str, BeforeValidator(checks.ahead)] = Field(
+        default="2 days",
+        description="How far behind today (UTC) the last date allowed lies.",
+        examples=["2 days", "0 days"],
+    )
+
+    @property
+    def ahead_days(self) -> int:
+        return int(self.ahead.split()[0])
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> DateWindowFields:
+        last = datetime.now(UTC).date() + timedelta(days=self.ahead_days)
+        if self.start > last:
+            raise checks.wrong(f"no date is allowed: it starts {self.start} and ends {last}", "an earlier start")
+        return self
+
+
+class DrainWhenFields(Fields):
+    """A sensor starts a run when either limit is reached."""
+
+    backlog_messages: int = Field(
+        default=1000,
+        strict=True,
+        ge=1,
+        description="Offsets waiting in the topic, over all topic partitions.",
+        examples=[1000],
+    )
+    lag_seconds: float = Field(
+        default=60,
+        strict=True,
+        ge=0,
+        description="Age in seconds of the oldest message not yet drained.",
+        examples=[60],
+    )
+
+
+class TopicTableFields(Fields):
+    """A stream: one topic drained into one Delta table."""
+
+    topic: Annotated[str, AfterValidator(checks.topic)] = Field(
+        description="The Kafka topic.", examples=["web_requests"]
+    )
+    table: Annotated[str, AfterValidator(checks.table)] = Field(
+        description="The table's path below the lake's root ($KDI_LAKE). It names the stream and its asset; dead"
+        " letters lie beside it, at the same path with _dead_letters.",
+        examples=["bronze/web_requests"],
+    )
+    ddl: Annotated[str, AfterValidator(checks.sql)] = Field(
+        alias="schema",
+        description="Spark DDL of the message's record. Fields of the message that it does not name are left out.",
+        examples=["id bigint, at timestamp"],
+    )
+    date_expression: Annotated[str, AfterValidator(checks.sql)] = Field(
+        alias="date",
+        description="Spark SQL for the row's date (UTC), over the record's fields and the struct `kafka` (topic,"
+        " partition, offset, timestamp, timestamp_type, key, headers).",
+        examples=["to_date(at)"],
+    )
+    cluster: str = Field(
+        default="main", description="Name of the KafkaCluster document of the topic.", examples=["main"]
+    )
+    columns: dict[Annotated[str, AfterValidator(checks.column)], Annotated[str, AfterValidator(checks.sql)]] = Field(
+        default={},
+        description="Further columns: target path (dots nest) to Spark SQL over the same names as `date`.",
+        examples=[{"host": "parse_url(url, 'HOST')"}],
+    )
+    coordinates: Annotated[str, AfterValidator(checks.column)] = Field(
+        default="kafka",
+        description="The struct column (dots nest) that keeps topic, partition, offset and timestamp of every row.",
+        examples=["kafka"],
+    )
+    date_window: DateWindowFields = Field(
+        default=DateWindowFields(),
+        description="Event dates that rows may have; the asset's partitions reach from its first to its last.",
+        examples=[{"start": "2020-01-01", "ahead": "2 days"}],
+    )
+    app_id: Annotated[str, AfterValidator(checks.app_id)] | None = Field(
+        default=None,
+        description="Prefix of the ledger's transaction ids in the table's log; the topic by default. A table of"
+        " kafka-delta-ingest is taken over by giving the app id it was fed with.",
+        examples=["web_requests"],
+    )
+    start: Annotated[str | dict[int, int], BeforeValidator(checks.start)] = Field(
+        default="earliest",
+        description="Where a new stream begins: earliest, latest, a timestamp with its zone, or the next offset of each"
+        " topic partition. Resolved once; later changes have no effect.",
+        examples=["earliest"],
+    )
+    drain_when: DrainWhenFields = Field(
+        default=DrainWhenFields(),
+        description="When the lag sensor starts a run.",
+        examples=[{"backlog_messages": 1000, "lag_seconds": 60}],
+    )
+    max_records: int = Field(
+        default=5_000_000,
+        strict=True,
+        ge=1,
+        description="At most so many offsets in one plan, over all topic partitions; it bounds a commit's size.",
+        examples=[5_000_000],
+    )
+    properties: dict[Annotated[str, AfterValidator(checks.table_property)], str] = Field(
+        default={},
+        description="Delta table properties, set when the table is created.",
+        examples=[{"delta.checkpointInterval": "20"}],
+    )
+    description: str = Field(
+        default="", description="What the table holds, for its readers.", examples=["One row per request"]
+    )
+    owners: list[Annotated[str, AfterValidator(checks.owner)]] = Field(
+        default=[], description="Teams (team:name) and addresses of who answers for the table.", examples=[["team:web"]]
+    )
+
+    def stream(self, cluster: KafkaCluster) -> Stream:
+        """The stream that these fields describe."""
+        return Stream(
+            topic=self.topic,
+            table=self.table,
+            record_ddl=self.ddl,
+            date_expression=self.date_expression,
+            cluster=cluster,
+            columns=self.columns,
+            coordinates=self.coordinates,
+            date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
+            app_id=self.app_id or "",
+            start=_start_policy(self.start),
+            drain_when=DrainWhen(self.drain_when.backlog_messages, self.drain_when.lag_seconds),
+            max_records=self.max_records,
+            properties=self.properties,
+            description=self.description,
+            owners=tuple(self.owners),
+        )
+
+
+def _start_policy(start: str | dict[int, int]) -> StartPolicy:
+    if isinstance(start, dict):
+        return start
+    return cast(StartPolicy, start) if start in ("earliest", "latest") else datetime.fromisoformat(start)
+
+
+class FromEnvironment(Fields):
+    """A value that lies in an environment variable: a secret, which belongs in no file."""
+
+    env: str = Field(min_length=1, description="Name of the environment variable.", examples=["KAFKA_PASSWORD"])
+
+
+ClientValue = Annotated[str | FromEnvironment, BeforeValidator(checks.client_value)]
+
+
+class KafkaClusterFields(Fields):
+    """Brokers, and how to speak to them."""
+
+    name: Annotated[str, AfterValidator(checks.cluster)] = Field(
+        description="What streams call the cluster. For `main`, KDI_KAFKA goes ahead of bootstrap_servers.",
+        examples=["main"],
+    )
+    bootstrap_servers: Annotated[str, AfterValidator(checks.bootstrap_servers)] = Field(
+        description="host:port of one broker or more, separated by commas.", examples=["broker-1:9092,broker-2:9092"]
+    )
+    properties: dict[Annotated[str, AfterValidator(checks.client_property)], ClientValue] = Field(
+        default={},
+        description="Client properties as librdkafka names them. A secret is {env: NAME}: the environment variable NAME"
+        " holds it.",
+        examples=[{"security.protocol": "SASL_SSL", "sasl.password": {"env": "KAFKA_PASSWORD"}}],
+    )
+
+    def kafka_cluster(self, *, bootstrap_servers: str = "") -> KafkaCluster:
+        """The cluster that these fields describe; ``bootstrap_servers``, if given, go ahead of the document's."""
+        return KafkaCluster(self.name, bootstrap_servers or self.bootstrap_servers, self._client_properties())
+
+    def _client_properties(self) -> Mapping[str, str]:
+        written = {name: value for name, value in self.properties.items() if isinstance(value, str)}
+        variables = {name: value.env for name, value in self.properties.items() if isinstance(value, FromEnvironment)}
+        return EnvironmentProperties(self.name, written, variables) if variables else written

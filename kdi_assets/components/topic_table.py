@@ -1,0 +1,34 @@
+"""The component of a stream: Dagster's face of ``TopicTableFields``."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import dagster as dg
+from pydantic import BaseModel
+
+from kdi_assets.components.assets import stream_definitions
+from kdi_assets.components.documents import Document
+from kdi_assets.components.fields import TopicTableFields
+from kdi_assets.components.folder import shown
+from kdi_assets.components.reading import clusters_of, unknown_cluster
+from kdi_assets.settings import Settings
+
+
+class TopicTable(dg.Component, dg.Resolvable, TopicTableFields):
+    """One Kafka topic drained into one Delta table: an asset partitioned by date, and its checks."""
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        return TopicTableFields
+
+    @classmethod
+    def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
+        # As written: Dagster would render every string as a template, and lose quotes, comments and types of SQL in it.
+        return cls.model_construct(**dict(model))
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        clusters = clusters_of(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        if self.cluster not in clusters:
+            raise unknown_cluster(self.cluster, Document(shown(context.path), 1, "", None, {}), clusters)
+        return stream_definitions(self.stream(clusters[self.cluster]))

@@ -1,0 +1,40 @@
+"""Dagster's component tree over any folder."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+
+OWN = Path(__file__).parent.parent / "defs"
+
+
+def component_definitions(folder: Path) -> dg.Definitions:
+    """What the documents of ``folder`` define, with what Python files lie beside them.
+
+    ``dagster.load_from_defs_folder`` would ask for a dg.toml above the folder: an installed package has none.
+    """
+    if not any(folder.rglob("*.yaml")) and not any(folder.rglob("*.py")):
+        return dg.Definitions()  # Dagster fails on a folder without anything to load
+    tree = dg.ComponentTree.from_module(defs_module=_module(folder.resolve()), project_root=folder.resolve().parent)
+    with warnings.catch_warnings():
+        # As `load_from_defs_folder` does: parts of Dagster's own loader call themselves a preview.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return tree.build_defs()
+
+
+def _module(folder: Path) -> ModuleType:
+    """The folder as a package, so that Python files in it can be imported."""
+    if folder == OWN.resolve():
+        return import_module("kdi_assets.defs")
+    # A name of its own for each folder: two in one process must not share modules.
+    module = ModuleType(f"kdi_defs_{sha256(str(folder).encode()).hexdigest()[:8]}")
+    module.__file__ = str(folder / "__init__.py")
+    module.__path__ = [str(folder)]
+    sys.modules[module.__name__] = module
+    return module

@@ -1,0 +1,248 @@
+"""The documents of a folder: what is read, and what is reported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.components.documents import parse
+from kdi_assets.components.folder import DefsFolderMissing
+from kdi_assets.components.load import defs_folder, load_streams
+from kdi_assets.components.mistakes import Mistakes
+
+CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KDI_KAFKA", raising=False)
+    monkeypatch.delenv("KDI_DEFS", raising=False)
+
+
+def stream(table: str, *, more: str = "") -> str:
+    fields = f"topic: t, table: {table}, schema: id bigint, date: current_date(){more}"
+    return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
+
+
+def written(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder.joinpath(*name.split("__")) / "defs.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def mistakes(folder: Path) -> list[str]:
+    with pytest.raises(Mistakes) as refused:
+        load_streams(folder)
+    return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]
+
+
+def test_the_packages_own_documents_are_right() -> None:
+    streams = load_streams()
+
+    assert streams["bronze/web_requests"].columns == {"host": "parse_url(url, 'HOST')"}
+    assert streams["bronze/web_requests"].cluster.name == "main"
+
+
+def test_documents_of_one_file_and_of_nested_folders_are_read(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER, web__eu=stream("web/eu"), shop=stream("shop/a") + "---\n" + stream("shop/b"))
+
+    assert list(load_streams(tmp_path)) == ["shop/a", "shop/b", "web/eu"]
+
+
+def test_the_environment_names_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_DEFS", str(written(tmp_path, a=CLUSTER + "---\n" + stream("a"))))
+
+    assert (defs_folder(), list(load_streams())) == (tmp_path, ["a"])
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefsFolderMissing, match="nowhere is not a folder"):
+        load_streams(tmp_path / "nowhere")
+
+
+def test_a_folder_without_documents_has_no_streams(tmp_path: Path) -> None:
+    assert load_streams(tmp_path) == {}
+
+
+def test_all_mistakes_of_all_documents_are_reported_at_once(tmp_path: Path) -> None:
+    one = CLUSTER + "---\n" + stream("a", more=", strat: earliest, max_records: 0")
+    written(tmp_path, one=one, two=stream("b", more=", owners: [web]"), three=stream("c"))
+
+    assert mistakes(tmp_path) == [
+        "one/defs.yaml:5 max_records: 0 is too small; at least 1",
+        "one/defs.yaml:5 strat: no such field; did you mean start?",
+        "two/defs.yaml:2 owners.0: 'web' is neither a team nor an address; e.g. team:web or someone@example.com",
+    ]
+
+
+def test_the_message_says_what_is_safe_and_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes) as refused:
+        load_streams(written(tmp_path, a=stream("a")))
+
+    assert str(refused.value).splitlines()[1:] == [
+        "  Safe: nothing was started; no topic and no table was touched.",
+        "  Run:  kdi check",
+    ]
+
+
+def test_two_documents_of_one_table_are_both_named(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER + "---\n" + stream("bronze/x"), b=stream("bronze/x"))
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith("b/defs.yaml:2 table: bronze/x is the table of ")
+    assert mistake.endswith("a/defs.yaml:5 already; rename or remove one of the two")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("bronze/x", "bronze/x/y", "bronze/x/y clashes with bronze/x, the table of "),
+        ("bronze/x/y", "bronze/x", "bronze/x would hold bronze/x/y, the table of "),
+        ("bronze/x", "bronze/x_dead_letters", "bronze/x_dead_letters is kept for the stream of "),
+        ("bronze/x_ledger", "bronze/x", "bronze/x clashes with bronze/x_ledger, the table of "),
+    ],
+)
+def test_no_table_lies_in_anothers_way(tmp_path: Path, first: str, second: str, said: str) -> None:
+    written(tmp_path, a=CLUSTER + "---\n" + stream(first), b=stream(second))
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith(f"b/defs.yaml:2 table: {said}")
+
+
+def test_two_streams_of_one_topic_into_two_tables_are_right(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER, b=stream("bronze/x"), c=stream("bronze/y"))
+
+    assert [s.topic for s in load_streams(tmp_path).values()] == ["t", "t"]
+
+
+def test_an_unknown_cluster_is_reported_with_the_ones_there_are(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER, b=stream("x", more=", cluster: cloud"))
+
+    assert mistakes(tmp_path) == [
+        "b/defs.yaml:2 cluster: no KafkaCluster document is named 'cloud'; known: main",
+    ]
+
+
+def test_a_stream_of_a_cluster_whose_document_is_wrong_is_not_reported_too(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER.replace("localhost:9092", "localhost"), b=stream("x"))
+
+    assert mistakes(tmp_path) == [
+        "a/defs.yaml:2 bootstrap_servers: 'localhost' is not host:port; e.g. broker-1:9092,broker-2:9092"
+    ]
+
+
+def test_two_clusters_of_one_name_are_reported(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER, b=CLUSTER)
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith("b/defs.yaml:2 name: 'main' is described at ")
+
+
+def test_the_environment_goes_ahead_of_the_servers_of_main_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = CLUSTER.replace("main", "cloud").replace("localhost", "cloud")
+    written(tmp_path, a=CLUSTER, b=other, c=stream("x"), d=stream("y", more=", cluster: cloud"))
+    monkeypatch.setenv("KDI_KAFKA", "elsewhere:19092")
+
+    servers = {name: s.cluster.bootstrap_servers for name, s in load_streams(tmp_path).items()}
+
+    assert servers == {"x": "elsewhere:19092", "y": "cloud:9092"}
+
+
+def test_the_environment_stands_in_for_a_document_of_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_KAFKA", "elsewhere:19092")
+
+    (only,) = load_streams(written(tmp_path, a=stream("x"))).values()
+
+    assert (only.cluster.name, only.cluster.bootstrap_servers) == ("main", "elsewhere:19092")
+
+
+def test_a_file_that_nothing_loads_is_reported(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER)
+    (tmp_path / "orders.yml").write_text(stream("orders"), encoding="utf-8")
+
+    assert mistakes(tmp_path) == [
+        f"orders.yml:1 document: nothing loads this file: Dagster reads defs.yaml only;"
+        f" move it to {tmp_path}/orders/defs.yaml"
+    ]
+
+
+def test_a_file_below_a_folder_whose_document_hides_it_is_reported(tmp_path: Path) -> None:
+    written(tmp_path, a=CLUSTER, a__deep__er=stream("x"))
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith("a/deep/er/defs.yaml:1 document: nothing loads this file: ")
+
+
+def test_yaml_that_belongs_to_another_component_is_left_to_it(tmp_path: Path) -> None:
+    written(tmp_path, dbt="type: dagster_dbt.DbtProjectComponent\n", dbt__models="version: 2\n", a=CLUSTER)
+    (tmp_path / "dbt" / "profiles.yml").write_text("x: 1\n", encoding="utf-8")
+
+    assert load_streams(tmp_path) == {}
+
+
+def test_the_search_goes_on_below_a_folder_component(tmp_path: Path) -> None:
+    written(tmp_path, all="type: dagster.DefsFolderComponent\n", all__kafka=CLUSTER, all__x=stream("x"))
+
+    assert list(load_streams(tmp_path)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "1 document: the file is empty"),
+        ("- a\n", "1 document: is not a mapping"),
+        ("attributes: {}\n", "1 type: is missing; e.g. type: kdi_assets.components.TopicTable"),
+        (
+            "type: kdi_assets.components.TopicTabel\n",
+            "1 type: there is no kdi_assets.components.TopicTabel; did you mean",
+        ),
+        (CLUSTER + "attribute: {}\n", "3 attribute: no such key; did you mean attributes?"),
+        (CLUSTER + "---\na: b: c\n", "4 document: is not YAML: mapping values are not allowed in this context"),
+        (CLUSTER.replace("{", "{name: main, "), "2 name: is written twice; keep one of the two"),
+        (CLUSTER + "x\tx\x01: y\n", "1 document: is not YAML: "),
+        (CLUSTER.replace("{name: main", "{name: main, {{ x }}: 1"), "2 attributes: has a key that is not text"),
+    ],
+)
+def test_a_document_that_is_none_is_reported_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    assert any(line.startswith(f"a/defs.yaml:{said}") for line in mistakes(written(tmp_path, a=text)))
+
+
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
+    written(tmp_path, a="")
+    (tmp_path / "a" / "defs.yaml").write_bytes(b"type: \xff\n")
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith("a/defs.yaml:1 document: is not UTF-8: ")
+
+
+def test_merge_keys_and_anchors_are_yaml_like_any_other() -> None:
+    parsed = parse("type: x.Y\nattributes:\n  a: &a {p: 1, q: 2}\n  b: {<<: *a, q: 3}\n", "f")
+
+    assert parsed.mistakes == []
+    assert parsed.documents[0].attributes == {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 3}}
+
+
+def test_lines_are_those_of_the_keys() -> None:
+    (document,) = parse("# a comment\ntype: x.Y\nattributes:\n  a:\n    b.c:\n      - 1\n      - 2\n", "f").documents
+
+    lines = {path: document.line_of(path) for path in ("a", "a.b.c", "a.b.c.1", "a.b.c.1.deeper", "missing")}
+    assert lines == {"a": 4, "a.b.c": 5, "a.b.c.1": 7, "a.b.c.1.deeper": 7, "missing": 3}
+
+
+def test_reading_the_documents_loads_neither_dagster_nor_spark() -> None:
+    """The command line reads them too, and a second to import is a second of every `kdi status`."""
+    program = (
+        "import sys; from kdi_assets.components.load import load_streams; assert load_streams();"
+        "print([m for m in ('dagster', 'pyspark', 'pyarrow', 'deltalake', 'pandas') if m in sys.modules])"
+    )
+
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert said == "[]\n"
