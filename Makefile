@@ -1,0 +1,64 @@
+# make demo    the main job on real parts, from nothing; ends by itself
+# make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
+# make test    every check and every test
+# Everything that these make lies in .venv and .kdi.
+
+PYTHON ?= python3
+BIN := .venv/bin
+KDI_HOME := $(CURDIR)/.kdi
+export KDI_HOME
+
+# With DAGSTER_HOME set, Dagster reads the dagster.yaml there and not ours: `setup` copies it.
+demo dev: export DAGSTER_HOME := $(KDI_HOME)/dagster
+demo dev: export KDI_DRIVER := shared
+demo dev bench: export KDI_SPARK_MASTER ?= local[*]
+
+.PHONY: setup demo dev test bench lock clean-demo
+
+setup: .venv/.installed .kdi/jars/.fetched .kdi/dagster/dagster.yaml
+
+demo: setup
+	@$(BIN)/python -m examples.demo
+
+dev: setup
+	@$(BIN)/python -m examples.dev
+
+bench: setup
+	@$(BIN)/python -m benchmarks.bench
+
+test: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+clean-demo:
+	rm -rf .kdi/broker .kdi/lake .kdi/dagster
+
+# Hashes for every platform and Python; no index address, so that a registry's mirror serves as well.
+lock: setup
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --extra dev \
+	  --no-annotate --no-emit-index-url --custom-compile-command "make lock" -o requirements.lock pyproject.toml
+
+.venv/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is `$(PYTHON) --version 2>&1`; this needs Python 3.11 or newer."; \
+	  echo "  Run:  make $(MAKECMDGOALS) PYTHON=python3.12    (any 3.11+; apt install python3, brew install python)"; \
+	  exit 1; } >&2
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) lacks venv, which Debian and Ubuntu package apart."; \
+	  echo "  Run:  apt install `$(PYTHON) -c 'import sys; print("python3.%d-venv" % sys.version_info[1])'`"; \
+	  exit 1; } >&2
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json .venv/.installed
+	$(BIN)/kdi jars
+	@touch $@
+
+.kdi/dagster/dagster.yaml: dagster.yaml
+	@mkdir -p $(@D)
+	@cp dagster.yaml $@
