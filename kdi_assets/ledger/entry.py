@@ -1,0 +1,128 @@
+"""The ledger entry: what a commit of ours says of itself, as JSON in the commit's user metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any, Literal
+
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+FORMAT = 1
+
+Kind = Literal["start", "takeover", "restore", "drain", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCounts:
+    """One range of a drain: which offsets, and what became of them."""
+
+    range: OffsetRange
+    rows: int = 0
+    dead_letters: int = 0
+    tombstones: int = 0
+    gaps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersAt:
+    """The dead-letter table that the entry counts on: its id, and the version that holds this drain's letters."""
+
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What one ledger commit did.
+
+    Attributes:
+        version: The table version that the commit became.
+        attempt_id: Names the try; dead letters count only if a live entry names theirs.
+        positions: Next offset of every topic partition after the commit.
+        gaps: Offsets that hold no visible message, confirmed by a second client.
+        declared_losses: Offsets that someone decided to give up.
+        digest: ``bit_xor(xxhash64(partition, offset))`` of the messages that the drain read.
+        rows_by_date: Rows that the commit added, by their date.
+    """
+
+    version: int
+    kind: Kind
+    app_id: str
+    attempt_id: str
+    topic: str
+    topic_id: str
+    table_id: str
+    positions: Mapping[TopicPartition, int]
+    run_id: str = ""
+    ranges: tuple[RangeCounts, ...] = ()
+    gaps: tuple[OffsetRange, ...] = ()
+    declared_losses: tuple[OffsetRange, ...] = ()
+    digest: int = 0
+    dead_letter_digest: int = 0
+    tombstone_digest: int = 0
+    rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    bytes: int = 0
+    dead_letters_at: DeadLettersAt | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_date.values())
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(r.dead_letters for r in self.ranges)
+
+    @property
+    def tombstones(self) -> int:
+        return sum(r.tombstones for r in self.ranges)
+
+    def to_json(self) -> str:
+        """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
+        plain = asdict(self) | {
+            "positions": {str(tp.partition): offset for tp, offset in self.positions.items()},
+            "ranges": [[*_triple(r.range), r.rows, r.dead_letters, r.tombstones, r.gaps] for r in self.ranges],
+            "gaps": [_triple(r) for r in self.gaps],
+            "declared_losses": [_triple(r) for r in self.declared_losses],
+            "rows_by_date": {day.isoformat(): rows for day, rows in self.rows_by_date.items()},
+        }
+        return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
+
+
+def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | None:
+    """The entry in a commit's user metadata; ``None`` if the commit is not of this ledger.
+
+    Raises:
+        ValueError: It is of a newer format than this release knows.
+    """
+    if '"kdi_ledger"' not in user_metadata:
+        return None
+    plain: dict[str, Any] = json.loads(user_metadata)
+    if plain.get("app_id") != app_id:
+        return None
+    if plain.pop("kdi_ledger") > FORMAT:
+        raise ValueError(f"commit {version} was written by a newer release; upgrade before touching this table")
+    topic = plain["topic"]
+    at = plain["dead_letters_at"]
+    return LedgerEntry(
+        **plain
+        | {
+            "version": version,
+            "positions": {TopicPartition(topic, int(p)): offset for p, offset in plain["positions"].items()},
+            "ranges": tuple(RangeCounts(_range(topic, r), *r[3:]) for r in plain["ranges"]),
+            "gaps": tuple(_range(topic, r) for r in plain["gaps"]),
+            "declared_losses": tuple(_range(topic, r) for r in plain["declared_losses"]),
+            "rows_by_date": {date.fromisoformat(day): rows for day, rows in plain["rows_by_date"].items()},
+            "dead_letters_at": DeadLettersAt(**at) if at else None,
+        }
+    )
+
+
+def _triple(r: OffsetRange) -> tuple[int, int, int]:
+    return (r.topic_partition.partition, r.start, r.end)
+
+
+def _range(topic: str, triple: Sequence[int]) -> OffsetRange:
+    return OffsetRange(TopicPartition(topic, triple[0]), triple[1], triple[2])

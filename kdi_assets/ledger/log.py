@@ -1,0 +1,200 @@
+"""A Delta table's log as it stands in storage, read without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.errors import Terminal
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow.fs import FileSystem
+
+Actions = Sequence[Mapping[str, Any]]
+
+
+@dataclass(eq=False, kw_only=True)
+class NotADeltaTable(Terminal):
+    """There are files where the table should lie, and they are no Delta table."""
+
+    uri: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri} holds files, but no Delta table.",
+            "nothing was read and nothing was written there.",
+            "move the files away, or give the stream another `table:` and run `kdi check`",
+        )
+
+
+class CommitUnreadable(Exception):
+    """A commit is no longer in the log (cleaned up), or its file cannot be parsed."""
+
+    def __init__(self, uri: str, version: int) -> None:
+        super().__init__(f"{uri}: commit {version} cannot be read")
+        self.version = version
+
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """One commit: what its ``commitInfo`` and its actions say.
+
+    Attributes:
+        operation: Delta's word, e.g. ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
+        parameters: The operation's parameters; the value's form differs from writer to writer.
+        user_metadata: Free text of the writer; empty if there is none.
+        changes_metadata: Whether schema, properties, id or protocol changed.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Any]
+    user_metadata: str
+    changes_metadata: bool
+    transactions: Mapping[str, int]
+    rows_added: int | None
+
+    @property
+    def is_restore(self) -> bool:
+        return self.operation == "RESTORE"
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether the commit put another content in the table's place."""
+        return self.is_restore or (self.operation == "WRITE" and str(self.parameters.get("mode")).strip('"') == "Overwrite")
+
+
+class TableLog:
+    """A table at one version.
+
+    ``None`` from ``open`` means that there is no table; everything else is read when asked for.
+    """
+
+    def __init__(self, uri: str, table: DeltaTable) -> None:
+        self.uri = uri
+        self._table = table
+
+    @classmethod
+    def open(cls, uri: str, version: int | None = None) -> TableLog | None:
+        """Open the table at a version, by default the newest.
+
+        Raises:
+            NotADeltaTable: Files lie there that are no Delta table.
+            CommitUnreadable: The version asked for is not in the log.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            return cls(uri, DeltaTable(storage_uri(uri), version=version, without_files=True))
+        except TableNotFoundError:
+            if _holds_files(uri):
+                raise NotADeltaTable(uri=uri) from None
+            return None
+        except DeltaError as refused:
+            if version is None:
+                raise
+            raise CommitUnreadable(uri, version) from refused
+
+    @property
+    def version(self) -> int:
+        return self._table.version()
+
+    @cached_property
+    def table_id(self) -> str:
+        return str(self._table.metadata().id)
+
+    @cached_property
+    def configuration(self) -> Mapping[str, str]:
+        return dict(self._table.metadata().configuration)
+
+    def transaction(self, app_id: str) -> int | None:
+        """The version of a transaction id, ``None`` if absent; -1 is a value like others (Delta protocol, "Transaction
+        identifiers")."""
+        return self._table.transaction_version(app_id)
+
+    def version_at(self, moment: datetime) -> int:
+        """The newest version that was committed at or before ``moment``."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(storage_uri(self.uri), without_files=True)
+        table.load_as_version(moment)
+        return table.version()
+
+    def commit(self, version: int) -> CommitInfo:
+        """Read one commit.
+
+        Raises:
+            CommitUnreadable: It is not there, or not whole.
+        """
+        try:
+            with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
+                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        except (OSError, ValueError) as gone:
+            raise CommitUnreadable(self.uri, version) from gone
+        return _commit_info(version, actions)
+
+    def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
+        """The commits ``(after, through]``, oldest first; ``through`` is the table's version by default."""
+        for version in range(after + 1, (self.version if through is None else through) + 1):
+            yield self.commit(version)
+
+    @cached_property
+    def _files(self) -> FileSystem:
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        return PyFileSystem(DeltaStorageHandler(storage_uri(self.uri)))
+
+
+def restore_target(log: TableLog, restore: CommitInfo) -> int:
+    """The version that a RESTORE went to.
+
+    Spark writes ``version: 2`` or ``timestamp: '…'``; delta-rs ``version: '1'`` or ``datetime: '<milliseconds>'``.
+    """
+    given = {k: str(v).strip("\"'") for k, v in restore.parameters.items() if v not in (None, "null", "")}
+    if "version" in given:
+        return int(given["version"])
+    if "datetime" in given:
+        return log.version_at(datetime.fromtimestamp(int(given["datetime"]) / 1000, UTC))
+    moment = datetime.fromisoformat(given["timestamp"])
+    return log.version_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def storage_uri(uri: str) -> str:
+    """The table's address as delta-rs spells it: Hadoop's ``s3a`` is its ``s3``."""
+    return uri.replace("s3a://", "s3://", 1) if uri.startswith("s3a://") else uri
+
+
+def _commit_info(version: int, actions: Actions) -> CommitInfo:
+    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    added = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
+    rows = [json.loads(add["stats"]).get("numRecords") if add.get("stats") else None for add in added]
+    return CommitInfo(
+        version=version,
+        operation=str(info.get("operation", "")),
+        parameters=info.get("operationParameters") or {},
+        user_metadata=str(info.get("userMetadata") or ""),
+        changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
+        transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
+        rows_added=None if None in rows else sum(rows),
+    )
+
+
+def _holds_files(uri: str) -> bool:
+    """Whether anything lies there; hidden names aside: another creator may have made ``_delta_log`` just now."""
+    from deltalake.exceptions import TableNotFoundError
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import FileSelector, PyFileSystem
+
+    try:
+        files = PyFileSystem(DeltaStorageHandler(storage_uri(uri)))
+        found = files.get_file_info(FileSelector("", recursive=False))
+    except (OSError, TableNotFoundError):
+        return False
+    return any(not info.base_name.startswith(("_", ".")) for info in found)

@@ -1,0 +1,224 @@
+"""Positions: the next offset of every topic partition, as the table's own log answers at its newest version.
+
+``txn`` actions are the truth, with two corrections that this module makes. A RESTORE brings old rows back and leaves
+newer ``txn`` actions standing, so the positions are then those of the version that it went to. And a position is the
+next offset to read, where the log keeps the last one covered: only here and in the commit adapter that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kdi_assets.errors import Terminal
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
+from kdi_assets.stream import Stream, TopicPartition
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """What the log of a stream's table says at one version.
+
+    Attributes:
+        version: The table's newest version when it was read; a commit must land directly behind it.
+        ledger_version: The version of the newest ledger commit, ``None`` if no commit of ours is known.
+        positions: Next offset of every topic partition that was ever resolved, for the rows that are there now.
+        transactions: The log's transaction ids of this ledger as they stand, for the commit to expect.
+        restored_to: The version that a RESTORE went to which no ledger commit has answered yet.
+        knows_table: Whether the newest ledger commit was made to a table of this id.
+        knows_topic: Whether it was made for a topic of this id.
+        entry: The newest ledger entry of the live rows; ``None`` if there is none or it was cleaned up.
+    """
+
+    uri: str
+    version: int
+    table_id: str
+    ledger_version: int | None
+    positions: Mapping[TopicPartition, int]
+    transactions: Mapping[str, int]
+    restored_to: int | None
+    knows_table: bool
+    knows_topic: bool
+    entry: LedgerEntry | None
+
+
+@dataclass(eq=False, kw_only=True)
+class LedgerGap(Terminal):
+    """Part of the log that decides about the positions is gone or cannot be read."""
+
+    stream: str
+    uri: str
+    version: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: commit {self.version} of {self.uri} cannot be read, so it is unknown whether a RESTORE or "
+            "another ledger commit stands there.",
+            "the rows of the table; this drain wrote nothing.",
+            f"kdi resolve {self.stream} rewind   (proposes the highest offset in the rows, plus one)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TransactionRetentionSet(Terminal):
+    """The table forgets transaction ids after a while, and with them positions of idle topic partitions."""
+
+    stream: str
+    uri: str
+    value: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {_RETENTION} is {self.value!r} on {self.uri}; positions of idle topic partitions would expire.",
+            "the rows of the table; this drain wrote nothing.",
+            f"ALTER TABLE delta.`{self.uri}` UNSET TBLPROPERTIES ('{_RETENTION}')",
+        )
+
+
+def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None:
+    """Read the ledger of a stream without a JVM.
+
+    Args:
+        topic_partitions: How many the broker has; a position beyond them is found all the same.
+
+    Returns:
+        ``None`` if the table does not exist.
+
+    Raises:
+        LedgerGap: Commits behind the newest ledger commit are unreadable.
+        TransactionRetentionSet: The table would forget positions.
+        NotADeltaTable: Something else lies there.
+    """
+    log = TableLog.open(stream.table_uri(lake))
+    if log is None:
+        return None
+    if retention := log.configuration.get(_RETENTION):
+        raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
+    ledger = _Ledger(stream, topic_partitions)
+    raw = ledger.transactions(log)
+    newest = raw.get(version_id(stream.app_id))
+    try:
+        live, positions = ledger.live(log)
+    except CommitUnreadable as gone:
+        raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version) from gone
+    return LedgerState(
+        uri=log.uri,
+        version=log.version,
+        table_id=log.table_id,
+        ledger_version=newest,
+        positions=positions,
+        transactions=raw,
+        restored_to=live.version if live.version != log.version else None,
+        knows_table=newest is not None and log.transaction(table_txn_id(stream.app_id, log.table_id)) == newest,
+        knows_topic=newest is not None and log.transaction(topic_txn_id(stream.app_id, topic_id)) == newest,
+        entry=ledger.entry(live),
+    )
+
+
+def partition_id(app_id: str, partition: int) -> str:
+    """Transaction id of a topic partition; its version is the last offset covered, -1 for none (kafka-delta-ingest's)."""
+    return f"{app_id}-{partition}"
+
+
+def version_id(app_id: str) -> str:
+    """Transaction id whose version is the table version of the newest ledger commit."""
+    return f"{app_id}/version"
+
+
+def topic_txn_id(app_id: str, topic_id: str) -> str:
+    """Transaction id that names the topic; it holds while its version is that of ``version_id``."""
+    return f"{app_id}|topic|{topic_id}"
+
+
+def table_txn_id(app_id: str, table_id: str) -> str:
+    """Transaction id that names the table; it holds while its version is that of ``version_id``."""
+    return f"{app_id}|table|{table_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    stream: Stream
+    topic_partitions: int
+
+    def transactions(self, log: TableLog) -> dict[str, int]:
+        """The ids of this ledger that are present at the log's version."""
+        app_id = self.stream.app_id
+        found = {version_id(app_id): log.transaction(version_id(app_id))}
+        partition = 0
+        while True:
+            present = log.transaction(partition_id(app_id, partition))
+            if present is None and partition >= self.topic_partitions:
+                break  # numbers have no holes: behind the broker's last, the first absent one ends the search
+            found[partition_id(app_id, partition)] = present
+            partition += 1
+        return {app: version for app, version in found.items() if version is not None}
+
+    def live(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
+        """The version whose positions hold for the rows at ``log``'s version, and these positions.
+
+        Raises:
+            CommitUnreadable: A commit that decides about it is gone.
+        """
+        transactions = self.transactions(log)
+        since = transactions.get(version_id(self.stream.app_id))
+        target = self._last_restore(log, since)
+        if target is None:
+            return log, self._positions(transactions)
+        restored = TableLog.open(log.uri, target)
+        assert restored is not None
+        # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
+        live, positions = self.live(restored)
+        return (live, positions) if positions else (live, self._first_positions(log, target))
+
+    def _last_restore(self, log: TableLog, since: int | None) -> int | None:
+        if since == log.version:
+            return None
+        if since is None:
+            return self._last_known_restore(log)
+        target = None
+        for commit in log.commits(after=since):
+            if commit.is_restore:
+                target = restore_target(log, commit)
+        return target
+
+    def _last_known_restore(self, log: TableLog) -> int | None:
+        """Of a table that never was ours, whose older log may be cleaned up: the last RESTORE that can still be seen."""
+        for version in range(log.version, -1, -1):
+            try:
+                commit = log.commit(version)
+            except CommitUnreadable:
+                return None
+            if commit.is_restore:
+                return restore_target(log, commit)
+            if any(app.startswith(f"{self.stream.app_id}-") for app in commit.transactions):
+                return None
+        return None
+
+    def _first_positions(self, log: TableLog, target: int) -> dict[TopicPartition, int]:
+        """Where the stream began: what holds for a version from before its first ledger commit."""
+        for commit in log.commits(after=target):
+            if entry := entry_of(commit.user_metadata, commit.version, self.stream.app_id):
+                return dict(entry.positions) if entry.kind == "start" else {}
+            if commit.transactions:
+                break
+        raise CommitUnreadable(log.uri, target)
+
+    def _positions(self, transactions: Mapping[str, int]) -> dict[TopicPartition, int]:
+        prefix = f"{self.stream.app_id}-"
+        return {
+            TopicPartition(self.stream.topic, int(app.removeprefix(prefix))): last + 1
+            for app, last in transactions.items()
+            if app.startswith(prefix)
+        }
+
+    def entry(self, live: TableLog) -> LedgerEntry | None:
+        version = live.transaction(version_id(self.stream.app_id))
+        if version is None:
+            return None
+        try:
+            return entry_of(live.commit(version).user_metadata, version, self.stream.app_id)
+        except CommitUnreadable:
+            return None
