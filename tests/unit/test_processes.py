@@ -1,0 +1,95 @@
+"""Child processes end when they should."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kdi_assets.runtime.processes import Child, stop_signals
+
+FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
+DEAF = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()",
+]
+PARENT = """
+import sys, time
+from pathlib import Path
+from kdi_assets.runtime.processes import Child
+child = Child([sys.executable, "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+{then}
+"""
+
+
+def started(command: list[str], tmp_path: Path) -> Child:
+    """A child that has said that it is up."""
+    child = Child(command, log=tmp_path / "child.log")
+    while "up" not in (tmp_path / "child.log").read_text():
+        assert child.exit_code() is None
+    return child
+
+
+def test_a_child_is_stopped_in_good_order(tmp_path: Path) -> None:
+    child = started(FOREVER, tmp_path)
+
+    child.stop()
+
+    assert child.exit_code() == -signal.SIGTERM
+
+
+def test_a_child_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    child = started(DEAF, tmp_path)
+
+    child.stop(within_seconds=0.2)
+
+    assert child.exit_code() == -signal.SIGKILL
+
+
+def test_what_a_child_left_behind_is_stopped_with_it(tmp_path: Path) -> None:
+    leaves_one = (
+        "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print('up', p.pid, flush=True); sys.exit(3)"
+    )
+    child = started([sys.executable, "-c", leaves_one], tmp_path)
+    left_behind = psutil.Process(int((tmp_path / "child.log").read_text().split()[1]))
+
+    child.stop()
+
+    psutil.wait_procs([left_behind], timeout=10)
+    assert not left_behind.is_running() or left_behind.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("then", ["sys.exit(0)", "raise RuntimeError", "time.sleep(600)"])
+def test_a_child_does_not_outlive_its_parent_whether_that_ends_fails_or_is_killed(then: str) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(then=then)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+
+    if "sleep" in then:
+        parent.kill()
+    parent.wait(30)
+    parent.stdout.close()
+
+    gone, alive = psutil.wait_procs([child], timeout=10)
+    assert gone and not alive
+
+
+def test_stop_signals_are_heard_inside_and_given_back_after() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    with stop_signals() as asked:
+        assert not asked.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        heard = asked.wait(5)
+
+    assert heard
+    assert signal.getsignal(signal.SIGTERM) is before
