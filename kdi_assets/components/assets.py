@@ -1,0 +1,104 @@
+"""A stream as Dagster sees it: a table by date that drains when it is materialized, and the check of its offsets."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Protocol
+
+import dagster as dg
+
+from kdi_assets.components import names
+from kdi_assets.components.drain_run import Drain, drain_and_tell
+from kdi_assets.components.failures import plain, refusals_shown, refuse_retries
+from kdi_assets.settings import Settings
+from kdi_assets.stream import Stream
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kdi_assets.ledger.audit import AuditReport
+
+
+class Audit(Protocol):
+    """``kdi_assets.ledger.audit.audit``."""
+
+    def __call__(self, stream: Stream, *, lake: str, session: "Callable[[], SparkSession]") -> "AuditReport": ...
+
+
+def stream_definitions(stream: Stream) -> dg.Definitions:
+    """The stream's asset and its check. The topic is not among them: streams share it (``topics.topic_assets``)."""
+    from kdi_assets.drain.drain import drain
+    from kdi_assets.ledger.audit import audit
+
+    return dg.Definitions(assets=[table_asset(stream, drain=drain, audit=audit)])
+
+
+def table_asset(stream: Stream, *, drain: Drain, audit: Audit) -> dg.AssetsDefinition:
+    """One op for table and check, of which a run selects either or both.
+
+    A check in an op of its own would be skipped after a drain: Dagster skips what depends on an asset that yielded no
+    result, and ours yields none, because a result would mark the run's own date, rows or not.
+    """
+    key, check = names.table_key(stream), names.check_key(stream)
+
+    @dg.multi_asset(
+        name=names.op_name(stream),
+        specs=[table_spec(stream)],
+        check_specs=[check_spec(stream)],
+        can_subset=True,
+        partitions_def=names.dates(stream),
+        pool=names.pool(stream),
+    )
+    def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
+        lake = Settings.from_environment().lake
+        with refusals_shown(context):
+            if key in context.selected_asset_keys:
+                drain_and_tell(context, stream, drain=drain, lake=lake, session=spark.session)
+            if check in context.selected_asset_check_keys:
+                report = audit(stream, lake=lake, session=spark.session)
+                if not report.complete:
+                    refuse_retries(context)  # it would read the whole table again, to say the same
+                yield check_result(stream, report)
+
+    return drained
+
+
+def table_spec(stream: Stream) -> dg.AssetSpec:
+    """What the UI shows of the table before anything ran."""
+    return dg.AssetSpec(
+        names.table_key(stream),
+        deps=[names.topic_key(stream.cluster, stream.topic)],
+        skippable=True,  # a drain tells of the dates it touched itself; there may be none
+        description=stream.description or f"Topic {stream.topic} of cluster {stream.cluster.name}, message by message.",
+        group_name=names.group(stream),
+        kinds={"kafka", "deltalake", "spark"},
+        owners=stream.owners,
+        metadata={"dagster/table_name": stream.table.replace("/", "."), "app_id": stream.app_id},
+    )
+
+
+def check_spec(stream: Stream) -> dg.AssetCheckSpec:
+    """The check reads the whole table, so a sensor's run leaves it out; each drain accounts for itself anyway.
+
+    Blocking, so that `dagster asset materialize` ends with an exit code other than 0 and nothing is built on the table.
+    """
+    return dg.AssetCheckSpec(
+        names.ACCOUNTED_FOR,
+        asset=names.table_key(stream),
+        blocking=True,
+        description="Every offset below the positions is in the table, a dead letter, a confirmed gap or a declared "
+        "loss, and none is there twice.",
+    )
+
+
+def check_result(stream: Stream, report: "AuditReport") -> dg.AssetCheckResult:
+    """The audit's verdict, its line as description."""
+    return dg.AssetCheckResult(
+        passed=report.complete,
+        asset_key=names.table_key(stream),
+        check_name=names.ACCOUNTED_FOR,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=report.line(),
+        metadata={f.name: plain(getattr(report, f.name)) for f in fields(report)},
+    )

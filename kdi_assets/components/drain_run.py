@@ -1,0 +1,84 @@
+"""A run of the asset: refuse what is no drain, drain, and tell Dagster of every commit after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+import dagster as dg
+
+from kdi_assets.components import events
+from kdi_assets.components.run_date import refuse_replay
+from kdi_assets.components.table_facts import table_facts
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kdi_assets.drain.drain import Commit, DrainReport
+
+REQUESTED_TAG = "kdi/requested_at"
+"""When a sensor decided on the run; Dagster creates it a moment later, which may be tomorrow."""
+
+
+class Drain(Protocol):
+    """``kdi_assets.drain.drain.drain``; a test about Dagster alone passes another."""
+
+    def __call__(
+        self,
+        stream: Stream,
+        *,
+        lake: str,
+        session: Callable[[], SparkSession],
+        run_id: str,
+        report: Callable[[str], None],
+        on_commit: Callable[[Commit], None],
+    ) -> DrainReport: ...
+
+
+def drain_and_tell(
+    context: dg.AssetExecutionContext,
+    stream: Stream,
+    *,
+    drain: Drain,
+    lake: str,
+    session: Callable[[], SparkSession],
+) -> None:
+    """Drain the stream; one materialization per touched date after each commit, one observation at the end.
+
+    Raises:
+        ReplayNotThere: The run's date was not the current one when its root run was requested.
+        KdiError: What the drain refuses; what it committed before is told.
+    """
+    refuse_replay(stream.name, context.partition_key, requested=requested_at(context))
+    # Commit by commit, and each only after it: a date told of stays told of, whatever happens to the run later. What a
+    # crash leaves untold in between, the sensor's reconcile finds in the table's log.
+    report = drain(
+        stream,
+        lake=lake,
+        session=session,
+        run_id=context.run.run_id,
+        report=context.log.info,
+        on_commit=lambda commit: tell(context, stream, commit, lake=lake),
+    )
+    context.log_event(events.drain_observation(stream, report, day=context.partition_key))
+
+
+def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:
+    """Log the materializations of one commit; say how many rows Dagster's partitions have no date for."""
+    facts = table_facts(stream.table_uri(lake), version=commit.version, days=commit.rows_by_date)
+    for event in events.materializations(stream, commit, facts=facts.metadata, row_counts=facts.rows_by_date):
+        context.log_event(event)
+    if hidden := events.rows_without_partition(stream, commit):
+        context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")
+
+
+def requested_at(context: dg.AssetExecutionContext) -> datetime:
+    """When the root run was requested, in UTC: what a retry does was asked for then."""
+    root = context.instance.get_run_record_by_id(context.run.root_run_id or context.run.run_id)
+    record = root or context.instance.get_run_record_by_id(context.run.run_id)  # someone may have deleted the root
+    if record is None:
+        return datetime.now(UTC)
+    tag = record.dagster_run.tags.get(REQUESTED_TAG)
+    return datetime.fromisoformat(tag) if tag else record.create_timestamp.astimezone(UTC)

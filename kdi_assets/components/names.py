@@ -1,0 +1,65 @@
+"""What Dagster calls our things: keys, dates, names of ops, pools and groups."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+import dagster as dg
+
+from kdi_assets.stream import KafkaCluster, Stream
+
+ACCOUNTED_FOR = "every_offset_accounted_for"
+"""The asset check of every table."""
+
+
+def table_key(stream: Stream) -> dg.AssetKey:
+    """The asset of the stream's table: its path below the lake's root."""
+    return dg.AssetKey(stream.table.split("/"))
+
+
+def topic_key(cluster: KafkaCluster, topic: str) -> dg.AssetKey:
+    """The asset of a topic; streams of one topic share it."""
+    return dg.AssetKey(["kafka", cluster.name, topic])
+
+
+def check_key(stream: Stream) -> dg.AssetCheckKey:
+    """The check that every offset of the stream is accounted for."""
+    return dg.AssetCheckKey(table_key(stream), ACCOUNTED_FOR)
+
+
+def dates(stream: Stream) -> dg.DailyPartitionsDefinition:
+    """The date partitions of the stream's table, in UTC: its date window, as far ahead as rows may be dated."""
+    return dg.DailyPartitionsDefinition(
+        start_date=stream.date_window.start.isoformat(),
+        end_offset=1 + stream.date_window.ahead_days,  # 0 would end with yesterday
+        timezone="UTC",
+    )
+
+
+def identifier(*parts: str) -> str:
+    """A name of letters, digits and ``_`` for the parts, another one for other parts.
+
+    Plain parts stay readable; where characters had to be replaced a digest tells ``a.b`` from ``a_b`` (Dagster refuses
+    two ops of one name).
+    """
+    name = "__".join(re.sub(r"[^A-Za-z0-9]", "_", part) for part in parts)
+    if all(re.fullmatch(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*", part) for part in parts):
+        return name
+    return f"{name}_{sha256('/'.join(parts).encode()).hexdigest()[:8]}"
+
+
+def op_name(stream: Stream) -> str:
+    """The op, and so the step, that drains the stream."""
+    return identifier(*stream.table.split("/"))
+
+
+def pool(stream: Stream) -> str:
+    """One pool per stream, of which an instance runs one run at a time: drains of one stream wait for each other."""
+    return f"stream_{op_name(stream)}"
+
+
+def group(stream: Stream) -> str | None:
+    """The first folder of the table's path; ``None``, Dagster's default group, for a table directly below the root."""
+    folder, separator, _ = stream.table.partition("/")
+    return identifier(folder) if separator else None

@@ -1,0 +1,118 @@
+"""An engine that only says what a drain would: for tests about Dagster's behaviour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRun
+from dagster._core.definitions.job_base import InMemoryJob  # what Dagster's daemon does needs its insides
+from dagster._core.execution.api import execute_run
+
+from kdi_assets.components.assets import Audit, table_asset
+from kdi_assets.components.names import table_key
+from kdi_assets.drain.drain import Commit, DrainReport
+from kdi_assets.ledger.audit import AuditReport
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from resources.spark import SparkResource
+
+TODAY = datetime.now(UTC).date()
+YESTERDAY = TODAY - timedelta(days=1)
+
+
+def a_stream(table: str = "bronze/web_requests", **fields: Any) -> Stream:
+    topic = table.rpartition("/")[2]
+    main = KafkaCluster(name="main", bootstrap_servers="127.0.0.1:1")
+    given = {"topic": topic, "record_ddl": "a int", "date_expression": "current_date()", "cluster": main, **fields}
+    return Stream(table=table, **given)
+
+
+def a_commit(version: int, rows: dict[date, int], **fields: Any) -> Commit:
+    given = {"dead_letters": 0, "tombstones": 0, "gaps": 0, "bytes": 1024, **fields}
+    covered = OffsetRange(TopicPartition("web_requests", 0), version * 100, version * 100 + sum(rows.values()))
+    return Commit(version=version, attempt_id=f"attempt-{version}", ranges=(covered,), rows_by_date=rows, **given)
+
+
+@dataclass
+class ScriptedDrain:
+    """Tells of its commits one by one, then ends as told: with a report, or with ``ending``."""
+
+    commits: Sequence[Commit] = ()
+    ending: BaseException | None = None
+    run_ids: list[str] = field(default_factory=list)
+
+    def __call__(
+        self, stream: Stream, *, run_id: str, on_commit: Callable[[Commit], None], **_unused: object
+    ) -> DrainReport:
+        self.run_ids.append(run_id)
+        for commit in self.commits:
+            on_commit(commit)
+        if self.ending is not None:
+            raise self.ending
+        return DrainReport(
+            stream=stream.name,
+            commits=tuple(self.commits),
+            positions={TopicPartition(stream.topic, 0): 300},
+            backlog_before=300,
+            backlog_after=0,
+            lag_seconds=None,
+            dead_letters=0,
+            seconds=1.5,
+            cpu_seconds=0.5,
+        )
+
+
+def an_audit(*, complete: bool) -> AuditReport:
+    return AuditReport(complete=complete)
+
+
+def no_audit(stream: Stream, **_unused: object) -> AuditReport:
+    raise AssertionError(f"the check of {stream.name} was not selected")
+
+
+def run(
+    instance: DagsterInstance,
+    stream: Stream,
+    drain: ScriptedDrain,
+    *,
+    day: date = TODAY,
+    audit: Audit = no_audit,
+    checks: bool = False,
+    tags: dict[str, str] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """Materialize the stream's asset under a date."""
+    asset = table_asset(stream, drain=drain, audit=audit)
+    selection = dg.AssetSelection.assets(asset)
+    return dg.materialize(
+        [asset],
+        selection=selection if checks else selection.without_checks(),
+        instance=instance,
+        partition_key=day.isoformat(),
+        resources={"spark": SparkResource()},
+        tags=tags,
+        raise_on_error=False,
+    )
+
+
+def retry(
+    instance: DagsterInstance, stream: Stream, drain: ScriptedDrain, *, root: dg.ExecuteInProcessResult
+) -> DagsterRun:
+    """Run the stream's asset again as Dagster retries it: with the partition and the id of the root run."""
+    asset = table_asset(stream, drain=drain, audit=lambda *_, **__: an_audit(complete=True))
+    defs = dg.Definitions(assets=[asset], resources={"spark": SparkResource()}, executor=dg.in_process_executor)
+    job = defs.resolve_implicit_global_asset_job_def()
+    lineage = {"dagster/root_run_id": root.run_id, "dagster/parent_run_id": root.run_id}
+    created = instance.create_run_for_job(
+        job,
+        tags={"dagster/partition": root.dagster_run.tags["dagster/partition"], **lineage},
+        root_run_id=root.run_id,
+        parent_run_id=root.run_id,
+        asset_selection=frozenset({table_key(stream)}),
+    )
+    execute_run(InMemoryJob(job), created, instance)
+    ended = instance.get_run_by_id(created.run_id)
+    assert ended is not None
+    return ended

@@ -1,0 +1,192 @@
+"""The documents as Dagster sees them: the same streams, the same mistakes, the same text as the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster.components.core.package_entry import discover_package_objects
+
+from kdi_assets.components import KafkaCluster, TopicTable
+from kdi_assets.components.load import load_streams
+from kdi_assets.components.mistakes import DocumentMistake, Mistakes
+from kdi_assets.components.tree import component_definitions
+from kdi_assets.definitions import defs
+from resources.spark import SparkResource
+
+CHECKOUT = Path(__file__).parent.parent.parent
+CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
+AWKWARD = """
+type: kdi_assets.components.TopicTable
+attributes:
+  topic: t
+  table: awkward
+  schema: "id string"
+  date: "to_date('{{ x }}')"
+  columns: {c: "'x'", d: "'{# kept #}'"}
+  properties: {delta.checkpointInterval: "20"}
+  app_id: "123"
+  description: "{% kept %}"
+  start: {0: 7}
+  date_window: {start: 2021-02-03, ahead: 0 days}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KDI_KAFKA", raising=False)
+    monkeypatch.delenv("KDI_DEFS", raising=False)
+
+
+def stream(table: str, *, more: str = "") -> str:
+    fields = f"topic: t, table: {table}, schema: id bigint, date: current_date(){more}"
+    return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
+
+
+def written(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "defs.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def specs(folder: Path) -> dict[str, dg.AssetSpec]:
+    """What the components of a folder define, by key."""
+    shared = dg.Definitions(resources={"spark": SparkResource()})
+    merged = dg.Definitions.merge(component_definitions(folder), shared)
+    return {spec.key.to_user_string(): spec for spec in merged.resolve_all_asset_specs()}
+
+
+def test_the_code_location_holds_tables_topics_sensor_and_resource() -> None:
+    location = defs()
+
+    keys = {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
+    assert {"bronze/web_requests", "kafka/main/web_requests"} <= keys
+    assert [sensor.name for sensor in location.sensors or ()] == ["lag_main"]
+    assert set(location.resources or {}) == {"spark"}
+    assert location.executor is dg.in_process_executor
+    dg.Definitions.validate_loadable(location)
+
+
+def test_the_code_location_reads_the_folder_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDI_DEFS", str(written(tmp_path, kafka=CLUSTER, a=stream("bronze/a"), b=stream("bronze/b"))))
+
+    keys = {key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys()}
+    assert keys == {*load_streams(), "kafka/main/t"} == {"bronze/a", "bronze/b", "kafka/main/t"}
+
+
+def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, a=AWKWARD)
+    expected = load_streams(folder)["awkward"]
+
+    component = specs(folder)["awkward"].metadata["dagster/component_origin"].instance
+
+    assert component.stream(expected.cluster) == expected
+    assert expected.date_expression == "to_date('{{ x }}')"
+    assert (expected.columns, expected.app_id) == ({"c": "'x'", "d": "'{# kept #}'"}, "123")
+
+
+def test_the_code_location_refuses_with_all_the_mistakes_that_the_command_line_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written(tmp_path, a=stream("x", more=", tabel: y"), b=stream("x"))
+    monkeypatch.setenv("KDI_DEFS", str(folder))
+
+    with pytest.raises(Mistakes) as by_command_line:
+        load_streams(folder)
+    with pytest.raises(Mistakes) as by_dagster:
+        defs()
+
+    assert str(by_dagster.value) == str(by_command_line.value)
+    assert [m.field for m in by_dagster.value.mistakes] == ["tabel", "cluster"]
+
+
+def test_an_asset_refers_to_the_line_of_its_document(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, a=stream("x") + "---\n" + stream("y"))
+
+    (reference,) = specs(folder)["y"].metadata["dagster/code_references"].code_references
+    assert (reference.file_path, reference.line_number) == (str(folder / "a" / "defs.yaml"), 4)
+
+
+def test_a_folder_without_documents_defines_nothing(tmp_path: Path) -> None:
+    assert specs(tmp_path) == {}
+
+
+def test_python_files_beside_the_documents_are_loaded_from_any_folder(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER)
+    (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
+
+    assert list(specs(tmp_path)) == ["silver"]
+
+
+def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
+    one = written(tmp_path / "one", main=CLUSTER, a=stream("a"))
+    two = written(tmp_path / "two", main=CLUSTER.replace("localhost", "elsewhere"), a=stream("b"))
+
+    keys = [{key for key in specs(folder) if not key.startswith("kafka/")} for folder in (one, two, one)]
+    assert keys == [{"a"}, {"b"}, {"a"}]
+
+
+def test_a_component_made_in_another_project_says_which_cluster_it_misses(tmp_path: Path) -> None:
+    folder = written(tmp_path, a=stream("x", more=", cluster: cloud"))
+
+    with pytest.raises(Exception, match="definitions for a") as refused:  # the tree wraps whatever a component raises
+        component_definitions(folder)
+
+    cause = refused.value.__cause__
+    assert isinstance(cause, DocumentMistake)
+    assert (cause.field, cause.message) == ("cluster", "no KafkaCluster document is named 'cloud'")
+
+
+def test_dagster_finds_both_components_with_every_field_described() -> None:
+    found = {key.name: obj for key, obj in discover_package_objects(["kdi_assets.components"]).items()}
+
+    assert found == {"KafkaCluster": KafkaCluster, "TopicTable": TopicTable}
+    for component in (TopicTable, KafkaCluster):
+        schema = component.model().model_json_schema()
+        assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
+    assert {"schema", "date", "table"} <= TopicTable.model().model_json_schema()["properties"].keys()
+
+
+def test_dg_accepts_the_packages_documents() -> None:
+    dg_command = Path(sys.executable).parent / "dg"
+
+    ran = subprocess.run(  # without warnings of other packages' previews on stderr
+        [dg_command, "check", "yaml"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+
+    assert (ran.returncode, "validated successfully" in ran.stdout) == (0, True), ran.stdout + ran.stderr
+
+
+def test_an_installed_copy_loads_its_documents_without_the_checkout(tmp_path: Path) -> None:
+    """Where the package is installed there is no dg.toml, and the working directory is anyone's."""
+    for package in ("kdi_assets", "resources", "sensors"):
+        shutil.copytree(CHECKOUT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    program = (
+        "import json, kdi_assets; from kdi_assets.definitions import defs;"
+        "keys = sorted(key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys());"
+        "print(json.dumps([kdi_assets.__file__, *keys]))"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=elsewhere,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    copy, *keys = json.loads(ran.stdout)
+    assert copy == str(tmp_path / "kdi_assets" / "__init__.py")
+    assert {"bronze/web_requests", "kafka/main/web_requests"} <= set(keys)

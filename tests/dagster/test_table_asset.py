@@ -1,0 +1,195 @@
+"""Materializing a stream's asset: which dates Dagster is told of, when, and what a refusal becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from kdi_assets.components.drain_run import REQUESTED_TAG
+from kdi_assets.components.names import dates, table_key
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.stream import DateWindow, Stream
+from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, an_audit, retry, run
+
+OLD = date(2021, 3, 4)
+
+
+@dataclass(eq=False, kw_only=True)
+class MustDecide(Terminal):
+    stream: str
+    position: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return "offsets are gone.", "nothing was written.", "kdi resolve"
+
+
+@dataclass(eq=False, kw_only=True)
+class ComesBack(Transient):
+    cluster: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return "no answer.", "nothing was written.", "again"
+
+
+def materialized(instance: DagsterInstance, stream: Stream) -> set[str]:
+    return instance.get_materialized_partitions(table_key(stream))
+
+
+def failure(result: dg.ExecuteInProcessResult) -> tuple[str, dict[str, object]]:
+    """Description and metadata of the run's failed step, as the UI shows them."""
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    data = event.step_failure_data.user_failure_data
+    assert data is not None
+    return data.description or "", {name: value.value for name, value in data.metadata.items()}
+
+
+def test_every_touched_date_is_materialized_and_no_other(instance: DagsterInstance) -> None:
+    stream = a_stream()
+
+    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, YESTERDAY: 2})]))
+
+    assert result.success
+    assert materialized(instance, stream) == {OLD.isoformat(), YESTERDAY.isoformat()}
+    keys = [TODAY.isoformat(), YESTERDAY.isoformat(), OLD.isoformat()]
+    status = instance.get_status_by_partition(table_key(stream), keys, dates(stream)) or {}
+    assert [s.value if s else None for s in (status[key] for key in keys)] == [None, "MATERIALIZED", "MATERIALIZED"]
+
+
+def test_today_is_materialized_when_rows_of_today_came(instance: DagsterInstance) -> None:
+    stream = a_stream()
+
+    run(instance, stream, ScriptedDrain([a_commit(1, {TODAY: 1, YESTERDAY: 0})]))
+
+    assert materialized(instance, stream) == {TODAY.isoformat()}
+
+
+def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(instance: DagsterInstance) -> None:
+    stream = a_stream()
+
+    result = run(instance, stream, ScriptedDrain())
+
+    assert result.success
+    assert materialized(instance, stream) == set()
+    (record,) = instance.fetch_observations(table_key(stream), limit=10).records
+    assert record.asset_observation is not None
+    seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
+    assert (seen["rows_added"], seen["backlog_before"], seen["cpu_seconds"]) == (0, 300, 0.5)
+    assert "lag_seconds" not in seen
+
+
+def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instance: DagsterInstance) -> None:
+    stream = a_stream()
+
+    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, YESTERDAY: 2}, dead_letters=4, tombstones=1)]))
+
+    of_old = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[OLD.isoformat()])
+    (record,) = instance.fetch_materializations(of_old, limit=10).records
+    event = record.asset_materialization
+    assert event is not None
+    assert (event.tags or {})["dagster/data_version"] == "7"
+    said = {name: value.value for name, value in event.metadata.items()}
+    assert said["rows_added"] == 3
+    assert said["commit_rows_by_date"] == {OLD.isoformat(): 3, YESTERDAY.isoformat(): 2}
+    assert said["offset_ranges"] == {"web_requests/0": [700, 705]}
+    assert (said["dead_letters"], said["tombstones"], said["delta_version"]) == (4, 1, 7)
+
+
+def test_commits_before_a_failure_stay_told(instance: DagsterInstance) -> None:
+    stream = a_stream()
+
+    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3})], ending=ComesBack(cluster="main")))
+
+    assert not result.success
+    assert materialized(instance, stream) == {OLD.isoformat()}
+
+
+def test_rows_of_dates_that_dagster_does_not_have_are_said_and_not_stored(instance: DagsterInstance) -> None:
+    stream = a_stream(date_window=DateWindow(start=date(2025, 1, 1)))
+
+    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, YESTERDAY: 1})]))
+
+    assert materialized(instance, stream) == {YESTERDAY.isoformat()}
+    assert any("3 rows have dates outside the window" in e.user_message for e in instance.all_logs(result.run_id))
+
+
+@pytest.mark.parametrize("day", [YESTERDAY, OLD, TODAY + timedelta(days=1)])
+def test_another_date_is_refused_because_replay_is_not_there(instance: DagsterInstance, day: date) -> None:
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {OLD: 1})])
+
+    result = run(instance, stream, drain, day=day)
+
+    description, said = failure(result)
+    assert not result.success and drain.run_ids == []
+    assert "replaying another date is not there yet" in description
+    assert (said["date"], said["error"]) == (day.isoformat(), "ReplayNotThere")
+    assert materialized(instance, stream) == set()
+
+
+def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: DagsterInstance) -> None:
+    """Requested at 23:59 and created by Dagster a moment later, tomorrow."""
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {YESTERDAY: 1})])
+    late = datetime.combine(YESTERDAY, time(23, 59, 59), UTC)
+
+    result = run(instance, stream, drain, day=YESTERDAY, tags={REQUESTED_TAG: late.isoformat()})
+
+    assert result.success
+    assert materialized(instance, stream) == {YESTERDAY.isoformat()}
+
+
+def test_a_retry_drains_under_the_date_of_its_root_run(instance: DagsterInstance) -> None:
+    """The root run was created yesterday and failed; it is retried today, with yesterday's date."""
+    stream = a_stream()
+    late = datetime.combine(YESTERDAY, time(23, 59, 59), UTC)
+    broken = ScriptedDrain(ending=ComesBack(cluster="main"))
+    root = run(instance, stream, broken, day=YESTERDAY, tags={REQUESTED_TAG: late.isoformat()})
+    drain = ScriptedDrain([a_commit(1, {TODAY: 2})])
+
+    retried = retry(instance, stream, drain, root=root)
+
+    assert not root.success and retried.is_success
+    assert drain.run_ids == [retried.run_id]
+    assert materialized(instance, stream) == {TODAY.isoformat()}
+
+
+def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instance: DagsterInstance) -> None:
+    result = run(instance, a_stream(), ScriptedDrain(ending=MustDecide(stream="bronze/web_requests", position=17)))
+
+    description, said = failure(result)
+    assert description == "offsets are gone.\n  Safe: nothing was written.\n  Run:  kdi resolve"
+    assert said["what to run"] == "kdi resolve"
+    assert (said["error"], said["position"], said["stream"]) == ("MustDecide", 17, "bronze/web_requests")
+    record = instance.get_run_record_by_id(result.run_id)
+    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "false"
+
+
+def test_a_transient_refusal_is_retried_by_the_instance(instance: DagsterInstance) -> None:
+    result = run(instance, a_stream(), ScriptedDrain(ending=ComesBack(cluster="main")))
+
+    record = instance.get_run_record_by_id(result.run_id)
+    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "true"
+
+
+def test_an_incomplete_audit_fails_the_check_and_the_run(instance: DagsterInstance) -> None:
+    stream = a_stream()
+    incomplete = an_audit(complete=False)
+
+    result = run(instance, stream, ScriptedDrain(), audit=lambda *_, **__: incomplete, checks=True)
+
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert (evaluation.passed, evaluation.check_name) == (False, "every_offset_accounted_for")
+    assert not result.success
+
+
+def test_the_check_runs_after_a_drain_that_found_nothing(instance: DagsterInstance) -> None:
+    complete = an_audit(complete=True)
+
+    result = run(instance, a_stream(), ScriptedDrain(), audit=lambda *_, **__: complete, checks=True)
+
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.passed and result.success
+    assert evaluation.description == complete.line()
+
