@@ -113,6 +113,11 @@ class TableLog:
     def configuration(self) -> Mapping[str, str]:
         return dict(self._table.metadata().configuration)
 
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The table's columns as Delta's schema JSON, which is Spark's."""
+        return dict(json.loads(self._table.schema().to_json()))
+
     def transaction(self, app_id: str) -> int | None:
         """The version of a transaction id, ``None`` if absent; -1 is a value like others (Delta protocol, "Transaction
         identifiers")."""

@@ -200,9 +200,10 @@ class _Ledger:
     def _first_positions(self, log: TableLog, target: int) -> dict[TopicPartition, int]:
         """Where the stream began: what holds for a version from before its first ledger commit."""
         for commit in log.commits(after=target):
-            if entry := entry_of(commit.user_metadata, commit.version, self.stream.app_id):
-                return dict(entry.positions) if entry.kind == "start" else {}
-            if commit.transactions:
+            entry = entry_of(commit.user_metadata, commit.version, self.stream.app_id)
+            if entry and entry.kind == "start":
+                return dict(entry.positions)
+            if entry or commit.transactions:
                 break
         raise CommitUnreadable(log.uri, target)
 

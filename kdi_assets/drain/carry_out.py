@@ -1,0 +1,221 @@
+"""Carry out one plan: read, judge, write files, write dead letters, account, commit. The order is the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.accounting import account_for
+from kdi_assets.drain.dead_letters import append_letters
+from kdi_assets.drain.judge import DEAD_LETTER, Counts, condemned, counted, judge
+from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.refusals import ReadOrWriteFailed, SchemaDisagrees, TopicRecreated
+from kdi_assets.drain.shape import analyse, expressions, record_type
+from kdi_assets.ledger.commit import commit, stage_rows
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.sources.kafka import read_topic
+from kdi_assets.sources.kafka_frame import read_ranges
+from kdi_assets.stream import OffsetRange, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One plan that became a version of the table."""
+
+    version: int
+    attempt_id: str
+    ranges: tuple[OffsetRange, ...]
+    rows_by_date: Mapping[date, int]
+    dead_letters: int
+    tombstones: int
+    gaps: int
+    bytes: int
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_date.values())
+
+    @property
+    def offset_count(self) -> int:
+        return sum(r.offset_count for r in self.ranges)
+
+
+def carry_out(
+    plan: Plan,
+    stream: Stream,
+    lake: str,
+    spark: SparkSession,
+    *,
+    run_id: str = "",
+    at: Callable[[str], None] = lambda point: None,
+) -> Commit:
+    """Bring the plan's messages into the table, in one commit.
+
+    Raises:
+        ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
+        OvertakenCommit: Another commit came first and matters; plan again.
+        AccountingMismatch, UnexplainedGap: What was read is not what was planned.
+        TopicRecreated: The topic was made anew while it was read.
+        ReadOrWriteFailed: Spark failed; trying again can help.
+    """
+    from pyspark.sql import Observation
+
+    uri, record, observation = stream.table_uri(lake), record_type(stream), Observation()
+    messages = read_ranges(spark, stream.cluster, plan.ranges, headers=_reads_headers(stream))
+    rows = _rows(messages, plan, stream, record, observation)
+    refuse_other_schema(stream, uri, rows.schema)
+    at("before reading")
+    with _spark_failures(stream, "reading the topic and writing files"):
+        staged = stage_rows(spark, rows, uri)  # files only: without a version no reader sees them
+        counts = counted(observation)
+    at("files written")
+    # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
+    # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
+    # order would move the position past messages that are in neither table, and no later drain looks back.
+    letters, letters_at = _write_letters(plan, stream, lake, record, counts, spark)
+    at("dead letters written")
+    # The last moment at which refusing costs nothing.
+    with _spark_failures(stream, "accounting for the offsets"):
+        account = account_for(
+            spark, plan, stream, counts, rows_written=staged.rows, dead_letters_written=letters, messages=messages
+        )
+    _refuse_recreated(plan, stream)
+    entry = LedgerEntry(
+        version=-1,
+        kind="drain",
+        app_id=stream.app_id,
+        attempt_id=plan.attempt_id,
+        topic=stream.topic,
+        topic_id=plan.topic_id,
+        table_id=plan.table_id,
+        positions=plan.positions_after,
+        run_id=run_id,
+        ranges=account.ranges,
+        gaps=account.gaps,
+        digest=counts.digest,
+        dead_letter_digest=counts.dead_letter_digest,
+        tombstone_digest=counts.tombstone_digest,
+        rows_by_date=dict(sorted(staged.rows_by_date.items())),
+        bytes=staged.bytes,
+        dead_letters_at=letters_at,
+    )
+    landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
+    at("commit sent")
+    return _commit(landed)
+
+
+def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
+    """Refuse a table whose columns are not the stream's.
+
+    A column that only the table has is left null; a type that differs would be changed in silence, or fail in the
+    middle of a write.
+
+    Args:
+        wanted: The columns that the stream gives.
+
+    Raises:
+        SchemaDisagrees: With every difference.
+    """
+    from pyspark.sql.types import StructType
+
+    log = TableLog.open(uri)
+    assert log is not None  # the plan was made on it
+    found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
+    given = {f.name.lower(): f for f in wanted.fields}
+    differences = [f"column {f.name} is not in the table" for n, f in given.items() if n not in found]
+    differences += [
+        f"column {f.name} is {_type(found[n].dataType)} in the table and {_type(f.dataType)} in the stream"
+        for n, f in given.items()
+        if n in found and _type(found[n].dataType) != _type(f.dataType)
+    ]
+    differences += [
+        f"column {f.name} is NOT NULL, and the stream does not give it"
+        for n, f in found.items()
+        if n not in given and not f.nullable
+    ]
+    if differences:
+        raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
+
+
+def _rows(
+    messages: DataFrame, plan: Plan, stream: Stream, record: StructType, observation: Observation
+) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return judge(
+            messages, stream, record, now=plan.now, topic_partitions=len(plan.ranges), counts=observation
+        )
+    except AnalysisException:
+        analyse(stream, messages.sparkSession)  # says which field of the document it is
+        raise
+
+
+def _write_letters(
+    plan: Plan, stream: Stream, lake: str, record: StructType, counts: Counts, spark: SparkSession
+) -> tuple[int, DeadLettersAt | None]:
+    """Read the ranges once more for the messages that became no row; without any, nothing is read."""
+    if not counts.of(DEAD_LETTER):
+        return 0, plan.dead_letters_at
+    letters = condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
+    with _spark_failures(stream, "writing dead letters"):
+        return append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
+
+
+def _refuse_recreated(plan: Plan, stream: Stream) -> None:
+    """Look at the topic's id again: it may have been deleted and made anew while we read."""
+    found = read_topic(stream.cluster, stream.topic).topic_id
+    if found != plan.topic_id:
+        raise TopicRecreated(
+            stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found
+        )
+
+
+def _reads_headers(stream: Stream) -> bool:
+    return any("headers" in sql for sql in expressions(stream).values())
+
+
+@contextmanager
+def _spark_failures(stream: Stream, step: str) -> Iterator[None]:
+    """Translate Spark's failures into ours; an error of ours passes."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as failed:
+        raise ReadOrWriteFailed(stream=stream.name, step=step, detail=root_cause(failed)) from failed
+
+
+def root_cause(failed: BaseException) -> str:
+    """The first line of the innermost Java exception, where Spark says what really happened."""
+    java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
+    return text.strip().splitlines()[0][:500]
+
+
+def _type(declared: DataType) -> str:
+    return declared.simpleString().lower()  # without nullability, which Delta checks row by row
+
+
+def _commit(entry: LedgerEntry) -> Commit:
+    return Commit(
+        version=entry.version,
+        attempt_id=entry.attempt_id,
+        ranges=tuple(r.range for r in entry.ranges),
+        rows_by_date=entry.rows_by_date,
+        dead_letters=entry.dead_letters,
+        tombstones=entry.tombstones,
+        gaps=sum(g.offset_count for g in entry.gaps),
+        bytes=entry.bytes,
+    )

@@ -1,0 +1,157 @@
+"""Plan: the exact ranges of one drain, or a typed refusal. No JVM, no side effects: ``kdi plan`` prints it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from kdi_assets.drain.refusals import (
+    BrokerEndBelowPosition,
+    RetentionPassedPosition,
+    TableReplaced,
+    TopicPartitionVanished,
+    TopicRecreated,
+)
+from kdi_assets.ledger.entry import DeadLettersAt
+from kdi_assets.ledger.state import LedgerState, partition_id, version_id
+from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ranges of one drain, ordered, none empty; no ranges means nothing is left to drain.
+
+    Attributes:
+        attempt_id: New for every try: what the ledger does not name did not happen.
+        version: The table version that the commit must land directly behind.
+        now: The moment of planning, UTC; the date window is judged by it.
+        positions: Next offset of every topic partition at ``version``.
+        expect: Transaction ids of the ledger at ``version``; -1 for absent.
+        dead_letters_at: The dead-letter table that the ledger counts on so far.
+    """
+
+    stream: str
+    attempt_id: str
+    version: int
+    table_id: str
+    topic_id: str
+    now: datetime
+    positions: Mapping[TopicPartition, int]
+    expect: Mapping[str, int]
+    ranges: tuple[OffsetRange, ...]
+    dead_letters_at: DeadLettersAt | None = None
+
+    @property
+    def offset_count(self) -> int:
+        return sum(r.offset_count for r in self.ranges)
+
+    @property
+    def positions_after(self) -> dict[TopicPartition, int]:
+        """Next offset of every topic partition once this plan is carried out."""
+        return {**self.positions, **{r.topic_partition: r.end for r in self.ranges}}
+
+
+def plan_drain(
+    stream: Stream,
+    *,
+    ledger: LedgerState,
+    topic: TopicState,
+    now: datetime,
+    until: Mapping[TopicPartition, int] | None = None,
+) -> Plan:
+    """Pin the ranges of the next drain, or refuse.
+
+    Args:
+        ledger: With positions; ``settle`` has seen to that.
+        topic: ``earliest`` inclusive, ``end`` exclusive (the last stable offset).
+        until: Read no further than here, per topic partition; absent ones are read to their end.
+
+    Raises:
+        TableReplaced, TopicRecreated: The ids are not those of the newest ledger commit.
+        TopicPartitionVanished: The broker no longer has a topic partition that has a position.
+        RetentionPassedPosition: Offsets ``[position, earliest)`` were deleted before they were drained.
+        BrokerEndBelowPosition: The broker ends before the position: truncated, or restored from a copy.
+
+    Source: Kafka protocol, "ListOffsets" with isolation level ``read_committed``.
+    """
+    refuse_strangers(stream, ledger, topic)
+    positions = positions_of(ledger, topic)
+    waiting = []
+    for tp, offsets in sorted(topic.partitions.items()):
+        _refuse_moved(stream, tp, positions[tp], offsets)
+        end = offsets.end if until is None else min(offsets.end, until.get(tp, offsets.end))
+        if positions[tp] < end:
+            waiting.append(OffsetRange(tp, positions[tp], end))
+    return Plan(
+        stream=stream.name,
+        attempt_id=str(uuid.uuid4()),
+        version=ledger.version,
+        table_id=ledger.table_id,
+        topic_id=topic.topic_id,
+        now=now,
+        positions=positions,
+        expect=expected(stream, ledger, positions),
+        ranges=_at_most(stream.max_records, tuple(waiting)),
+        dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
+    )
+
+
+def refuse_strangers(stream: Stream, ledger: LedgerState, topic: TopicState) -> None:
+    """Refuse a table or a topic that is not the one that the positions were made for.
+
+    Raises:
+        TableReplaced, TopicRecreated, TopicPartitionVanished: As they say.
+    """
+    if ledger.ledger_version is None:
+        return  # nobody recorded which table and topic they were; the next ledger commit does
+    if not ledger.knows_table:
+        recorded = ledger.entry.table_id if ledger.entry else ""
+        raise TableReplaced(stream=stream.name, uri=ledger.uri, recorded_id=recorded, found_id=ledger.table_id)
+    if not ledger.knows_topic:
+        recorded = ledger.entry.topic_id if ledger.entry else ""
+        raise TopicRecreated(
+            stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id
+        )
+    if vanished := sorted(ledger.positions.keys() - topic.partitions.keys()):
+        raise TopicPartitionVanished(
+            stream=stream.name, topic_partition=vanished[0], position=ledger.positions[vanished[0]]
+        )
+
+
+def positions_of(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, int]:
+    """Next offset of every topic partition of the broker.
+
+    One that appeared after the stream began starts at 0, not at "earliest": if its first offsets are gone already,
+    that is a loss which someone must declare.
+    """
+    return {tp: ledger.positions.get(tp, 0) for tp in sorted(topic.partitions)}
+
+
+def expected(stream: Stream, ledger: LedgerState, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
+    """The ledger's transaction ids as a commit must still find them; -1 for absent."""
+    ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in positions)]
+    return {app_id: ledger.transactions.get(app_id, -1) for app_id in ids}
+
+
+def _refuse_moved(stream: Stream, tp: TopicPartition, position: int, offsets: BrokerOffsets) -> None:
+    if position < offsets.earliest:
+        raise RetentionPassedPosition(
+            stream=stream.name, topic_partition=tp, position=position, earliest=offsets.earliest
+        )
+    if offsets.high_watermark < position:
+        raise BrokerEndBelowPosition(
+            stream=stream.name, topic_partition=tp, position=position, end=offsets.high_watermark
+        )
+
+
+def _at_most(limit: int, waiting: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
+    """Cut the ranges so that they hold at most ``limit`` offsets: the short ones whole, the long ones evenly."""
+    room, cut = limit, {}
+    for left, r in enumerate(sorted(waiting, key=lambda r: r.offset_count)):
+        taken = min(r.offset_count, room // (len(waiting) - left))
+        room -= taken
+        cut[r.topic_partition] = OffsetRange(r.topic_partition, r.start, r.start + taken)
+    return tuple(cut[r.topic_partition] for r in waiting if cut[r.topic_partition].offset_count)

@@ -1,0 +1,196 @@
+"""What a drain refuses to decide by itself: each names the command that decides it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+
+@dataclass(eq=False, kw_only=True)
+class RetentionPassedPosition(Terminal):
+    """Offsets ``[position, earliest)`` were deleted before they were drained."""
+
+    stream: str
+    topic_partition: TopicPartition
+    position: int
+    earliest: int
+
+    def parts(self) -> tuple[str, str, str]:
+        tp, lost = self.topic_partition, self.earliest - self.position
+        return (
+            f"{self.stream}: retention deleted [{self.position}, {self.earliest}) of {tp}, at most {lost:,} messages.",
+            f"every offset below {self.position} is accounted for; this drain wrote nothing.",
+            f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.earliest}",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class BrokerEndBelowPosition(Terminal):
+    """The broker's end is below the position: the log was truncated, or restored from a copy."""
+
+    stream: str
+    topic_partition: TopicPartition
+    position: int
+    end: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.topic_partition} ends at {self.end}, and [{self.end}, {self.position}) was drained "
+            "from it before: the broker lost these offsets and will give them to other messages.",
+            "the rows drained so far; this drain wrote nothing.",
+            f"kdi resolve {self.stream} rewind --topic-partition {self.topic_partition} --to {self.end}",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicRecreated(Terminal):
+    """The topic has another id than the one the positions belong to: it was deleted and made again."""
+
+    stream: str
+    topic: str
+    recorded_id: str
+    found_id: str
+
+    def parts(self) -> tuple[str, str, str]:
+        was = f"the positions belong to id {self.recorded_id}" if self.recorded_id else "the positions are another's"
+        return (
+            f"{self.stream}: topic {self.topic} has id {self.found_id}; {was}. It was deleted and made again.",
+            "the rows drained so far; this drain wrote nothing.",
+            f"kdi resolve {self.stream} new-topic",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TopicPartitionVanished(Terminal):
+    """A topic partition with a position is not there any more."""
+
+    stream: str
+    topic_partition: TopicPartition
+    position: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: the broker has no {self.topic_partition} any more; it was drained up to {self.position}.",
+            "the rows drained so far; this drain wrote nothing.",
+            f"kdi resolve {self.stream} new-topic",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TableReplaced(Terminal):
+    """The table has another id than the one the positions were made for: replaced, or a clone."""
+
+    stream: str
+    uri: str
+    recorded_id: str
+    found_id: str
+
+    def parts(self) -> tuple[str, str, str]:
+        was = f" (the ledger was made for {self.recorded_id})" if self.recorded_id else ""
+        return (
+            f"{self.stream}: {self.uri} is another table now, with id {self.found_id}{was}.",
+            "nothing was read and nothing was written.",
+            f"kdi resolve {self.stream} adopt   (positions from its rows), or rewind to drain again",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class DeadLettersReplaced(Terminal):
+    """The dead-letter table was restored, replaced or dropped, so letters that count may be gone."""
+
+    stream: str
+    uri: str
+    recorded_id: str
+    recorded_version: int
+    happened: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: the dead letters in {self.uri} were {self.happened}; the ledger counts on table "
+            f"{self.recorded_id} at version {self.recorded_version} or later.",
+            "the rows of the stream's own table; this drain wrote nothing.",
+            f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.recorded_version} brings them back; "
+            f"kdi resolve {self.stream} adopt accepts what is there",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class SchemaDisagrees(Terminal):
+    """The table's columns are not those that the stream's document gives."""
+
+    stream: str
+    uri: str
+    differences: tuple[str, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
+            "nothing was read and nothing was written.",
+            f"ALTER TABLE delta.`{self.uri}` …, or correct `schema:` and `columns:` and run `kdi check`",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class AccountingMismatch(Terminal):
+    """What was read, written and planned does not add up."""
+
+    stream: str
+    detail: str
+    ranges: tuple[OffsetRange, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.detail} (planned: {', '.join(map(str, self.ranges))}).",
+            "nothing was committed; positions stay as they are.",
+            f"kdi drain {self.stream} once more; if it repeats, keep the topic's messages and report it",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class UnexplainedGap(Terminal):
+    """Offsets without a message, on a topic where every offset should have one, or where a second client sees one."""
+
+    stream: str
+    gap: OffsetRange
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: no message was read for {self.gap}, and {self.detail}.",
+            "nothing was committed; positions stay as they are.",
+            f"kdi drain {self.stream} once more; if the messages are truly gone: kdi resolve {self.stream} accept-loss "
+            f"--topic-partition {self.gap.topic_partition} --until {self.gap.end}",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class AnotherDrainActive(Transient):
+    """This drain was overtaken twice in a row."""
+
+    stream: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: another drain of this stream is active ({self.detail}).",
+            "the other drain's commits stand; this one committed nothing since.",
+            f"kdi drain {self.stream}   (when the other has ended)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class ReadOrWriteFailed(Transient):
+    """Spark failed while reading the topic or writing files; nothing of it is visible."""
+
+    stream: str
+    step: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.step} failed: {self.detail}",
+            "nothing was committed; positions stay as they are.",
+            f"kdi drain {self.stream}   (it starts at the same offsets)",
+        )

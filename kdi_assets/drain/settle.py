@@ -1,0 +1,162 @@
+"""Settle: what the ledger must say before anything may be read. Each answer is a ledger commit of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.plan import expected, refuse_strangers
+from kdi_assets.drain.shape import analyse
+from kdi_assets.errors import Terminal
+from kdi_assets.formats.json_types import leaf_paths
+from kdi_assets.formats.rules import name
+from kdi_assets.ledger.commit import Staged, commit, create_table
+from kdi_assets.ledger.entry import Kind, LedgerEntry
+from kdi_assets.ledger.state import LedgerState
+from kdi_assets.sources.kafka import TopicState, offsets_at
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_STATISTICS = 32
+
+
+@dataclass(eq=False, kw_only=True)
+class StartOutOfRange(Terminal):
+    """The document's `start:` names an offset that the topic partition does not hold."""
+
+    stream: str
+    topic_partition: TopicPartition
+    offset: int
+    earliest: int
+    end: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: `start` says {self.offset} for {self.topic_partition}, which holds "
+            f"[{self.earliest}, {self.end}).",
+            "nothing was read and nothing was written.",
+            "correct `start:` in the stream's document and run `kdi plan`",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Positions to commit before anything is read, and why.
+
+    Attributes:
+        positions: Next offset of every topic partition.
+        creates: Whether the table is made with them.
+    """
+
+    kind: Kind
+    positions: Mapping[TopicPartition, int]
+    reason: str
+    creates: bool = False
+    declared_losses: tuple[OffsetRange, ...] = field(default=())
+
+
+def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> Settlement | None:
+    """What must be committed before a plan can be made; ``None`` if nothing.
+
+    A start policy is turned into numbers here, once: "latest" then means the end at this moment, and loses nothing
+    that comes between this commit and the first drain.
+
+    Raises:
+        TableReplaced, TopicRecreated, TopicPartitionVanished: As ``plan_drain``; a RESTORE is not answered for a
+            stranger.
+        StartOutOfRange: An explicit start offset is not in the topic.
+    """
+    if ledger is None:
+        return Settlement("start", _start(stream, topic), f"the table does not exist; start: {_policy(stream)}", True)
+    refuse_strangers(stream, ledger, topic)
+    if ledger.restored_to is not None:
+        positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
+        return Settlement("restore", positions, f"the table was restored to version {ledger.restored_to}")
+    if ledger.ledger_version is None:
+        positions = {**_start(stream, topic), **ledger.positions}
+        if ledger.positions:
+            return Settlement("takeover", positions, "the table has positions of another writer with this app_id")
+        return Settlement("start", positions, f"the table has no positions yet; start: {_policy(stream)}")
+    return None
+
+
+def settle(
+    spark: SparkSession,
+    settlement: Settlement,
+    stream: Stream,
+    lake: str,
+    *,
+    ledger: LedgerState | None,
+    topic: TopicState,
+    run_id: str = "",
+) -> LedgerEntry:
+    """Commit the settlement.
+
+    Raises:
+        OvertakenCommit: Someone else committed first; look again.
+    """
+    entry = LedgerEntry(
+        version=-1,
+        kind=settlement.kind,
+        app_id=stream.app_id,
+        attempt_id=str(uuid.uuid4()),
+        topic=stream.topic,
+        topic_id=topic.topic_id,
+        table_id=ledger.table_id if ledger else "",
+        positions=settlement.positions,
+        run_id=run_id,
+        declared_losses=settlement.declared_losses,
+        dead_letters_at=ledger.entry.dead_letters_at if ledger and ledger.entry else None,
+    )
+    uri = stream.table_uri(lake)
+    if ledger is None:
+        schema = analyse(stream, spark)
+        empty = spark.createDataFrame([], schema)
+        return create_table(spark, empty, uri, properties=_properties(stream, schema), entry=entry)
+    expect = expected(stream, ledger, settlement.positions)
+    return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)
+
+
+def _start(stream: Stream, topic: TopicState) -> dict[TopicPartition, int]:
+    if isinstance(stream.start, datetime):
+        return offsets_at(stream.cluster, topic, stream.start)
+    if stream.start == "latest":
+        return {tp: offsets.end for tp, offsets in topic.partitions.items()}
+    given = stream.start if isinstance(stream.start, Mapping) else {}
+    positions = {}
+    for tp, offsets in topic.partitions.items():
+        positions[tp] = given.get(tp.partition, offsets.earliest)
+        if not offsets.earliest <= positions[tp] <= offsets.end:
+            raise StartOutOfRange(
+                stream=stream.name,
+                topic_partition=tp,
+                offset=positions[tp],
+                earliest=offsets.earliest,
+                end=offsets.end,
+            )
+    return positions
+
+
+def _policy(stream: Stream) -> str:
+    return stream.start.isoformat() if isinstance(stream.start, datetime) else str(stream.start)
+
+
+def _properties(stream: Stream, schema: StructType) -> dict[str, str]:
+    """The table's properties: ours where the document says nothing.
+
+    The log is kept because it is the ledger. Audits and replays look for offsets, so the coordinates need statistics;
+    Delta makes them for the first 32 columns, and only where that leaves some out it must be told.
+    """
+    properties = {"delta.enableChangeDataFeed": "true", "delta.enableExpiredLogCleanup": "false"}
+    columns = [".".join(name(step) for step in path) for path, _ in leaf_paths(schema)]
+    if len(columns) > _STATISTICS:
+        prefix = ".".join(name(step) for step in stream.coordinates.split("."))
+        first = sorted(columns, key=lambda c: not c.startswith(f"{prefix}."))[:_STATISTICS]
+        properties["delta.dataSkippingStatsColumns"] = ",".join(first)
+    return {**properties, **stream.properties}
