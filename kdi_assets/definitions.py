@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from kdi_assets.components.load import defs_folder, load_streams
+from kdi_assets.components.topics import topic_assets
 from kdi_assets.components.tree import component_definitions
 from resources.spark import SparkResource
 from sensors.lag import lag_sensors
@@ -13,10 +14,12 @@ from sensors.lag import lag_sensors
 @dg.definitions
 def defs() -> dg.Definitions:
     folder = defs_folder()
-    streams = load_streams(folder)  # before Dagster looks: it would stop at the first mistake, and name no line
+    # Before Dagster looks at the documents: it would stop at the first mistake.
+    streams = load_streams(folder).values()
     shared = dg.Definitions(
+        assets=topic_assets(streams),  # streams share them; tables and checks are the components'
         resources={"spark": SparkResource()},
-        sensors=lag_sensors(list(streams.values())),
+        sensors=lag_sensors(list(streams)),
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
     return dg.Definitions.merge(component_definitions(folder), shared)

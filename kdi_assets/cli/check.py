@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import SparkSession
 
     from kdi_assets.components.mistakes import DocumentMistake
     from kdi_assets.components.reading import Loaded
+    from kdi_assets.drain.shape import ShapeMistake
+    from kdi_assets.stream import Stream
 
-RIGHT = {"schema": "Spark DDL, e.g. id bigint, at timestamp"}
+RIGHT = {"schema": "Spark DDL, e.g. id bigint, at timestamp", "coordinates": "e.g. kafka"}
+PLAIN_DATE = "current_date()"
 RIGHT_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 
 
@@ -49,23 +55,51 @@ def mistakes_for_spark(loaded: Loaded) -> list[DocumentMistake]:
     Raises:
         JavaMissing, JarMissing, DriverGone: There is no Spark to ask.
     """
-    from kdi_assets.drain.shape import ShapeMistake, analyse
+    from pyspark.logger import PySparkLogger
+
     from kdi_assets.runtime.session import close_session, open_session
     from kdi_assets.settings import Settings
 
-    typer.echo(f"asking Spark about {len(loaded.streams)} streams …", err=True)
+    typer.echo("asking Spark about schemas and expressions …", err=True)
+    # PySpark prints every refusal with the JVM's whole stack, which would bury the line that we print of it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     session = open_session(Settings.from_environment(), app_name="kdi check")
-    found = []
     try:
-        for name, stream in loaded.streams.items():
-            try:
-                analyse(stream, session)
-            except ShapeMistake as mistake:
-                right = RIGHT.get(mistake.field, RIGHT_OTHERWISE)
-                found.append(loaded.documents[name].mistake(mistake.field, mistake.message, right))
+        return [
+            loaded.documents[name].mistake(wrong.field, wrong.message.rstrip("; "), _right(wrong.field))
+            for name, stream in loaded.streams.items()
+            for wrong in _refusals(stream, session)
+        ]
     finally:
         close_session(session)
-    return found
+
+
+def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
+    """All that is wrong with a stream: ``analyse`` stops at the first, so it is taken out and the rest asked again."""
+    from kdi_assets.drain.shape import ShapeMistake, analyse
+
+    rest: Stream | None = stream
+    while rest is not None:
+        try:
+            analyse(rest, session)
+            return
+        except ShapeMistake as refusal:
+            yield refusal
+            rest = _without(rest, refusal.field)
+
+
+def _without(stream: Stream, field: str) -> Stream | None:
+    """The stream without one expression, or none if everything else builds on the field."""
+    path = field.removeprefix("columns.")
+    if path in stream.columns and field != path:
+        return replace(stream, columns={p: sql for p, sql in stream.columns.items() if p != path})
+    if field == "date" and stream.date_expression != PLAIN_DATE:
+        return replace(stream, date_expression=PLAIN_DATE)
+    return None
+
+
+def _right(field: str) -> str:
+    return RIGHT.get(field, RIGHT_OTHERWISE)
 
 
 def _show(mistakes: Iterable[DocumentMistake]) -> None:
@@ -77,7 +111,7 @@ def _show_summary(loaded: Loaded, *, mistakes: int) -> None:
     if not loaded.streams and not mistakes:
         typer.echo("no document describes a stream")
         return
-    typer.echo(f"{len(loaded.streams)} streams read, " + (f"mistakes: {mistakes}" if mistakes else "no mistake"))
+    typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}")
 
 
 def _show_json(loaded: Loaded, mistakes: Iterable[DocumentMistake]) -> None:

@@ -31,7 +31,7 @@ class DateWindowFields(Fields):
     )
     ahead: Annotated[str, BeforeValidator(checks.ahead)] = Field(
         default="2 days",
-        description="How far behind today (UTC) the last date allowed lies.",
+        description="How many days after today (UTC) the last date allowed lies.",
         examples=["2 days", "0 days"],
     )
 
@@ -106,8 +106,8 @@ class TopicTableFields(Fields):
         description="Event dates that rows may have; the asset's partitions reach from its first to its last.",
         examples=[{"start": "2020-01-01", "ahead": "2 days"}],
     )
-    app_id: Annotated[str, AfterValidator(checks.app_id)] | None = Field(
-        default=None,
+    app_id: Annotated[str, AfterValidator(checks.app_id)] = Field(
+        default="",
         description="Prefix of the ledger's transaction ids in the table's log; the topic by default. A table of"
         " kafka-delta-ingest is taken over by giving the app id it was fed with.",
         examples=["web_requests"],
@@ -153,7 +153,7 @@ class TopicTableFields(Fields):
             columns=self.columns,
             coordinates=self.coordinates,
             date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
-            app_id=self.app_id or "",
+            app_id=self.app_id,
             start=_start_policy(self.start),
             drain_when=DrainWhen(self.drain_when.backlog_messages, self.drain_when.lag_seconds),
             max_records=self.max_records,

@@ -23,8 +23,8 @@ def component_definitions(folder: Path) -> dg.Definitions:
         return dg.Definitions()  # Dagster fails on a folder without anything to load
     tree = dg.ComponentTree.from_module(defs_module=_module(folder.resolve()), project_root=folder.resolve().parent)
     with warnings.catch_warnings():
-        # As `load_from_defs_folder` does: parts of Dagster's own loader call themselves a preview.
-        warnings.simplefilter("ignore", dg.PreviewWarning)
+        # As `load_from_defs_folder` does: parts of Dagster's own loader are a preview, or use what pydantic gave up.
+        warnings.filterwarnings("ignore", module="dagster")
         return tree.build_defs()
 
 

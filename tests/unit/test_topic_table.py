@@ -208,6 +208,13 @@ def test_every_field_is_described_and_has_an_example(model: type[BaseModel]) -> 
     assert [name for name, info in model.model_fields.items() if not (info.description and info.examples)] == []
 
 
+@pytest.mark.parametrize("model", [TopicTableFields, KafkaClusterFields])
+def test_the_examples_of_the_fields_make_a_right_document(model: type[BaseModel]) -> None:
+    document = {info.alias or name: info.examples[0] for name, info in model.model_fields.items() if info.examples}
+
+    assert model.model_validate(document)
+
+
 SECRET = """
 type: kdi_assets.components.KafkaCluster
 attributes:

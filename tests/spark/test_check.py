@@ -1,0 +1,100 @@
+"""`kdi check` asks Spark what production would find out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from kdi_assets.cli.check import check
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STREAMS = """type: kdi_assets.components.KafkaCluster
+attributes: {name: main, bootstrap_servers: "localhost:9092"}
+---
+type: kdi_assets.components.TopicTable
+attributes:
+  topic: orders
+  table: bronze/orders
+  schema: "id bigint, url string, at string"
+  columns:
+    host: "parse_url(url, 'HOST')"
+    path: "parse_url(url, 'PATH')"
+  date: to_date(at)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _one_jvm(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command opens its session in the JVM of the test process."""
+    monkeypatch.setenv("KDI_DRIVER", settings.driver)
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+
+
+def checked(folder: Path, text: str, *options: str) -> Result:
+    (folder / "defs.yaml").write_text(text, encoding="utf-8")
+    app = typer.Typer()
+    app.command()(check)
+    return CliRunner().invoke(app, ["--defs", str(folder), *options])
+
+
+def test_the_packages_own_documents_mean_something_to_spark() -> None:
+    app = typer.Typer()
+    app.command()(check)
+
+    result = CliRunner().invoke(app, [])
+
+    assert (result.exit_code, result.stdout) == (0, "streams: 1, mistakes: 0\n")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "field", "said"),
+    [
+        ("url string", "url strng", 8, "schema", "STRNG"),
+        ("(url, 'HOST')", "(ulr, 'HOST')", 10, "columns.host", "`ulr` cannot be resolved"),
+        ("to_date(at)", "to_date(", 12, "date", "PARSE_SYNTAX_ERROR"),
+        ("to_date(at)", "to_date(at)\n  coordinates: id", 13, "coordinates", "id is a column already"),
+    ],
+)
+def test_what_spark_does_not_understand_is_said_with_file_line_and_field(
+    tmp_path: Path, right: str, wrong: str, line: int, field: str, said: str
+) -> None:
+    result = checked(tmp_path, STREAMS.replace(right, wrong))
+
+    mistake, summary = result.stdout.splitlines()
+    assert mistake.startswith(f"{tmp_path}/defs.yaml:{line} {field}: ")
+    assert said in mistake
+    assert (result.exit_code, summary) == (1, "streams: 1, mistakes: 1")
+
+
+def test_every_wrong_expression_of_a_stream_is_found_and_mistakes_of_other_documents_too(tmp_path: Path) -> None:
+    text = STREAMS.replace("parse_url", "parse_ulr").replace("to_date(", "to_dat(")
+    other = "---\ntype: kdi_assets.components.TopicTable\nattributes: {topic: x}\n"
+
+    result = checked(tmp_path, text + other, "--json")
+
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert [(m["line"], m["field"]) for m in found["mistakes"]] == [
+        (10, "columns.host"),
+        (11, "columns.path"),
+        (12, "date"),
+        (15, "date"),
+        (15, "schema"),
+        (15, "table"),
+    ]
+    assert found["streams"] == [{"stream": "bronze/orders", "file": f"{tmp_path}/defs.yaml", "line": 4}]
+
+
+def test_a_stack_of_the_jvm_is_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    result = checked(tmp_path, STREAMS.replace("(url, 'HOST')", "(ulr, 'HOST')"))
+
+    assert "ulr" in result.stdout
+    assert "ulr" not in result.stderr + capfd.readouterr().err
