@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="The warm driver: a JVM with Spark that runs attach to in half a second.", no_args_is_help=True
-)
+app = typer.Typer(help="The warm driver: a JVM with Spark that runs attach to in half a second.", no_args_is_help=True)
 
 
 @app.command()
@@ -43,7 +41,8 @@ def status(json_: Annotated[bool, typer.Option("--json", help="One JSON object."
 
     told = driver_status(Settings.from_environment().home)
     idle = "" if told["idle_seconds"] is None else f", idle for {told['idle_seconds']:.0f} s"
-    line = f"driver: process {told['pid']}, {len(told['clients'])} attached, {told['served']} served{idle}"
+    attached = f"{len(told['clients'])} attached, {told['jobs']} jobs running, {told['served']} served"
+    line = f"driver: process {told['pid']}, {attached}{idle}"
     typer.echo(json.dumps(told) if json_ else line)
 
 

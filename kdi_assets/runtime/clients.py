@@ -99,7 +99,8 @@ class Clients:
         idle = self.idle_seconds()
         with self._lock:
             pids = [client.pid for client in self._attached.values()]
-            return {"pid": os.getpid(), "clients": pids, "served": self._served, "idle_seconds": idle}
+            jobs = len(self._context.statusTracker().getActiveJobIds())
+            return {"pid": os.getpid(), "clients": pids, "jobs": jobs, "served": self._served, "idle_seconds": idle}
 
 
 class _ClientObjects:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.control import DriverGone
+from kdi_assets.runtime.lean import spare_pandas
 from kdi_assets.settings import DriverMode, Settings
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def _open_root(settings: Settings) -> SparkSession | None:
 
 
 def _start_root(settings: Settings, config: Mapping[str, str], app_name: str) -> SparkSession:
+    spare_pandas()
     if settings.driver == "own":
         from kdi_assets.runtime.launch import start_spark
 
