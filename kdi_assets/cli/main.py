@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from kdi_assets.cli import broker, driver, jars
+from kdi_assets.cli import broker, check, driver, generate, jars
 from kdi_assets.errors import KdiError, Transient
 
 EXIT_DECIDE, EXIT_RETRY = 1, 75  # 0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h
@@ -21,6 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # an error that nobody translated is a bug: its plain traceback, no local values
 )
 app.command()(jars.jars)
+app.command()(check.check)
+app.command()(generate.generate)
 app.add_typer(broker.app, name="broker")
 app.add_typer(driver.app, name="driver")
 
