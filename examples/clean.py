@@ -1,0 +1,26 @@
+"""`make clean-demo`: remove broker data, lake and Dagster's state together; one without the others would not fit."""
+
+from __future__ import annotations
+
+import sys
+from shutil import rmtree
+
+from examples.parts import State, say
+
+
+def main() -> None:
+    """Remove the state of demo and dev, unless something still works on it."""
+    state = State.of_checkout()
+    if users := state.users():
+        sys.exit(
+            "\n".join(
+                ["nothing was removed; these still work on it:", *users, "  Run:  stop them, then make clean-demo"]
+            )
+        )
+    for folder in (state.broker, state.lake, state.dagster, state.logs):
+        rmtree(folder, ignore_errors=True)
+    say(f"removed broker data, lake, Dagster's state and logs from {state.home}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""`make dev`: broker, warm driver, generator and Dagster's UI together, until Ctrl-C; on the state of the demo."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+
+from examples.parts import (
+    WORKSPACE,
+    PartFailed,
+    State,
+    await_driver,
+    check_running,
+    say,
+    start_command,
+    start_driver,
+    start_kafka,
+    stopped_at_the_end,
+)
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.ports import free_port
+from kdi_assets.runtime.processes import Child
+
+UI_PORT = 3000
+RATE, BAD = 50, 0.01  # messages a second, so that a run is due every twenty seconds
+
+
+def main() -> None:
+    """Keep it all running."""
+    state = State.of_checkout()
+    if users := state.users():
+        sys.exit("\n".join([f"{state.home} is in use:", *users, "  Run:  stop them, then make dev"]))
+    state.prepare()
+    try:
+        with stopped_at_the_end() as stack:
+            driver = start_driver(state, stack)
+            broker = start_kafka(state, stack)
+            generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
+            dagster = start_ui(state, stack)
+            await_driver(state, driver)
+            while True:
+                check_running(generator=generator, dagster=dagster)
+                if broker.exit_code() is not None:
+                    raise broker.refusal("ended")
+                if driver.exit_code() is not None:
+                    say(f"the warm driver ended with exit code {driver.exit_code()}; starting another")
+                    driver = start_driver(state, stack)
+                time.sleep(1)
+    except (KdiError, PartFailed) as failure:
+        sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
+
+
+def start_ui(state: State, stack: ExitStack) -> Child:
+    """Dagster's webserver, daemon and code server."""
+    port = free_port(UI_PORT)
+    taken = "" if port == UI_PORT else f" (port {UI_PORT} is taken)"
+    child = start_command(state, stack, "dagster", "dagster", "dev", f"--workspace={WORKSPACE}", f"--port={port}")
+    say(f"Dagster's UI will answer on http://127.0.0.1:{port}{taken}; Ctrl-C ends it all")
+    return child
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The real parts that demo and dev run on: broker, warm driver, Dagster; all their state lies in one folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+
+import psutil
+from rich.console import Console
+
+from kdi_assets.runtime.broker import USUAL_PORT, Broker, start_broker
+from kdi_assets.runtime.control import DriverGone, driver_status
+from kdi_assets.runtime.processes import Child
+
+CHECKOUT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+WORKSPACE = CHECKOUT / "workspace.yaml"
+
+DRIVER_SECONDS = 60.0
+
+_began = time.monotonic()
+_console = Console(highlight=False, soft_wrap=True)
+
+
+def say(line: str) -> None:
+    """A line of progress, with the seconds since the start."""
+    _console.print(f"[dim]{time.monotonic() - _began:5.1f} s[/dim]  {line}")
+
+
+class PartFailed(Exception):
+    """A part did not do what it should; its log says why."""
+
+    def __init__(self, happened: str, log: Path | None = None) -> None:
+        super().__init__(happened)
+        self.log = log
+
+    def __str__(self) -> str:
+        if self.log is None:
+            return str(self.args[0])
+        return "\n".join([f"{self.args[0]}. The end of {self.log}:", *self.log.read_text().splitlines()[-15:]])
+
+
+def write(line: str) -> None:
+    """A line to be copied: whole, however narrow the terminal is."""
+    _console.print(f"\n    {line}\n", markup=False)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where it all lies, below ``home``."""
+
+    home: Path
+
+    @property
+    def broker(self) -> Path:
+        """The broker's data."""
+        return self.home / "broker"
+
+    @property
+    def lake(self) -> Path:
+        """The tables."""
+        return self.home / "lake"
+
+    @property
+    def dagster(self) -> Path:
+        """Dagster's instance: runs, events, the sensor's memory."""
+        return self.home / "dagster"
+
+    @property
+    def logs(self) -> Path:
+        """What the processes say."""
+        return self.home / "logs"
+
+    @classmethod
+    def of_checkout(cls) -> State:
+        """The state that ``KDI_HOME`` names, ``.kdi`` of the checkout by default."""
+        return cls(Path(os.environ.get("KDI_HOME", CHECKOUT / ".kdi")).absolute())
+
+    def prepare(self) -> None:
+        """Make the folders, and point this process and its children to them, whatever the environment said before."""
+        for folder in (self.lake, self.dagster, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        copyfile(CHECKOUT / "dagster.yaml", self.dagster / "dagster.yaml")
+        os.environ |= {"KDI_HOME": str(self.home), "KDI_LAKE": str(self.lake), "DAGSTER_HOME": str(self.dagster)}
+        os.environ["KDI_DRIVER"] = "shared"
+        os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
+        os.environ.pop("KDI_DEFS", None)
+
+    def users(self) -> list[str]:
+        """Processes that work on this state, a line each; not this one and what started it."""
+        own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+        others = (process for process in psutil.process_iter(["cmdline"]) if process.pid not in own)
+        lines = [f"process {p.pid}: {' '.join(p.info['cmdline'])[:100]}" for p in others if self._is_user(p)]
+        try:
+            return [*lines, f"process {driver_status(self.home)['pid']}: the warm driver"]
+        except DriverGone:
+            return lines
+
+    def _is_user(self, process: psutil.Process) -> bool:
+        command = " ".join(process.info["cmdline"] or ())
+        if str(self.broker / "server.properties") in command:
+            return True
+        try:
+            return "dagster" in command and process.environ().get("DAGSTER_HOME") == str(self.dagster)
+        except psutil.Error:
+            return False  # another user's, or it has just ended
+
+
+@contextmanager
+def stopped_at_the_end() -> Iterator[ExitStack]:
+    """A stack of what to stop, the last first, however the body ends: Ctrl-C and SIGTERM too."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    def ignore_signals() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    with ExitStack() as stack:
+        try:
+            yield stack
+        finally:
+            ignore_signals()
+            say("stopping what was started")
+
+
+def start_driver(state: State, stack: ExitStack) -> Child:
+    """The warm driver; it takes some seconds until one can attach (``await_driver``)."""
+    return start_command(state, stack, "driver", "kdi", "driver", "run", "--idle-exit", "0")
+
+
+def start_kafka(state: State, stack: ExitStack) -> Broker:
+    """The broker, answering; processes started from now on know it by ``KDI_KAFKA``."""
+    broker = start_broker(state.broker, port=USUAL_PORT, home=state.home)
+    stack.callback(broker.stop)
+    os.environ["KDI_KAFKA"] = broker.bootstrap_servers
+    taken = "" if broker.port == USUAL_PORT else f" (port {USUAL_PORT} is taken)"
+    say(f"Kafka answers on {broker.bootstrap_servers}{taken}")
+    return broker
+
+
+def start_command(state: State, stack: ExitStack, name: str, program: str, *arguments: str) -> Child:
+    """A command of this environment in the background; it writes to ``logs/NAME.log``."""
+    child = Child([BIN / program, *arguments], log=state.logs / f"{name}.log")
+    stack.callback(child.stop)
+    return child
+
+
+def await_driver(state: State, driver: Child) -> None:
+    """Wait until runs can attach.
+
+    Raises:
+        PartFailed: It ended, or takes more than a minute.
+    """
+    deadline = time.monotonic() + DRIVER_SECONDS
+    while time.monotonic() < deadline:
+        check_running(driver=driver)
+        try:
+            told = driver_status(state.home)
+        except DriverGone:
+            time.sleep(0.1)
+            continue
+        say(f"warm driver is ready (process {told['pid']})")
+        return
+    raise PartFailed(f"the warm driver is not ready after {DRIVER_SECONDS:.0f} s", driver.log)
+
+
+def check_running(**parts: Child) -> None:
+    """Raise ``PartFailed`` for the first that has ended."""
+    for name, child in parts.items():
+        if (code := child.exit_code()) is not None:
+            raise PartFailed(f"{name} ended with exit code {code}", child.log)

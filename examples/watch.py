@@ -1,0 +1,77 @@
+"""What Dagster and the table say about a stream: its runs, the dates it shows, the backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from kdi_assets.components.names import table_key
+from kdi_assets.drain.look import look
+from kdi_assets.stream import Stream
+
+UNFINISHED = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look.
+
+    Attributes:
+        runs: Status of each run since the watch began, by run id, the oldest first.
+        backlog: Offsets that are not drained yet.
+    """
+
+    runs: Mapping[str, dg.DagsterRunStatus]
+    backlog: int
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run has not ended."""
+        return any(status in UNFINISHED for status in self.runs.values())
+
+
+class Watch:
+    """Looks at one stream; close it to give the instance's database back."""
+
+    def __init__(self, stream: Stream, *, lake: str) -> None:
+        self._stream, self._lake = stream, lake
+        self._instance = dg.DagsterInstance.get()
+        self._began = datetime.now(UTC)
+
+    def look(self) -> Seen:
+        """Runs and backlog now."""
+        since = dg.RunsFilter(created_after=self._began)
+        records = reversed(self._instance.get_run_records(since))
+        runs = {record.dagster_run.run_id: record.dagster_run.status for record in records}
+        return Seen(runs, look(self._stream, self._lake).offsets)
+
+    def dates(self) -> Sequence[str]:
+        """Dates that Dagster shows as materialized."""
+        return sorted(self._instance.get_materialized_partitions(table_key(self._stream)))
+
+    def last_failure(self) -> str:
+        """Why the newest failed run failed; empty if none did."""
+        failed = dg.RunsFilter(created_after=self._began, statuses=[dg.DagsterRunStatus.FAILURE])
+        for run in self._instance.get_runs(failed, limit=1):
+            events = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+            return "\n".join(entry.message for entry in events) or f"run {run.run_id} failed"
+        return ""
+
+    def sensor_says(self) -> str:
+        """What the lag sensor said last."""
+        for state in self._instance.all_instigator_state():
+            for tick in self._instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1):
+                return tick.skip_reason or (str(tick.error.message) if tick.error else tick.status.value)
+        return "nothing yet"
+
+    def close(self) -> None:
+        """Give the instance's database back."""
+        self._instance.dispose()
