@@ -10,13 +10,12 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.carry_out import Commit, carry_out
-from kdi_assets.drain.dead_letters import refuse_replaced
-from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AnotherDrainActive
-from kdi_assets.drain.settle import Settlement, settle, unsettled
+from kdi_assets.drain.settle import Settlement, settle
+from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.ledger.commit import OvertakenCommit
-from kdi_assets.ledger.state import LedgerState, read_ledger
-from kdi_assets.sources.kafka import TopicState, read_topic
+from kdi_assets.sources.kafka import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -36,17 +35,19 @@ class DrainReport:
         positions: Next offset of every topic partition at the end.
         backlog_before: Offsets that waited at the first look.
         backlog_after: Offsets that waited at the end: what came meanwhile.
+        lag_seconds: Age of the oldest message that waited at the first look; ``None`` if none did.
         cpu_seconds: Of this process and the driver's JVM together; on a shared driver others' work is in it.
     """
 
     stream: str
     commits: tuple[Commit, ...]
-    settled: tuple[str, ...]
     positions: Mapping[TopicPartition, int]
     backlog_before: int
     backlog_after: int
-    seconds: float
-    cpu_seconds: float
+    settled: tuple[str, ...] = ()
+    lag_seconds: float | None = None
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     @property
     def version(self) -> int | None:
@@ -69,49 +70,13 @@ class DrainReport:
         return sum(c.dead_letters for c in self.commits)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A stream at one moment: what the broker has, what the ledger says, and what a drain would do first."""
-
-    topic: TopicState
-    ledger: LedgerState | None
-    settlement: Settlement | None
-
-    def plan(self, stream: Stream, until: Mapping[TopicPartition, int] | None = None) -> Plan | None:
-        """The next plan; ``None`` as long as something must be settled first."""
-        if self.settlement or self.ledger is None:
-            return None
-        return plan_drain(stream, ledger=self.ledger, topic=self.topic, now=datetime.now(UTC), until=until)
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """Next offset of every topic partition, as a drain would begin."""
-        settled = self.settlement.positions if self.settlement else self.ledger.positions if self.ledger else {}
-        return {tp: settled.get(tp, 0) for tp in sorted(self.topic.partitions)}
-
-    def backlog(self) -> int:
-        """Offsets between positions and ends."""
-        return sum(max(0, self.topic.partitions[tp].end - position) for tp, position in self.positions().items())
-
-
-def look(stream: Stream, lake: str) -> Look:
-    """Look at the stream's topic and ledger, without a JVM.
-
-    Raises:
-        KdiError: Whatever stands in the way of a drain: typed, with the command that decides it.
-    """
-    topic = read_topic(stream.cluster, stream.topic)
-    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
-    if ledger:
-        refuse_replaced(stream, lake, ledger.entry)
-    return Look(topic, ledger, unsettled(stream, ledger, topic))
-
-
 def drain(
     stream: Stream,
     *,
     lake: str,
     session: Callable[[], SparkSession],
     run_id: str = "",
+    report: Callable[[str], None] = lambda line: None,
     on_commit: Callable[[Commit], None] = lambda commit: None,
     at: Callable[[str], None] = lambda point: None,
 ) -> DrainReport:
@@ -121,19 +86,21 @@ def drain(
         lake: Root of the tables.
         session: Gives the Spark session; called only if there is something to do.
         run_id: Recorded in the ledger entry; Dagster's, if there is one.
+        report: Called with a line about each step, for a log.
         on_commit: Called after each commit, before the next plan.
         at: Called at the named points of a drain (``"before reading"``, …); tests stop the drain there.
 
     Raises:
         AnotherDrainActive: Overtaken twice in a row.
-        KdiError: Every refusal of ``look`` and ``carry_out``.
+        KdiError: Every refusal of ``survey`` and ``carry_out``.
     """
     started, commits, settled, lost = _Clock.start(), [], [], 0
-    seen = first = look(stream, lake)
-    until = {tp: offsets.end for tp, offsets in first.topic.partitions.items()}
+    seen = first = survey(stream, lake)
+    lag, until = _lag_seconds(stream, first), {tp: offsets.end for tp, offsets in first.topic.partitions.items()}
     while plan_or_settlement := seen.settlement or seen.plan(stream, until):
         if isinstance(plan_or_settlement, Plan) and not plan_or_settlement.ranges:
             break
+        report(_next_step(stream, plan_or_settlement))
         spark = started.watching(session())
         try:
             if isinstance(plan_or_settlement, Plan):
@@ -147,7 +114,7 @@ def drain(
             lost += 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
-        seen = look(stream, lake)
+        seen = survey(stream, lake)
     return DrainReport(
         stream=stream.name,
         commits=tuple(commits),
@@ -155,9 +122,24 @@ def drain(
         positions=seen.positions(),
         backlog_before=first.backlog(),
         backlog_after=seen.backlog(),
+        lag_seconds=lag,
         seconds=started.seconds(),
         cpu_seconds=started.cpu_seconds(),
     )
+
+
+def _next_step(stream: Stream, step: Plan | Settlement) -> str:
+    if isinstance(step, Plan):
+        return f"{stream.name}: draining {step.offset_count:,} offsets: {', '.join(map(str, step.ranges))}"
+    return f"{stream.name}: committing positions: {step.reason}"
+
+
+def _lag_seconds(stream: Stream, first: Survey) -> float | None:
+    """Age of the oldest message that waits."""
+    held = first.topic.partitions
+    waiting = {tp: at for tp, at in first.positions().items() if held[tp].earliest <= at < held[tp].end}
+    ages = [datetime.now(UTC) - moment for moment in oldest_timestamps(stream.cluster, waiting).values()]
+    return max(0.0, *(age.total_seconds() for age in ages)) if ages else None
 
 
 class _Clock:

@@ -154,6 +154,8 @@ def oldest_timestamps(cluster: KafkaCluster, positions: Mapping[TopicPartition, 
     """The timestamp of the first message at or after each position; absent where none came within the time limit."""
     waiting = set(positions)
     found: dict[TopicPartition, datetime] = {}
+    if not positions:
+        return {}
     with _consumer(cluster, positions) as consumer:
         deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
         while waiting and datetime.now(UTC).timestamp() < deadline:

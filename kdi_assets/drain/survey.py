@@ -1,0 +1,51 @@
+"""Survey: a stream at one moment, and what a drain would do first. No JVM, no side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kdi_assets.drain.dead_letters import refuse_replaced
+from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.settle import Settlement, unsettled
+from kdi_assets.ledger.state import LedgerState, read_ledger
+from kdi_assets.sources.kafka import TopicState, read_topic
+from kdi_assets.stream import Stream, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the broker has, what the ledger says, and what must be settled before anything is read."""
+
+    topic: TopicState
+    ledger: LedgerState | None
+    settlement: Settlement | None
+
+    def plan(self, stream: Stream, until: Mapping[TopicPartition, int] | None = None) -> Plan | None:
+        """The next plan, or its refusal; ``None`` as long as something must be settled first."""
+        if self.settlement or self.ledger is None:
+            return None
+        return plan_drain(stream, ledger=self.ledger, topic=self.topic, now=datetime.now(UTC), until=until)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Next offset of every topic partition, as a drain would begin."""
+        settled = self.settlement.positions if self.settlement else self.ledger.positions if self.ledger else {}
+        return {tp: settled.get(tp, 0) for tp in sorted(self.topic.partitions)}
+
+    def backlog(self) -> int:
+        """Offsets between positions and ends."""
+        return sum(max(0, self.topic.partitions[tp].end - position) for tp, position in self.positions().items())
+
+
+def survey(stream: Stream, lake: str, topic: TopicState | None = None) -> Survey:
+    """Look at the stream's topic (unless it is given) and its ledger.
+
+    Raises:
+        KdiError: Whatever stands in the way of a drain: typed, with the command that decides it.
+    """
+    topic = topic or read_topic(stream.cluster, stream.topic)
+    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
+    if ledger:
+        refuse_replaced(stream, lake, ledger.entry)
+    return Survey(topic, ledger, unsettled(stream, ledger, topic))

@@ -1,0 +1,64 @@
+"""History: the ledger entries in a table's log, all of them or those whose rows are there now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog, restore_target
+
+_REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveHistory:
+    """The commits that the rows at the newest version come from; what a RESTORE undid is not in it.
+
+    Attributes:
+        entries: Ledger entries, the oldest first.
+        since: The oldest version that could be read; above 0 the log was cleaned up.
+        removing: Commits of others that may have removed or changed rows.
+    """
+
+    entries: tuple[LedgerEntry, ...]
+    since: int
+    removing: tuple[CommitInfo, ...]
+
+
+def entries(uri: str, app_id: str, since_version: int = -1) -> list[LedgerEntry]:
+    """Every ledger entry behind ``since_version``, the oldest first, undone or not; the readable part of the log."""
+    log = TableLog.open(uri)
+    found: list[LedgerEntry] = []
+    for version in range(log.version if log else -1, since_version, -1):
+        assert log is not None
+        try:
+            commit = log.commit(version)
+        except CommitUnreadable:
+            break
+        if entry := entry_of(commit.user_metadata, version, app_id):
+            found.append(entry)
+    return found[::-1]
+
+
+def live_history(uri: str, app_id: str) -> LiveHistory | None:
+    """Walk the log back from the newest version, jumping where a RESTORE jumped; ``None`` if there is no table."""
+    log = TableLog.open(uri)
+    if log is None:
+        return None
+    found: list[LedgerEntry] = []
+    removing: list[CommitInfo] = []
+    version = log.version
+    while version >= 0:
+        try:
+            commit = log.commit(version)
+        except CommitUnreadable:
+            break
+        if commit.is_restore:
+            version = restore_target(log, commit)
+            continue
+        if entry := entry_of(commit.user_metadata, version, app_id):
+            found.append(entry)
+        elif commit.replaces_rows or commit.operation.startswith(_REMOVING):
+            removing.append(commit)
+        version -= 1
+    return LiveHistory(tuple(found[::-1]), version + 1, tuple(removing[::-1]))
