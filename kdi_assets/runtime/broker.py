@@ -112,7 +112,8 @@ class Broker:
 
     def refusal(self, happened: str) -> BrokerDied:
         """The error that says what became of it."""
-        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        lines = self.log.read_text(errors="replace").splitlines()
+        tail = "\n".join([line for line in lines if not line.startswith("\tat ")][-6:])
         return BrokerDied(happened=happened, data=self.data, log=self.log, tail=tail)
 
     def _start(self) -> Child:
@@ -152,7 +153,10 @@ class Broker:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "log.dirs": str(logs),
+            "log.dirs": str(logs / "messages"),
+            # Apart, since Kafka locks it before it writes there only then. In one folder, a second broker on the same
+            # data writes into the first one's metadata, and ruins it, before it finds the messages locked.
+            "metadata.log.dir": str(logs / "metadata"),
         }
         lines = [f"{name}={value}\n" for name, value in {**PROPERTIES, **addresses, **self._properties}.items()]
         path = self.data / "server.properties"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.files import replace_file
 from kdi_assets.runtime.java import find_java, proxy_options
 
@@ -221,7 +221,7 @@ def _jvm(cache: Path, home: Path) -> Iterator[Any]:
 
     conf = SparkConf(loadDefaults=False).set("spark.jars.ivy", str(cache))
     conf.set("spark.driver.extraJavaOptions", " ".join(proxy_options()))
-    with (cache / "ivy.log").open("wb") as log, _environment(JAVA_HOME=str(find_java(home))):
+    with (cache / "ivy.log").open("wb") as log, environment_set({"JAVA_HOME": str(find_java(home))}):
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
@@ -233,17 +233,3 @@ def _jvm(cache: Path, home: Path) -> Iterator[Any]:
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends when its standard input does
         gateway.proc.wait()
-
-
-@contextmanager
-def _environment(**changes: str) -> Iterator[None]:
-    """PySpark starts its JVM with this process's environment, and attaches instead where that names a gateway."""
-    before = dict(os.environ)
-    os.environ.update(changes)
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-        os.environ.pop(name, None)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
