@@ -8,14 +8,11 @@ BIN := .venv/bin
 KDI_HOME := $(CURDIR)/.kdi
 export KDI_HOME
 
-# With DAGSTER_HOME set, Dagster reads the dagster.yaml there and not ours: `setup` copies it.
-demo dev: export DAGSTER_HOME := $(KDI_HOME)/dagster
-demo dev: export KDI_DRIVER := shared
-demo dev bench: export KDI_SPARK_MASTER ?= local[*]
+bench: export KDI_SPARK_MASTER ?= local[*]
 
 .PHONY: setup demo dev test bench lock clean-demo
 
-setup: .venv/.installed .kdi/jars/.fetched .kdi/dagster/dagster.yaml
+setup: .venv/.installed .kdi/jars/.fetched
 
 demo: setup
 	@$(BIN)/python -m examples.demo
@@ -24,7 +21,7 @@ dev: setup
 	@$(BIN)/python -m examples.dev
 
 bench: setup
-	@$(BIN)/python -m benchmarks.bench
+	@$(BIN)/python -m benchmarks.web_requests
 
 test: setup
 	$(BIN)/ruff check
@@ -34,7 +31,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 clean-demo:
-	rm -rf .kdi/broker .kdi/lake .kdi/dagster
+	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean
 
 # Hashes for every platform and Python; no index address, so that a registry's mirror serves as well.
 lock: setup
@@ -59,7 +56,3 @@ lock: setup
 .kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json .venv/.installed
 	$(BIN)/kdi jars
 	@touch $@
-
-.kdi/dagster/dagster.yaml: dagster.yaml
-	@mkdir -p $(@D)
-	@cp dagster.yaml $@

@@ -71,8 +71,7 @@ def _topic_numbers() -> Iterator[int]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, broker: Broker, _topic_numbers: Iterator[int]) -> TopicFactory:
     """Creates topics that no other test uses; their names tell the test's."""
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic
 
     test = re.sub(r"[^A-Za-z0-9]+", "_", request.node.name)[:100].strip("_")
 

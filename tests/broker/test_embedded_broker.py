@@ -13,8 +13,7 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Assignment
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, BrokerDied, start_broker
 from kdi_assets.runtime.ports import free_port
