@@ -17,15 +17,22 @@ OWN = Path(__file__).parent.parent / "defs"
 def component_definitions(folder: Path) -> dg.Definitions:
     """What the documents of ``folder`` define, with what Python files lie beside them.
 
-    ``dagster.load_from_defs_folder`` would ask for a dg.toml above the folder: an installed package has none.
+    ``dagster.load_from_defs_folder`` would ask for a dg.toml above the folder: an installed package has none. It would
+    also describe every component of every installed package to the UI, which costs 2 s of CPU, and each run pays it.
     """
-    if not any(folder.rglob("*.yaml")) and not any(folder.rglob("*.py")):
-        return dg.Definitions()  # Dagster fails on a folder without anything to load
-    tree = dg.ComponentTree.from_module(defs_module=_module(folder.resolve()), project_root=folder.resolve().parent)
+    folder = folder.resolve()
+    if not _holds_anything(folder):
+        return dg.Definitions()  # Dagster's tree takes no folder without anything to load
+    tree = dg.ComponentTree.from_module(defs_module=_module(folder), project_root=folder.parent)
     with warnings.catch_warnings():
         # As `load_from_defs_folder` does: parts of Dagster's own loader are a preview, or use what pydantic gave up.
         warnings.filterwarnings("ignore", module="dagster")
-        return tree.build_defs()
+        return dg.Definitions.merge(tree.build_defs(folder), dg.Definitions(component_tree=tree))
+
+
+def _holds_anything(folder: Path) -> bool:
+    found = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".py"))
+    return any(not part.startswith(".") for path in found for part in path.relative_to(folder).parts[:1])
 
 
 def _module(folder: Path) -> ModuleType:

@@ -117,6 +117,9 @@ def test_an_asset_refers_to_the_line_of_its_document(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_documents_defines_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "defs.yaml").write_text(stream("x"), encoding="utf-8")
+
     assert specs(tmp_path) == {}
 
 
@@ -125,6 +128,13 @@ def test_python_files_beside_the_documents_are_loaded_from_any_folder(tmp_path: 
     (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
 
     assert list(specs(tmp_path)) == ["silver"]
+
+
+def test_a_document_directly_in_the_folder_is_loaded_under_each_name_that_dagster_takes(tmp_path: Path) -> None:
+    (tmp_path / "defs.yml").write_text(CLUSTER + "---\n" + stream("x"), encoding="utf-8")
+
+    assert "x" in specs(tmp_path)
+    assert list(load_streams(tmp_path)) == ["x"]
 
 
 def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
