@@ -114,9 +114,7 @@ def _missing(messages: DataFrame, ranges: Sequence[OffsetRange]) -> list[OffsetR
     # The offset before each range and the one behind it stand in as neighbours, so that an edge is found like a middle.
     edges = [(r.topic_partition.partition, edge) for r in ranges for edge in (r.start - 1, r.end)]
     spark = messages.sparkSession
-    known = messages.select("partition", "offset").union(
-        spark.createDataFrame(edges, "partition int, offset bigint")
-    )
+    known = messages.select("partition", "offset").union(spark.createDataFrame(edges, "partition int, offset bigint"))
     before = F.lag("offset").over(Window.partitionBy("partition").orderBy("offset"))
     holes = (
         known.where(F.col("partition").isin([r.topic_partition.partition for r in ranges]))

@@ -126,8 +126,7 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
     """
     from pyspark.sql.types import StructType
 
-    log = TableLog.open(uri)
-    assert log is not None  # the plan was made on it
+    log = TableLog.existing(uri)
     found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
     given = {f.name.lower(): f for f in wanted.fields}
     differences = [f"column {f.name} is not in the table" for n, f in given.items() if n not in found]
@@ -145,15 +144,11 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
         raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
 
 
-def _rows(
-    messages: DataFrame, plan: Plan, stream: Stream, record: StructType, observation: Observation
-) -> DataFrame:
+def _rows(messages: DataFrame, plan: Plan, stream: Stream, record: StructType, observation: Observation) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
-        return judge(
-            messages, stream, record, now=plan.now, topic_partitions=len(plan.ranges), counts=observation
-        )
+        return judge(messages, stream, record, now=plan.now, topic_partitions=len(plan.ranges), counts=observation)
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise
@@ -174,9 +169,7 @@ def _refuse_recreated(plan: Plan, stream: Stream) -> None:
     """Look at the topic's id again: it may have been deleted and made anew while we read."""
     found = read_topic(stream.cluster, stream.topic).topic_id
     if found != plan.topic_id:
-        raise TopicRecreated(
-            stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found
-        )
+        raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
 
 
 def _reads_headers(stream: Stream) -> bool:

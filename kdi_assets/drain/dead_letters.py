@@ -42,8 +42,7 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> tuple[in
                 raise
             continue
         break
-    log = TableLog.open(uri)
-    assert log is not None
+    log = TableLog.existing(uri)
     return int(written.get["letters"]), DeadLettersAt(log.table_id, log.version)
 
 

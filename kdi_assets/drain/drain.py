@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.carry_out import Commit, carry_out
+from kdi_assets.drain.carry_out import Commit as Commit
+from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AnotherDrainActive
 from kdi_assets.drain.settle import Settlement, settle
@@ -168,7 +169,6 @@ class _Clock:
 
 
 def _jvm_cpu_seconds(spark: SparkSession) -> float:
-    jvm = spark._jvm
-    assert jvm is not None
+    jvm: Any = spark._jvm
     spent = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
     return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0

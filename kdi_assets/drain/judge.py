@@ -46,7 +46,13 @@ class Counts:
 
 
 def judge(
-    messages: DataFrame, stream: Stream, record: StructType, *, now: datetime, topic_partitions: int, counts: Observation
+    messages: DataFrame,
+    stream: Stream,
+    record: StructType,
+    *,
+    now: datetime,
+    topic_partitions: int,
+    counts: Observation,
 ) -> DataFrame:
     """Decode, shape and judge; keep the rows.
 
@@ -86,7 +92,10 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
     """
     from pyspark.sql import functions as F
 
-    (decoding, decoding_field), (shaping, shaping_field) = first_of(json_rules(record)), first_of(_row_rules(stream, now))
+    (decoding, decoding_field), (shaping, shaping_field) = (
+        first_of(json_rules(record)),
+        first_of(_row_rules(stream, now)),
+    )
     return (
         _evaluated(messages, stream, record)
         .where(f"{_verdict(stream, now)} = {DEAD_LETTER}")
@@ -95,7 +104,9 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
             F.col(VALUE).alias("value"),
             F.expr("kafka.headers"),
             F.expr(f"CASE WHEN NOT {DECODED} THEN {decoding} ELSE {shaping} END").alias("reason"),
-            F.expr(f"nullif(CASE WHEN NOT {DECODED} THEN {decoding_field} ELSE {shaping_field} END, '')").alias("field"),
+            F.expr(f"nullif(CASE WHEN NOT {DECODED} THEN {decoding_field} ELSE {shaping_field} END, '')").alias(
+                "field"
+            ),
         )
     )
 

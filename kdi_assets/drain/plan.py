@@ -112,9 +112,7 @@ def refuse_strangers(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
         raise TableReplaced(stream=stream.name, uri=ledger.uri, recorded_id=recorded, found_id=ledger.table_id)
     if not ledger.knows_topic:
         recorded = ledger.entry.topic_id if ledger.entry else ""
-        raise TopicRecreated(
-            stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id
-        )
+        raise TopicRecreated(stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id)
     if vanished := sorted(ledger.positions.keys() - topic.partitions.keys()):
         raise TopicPartitionVanished(
             stream=stream.name, topic_partition=vanished[0], position=ledger.positions[vanished[0]]

@@ -1,9 +1,9 @@
-"""Records to the table's columns: expressions, coordinates, the date; and the check of all that before anything runs."""
+"""Records to the table's columns: expressions, coordinates, the date; and the check of it before anything runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.json import DECODED, PARSED, RECORD, decode_json
@@ -80,7 +80,7 @@ def record_type(stream: Stream) -> StructType:
     from pyspark.sql.types import StructType
 
     try:
-        record = StructType.fromDDL(stream.record_ddl)
+        record = cast(StructType, StructType.fromDDL(stream.record_ddl))
     except PySparkException as refused:
         raise _mistake(stream, "schema", _first_line(refused)) from refused
     names = [f.name.lower() for f in record.fields]
@@ -140,8 +140,7 @@ def attempt(spark: SparkSession, sql: str) -> Column:
     """
     from pyspark.sql.classic.column import Column
 
-    jvm = spark._jvm
-    assert jvm is not None
+    jvm: Any = spark._jvm
     parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('v', {sql}\n)")
     guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
     return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(guarded))
@@ -196,9 +195,7 @@ def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, record: St
             if not inside.fields:
                 raise _mistake(stream, field, f"{step} is no struct, so nothing can lie below it")
             node[key] = {f.name: f"{here}.{name(f.name)}" for f in inside.fields}
-        child = node.setdefault(key, {})
-        assert isinstance(child, dict)
-        node = child
+        node = cast(Tree, node.setdefault(key, {}))
     if field == "coordinates" and _key(node, last) in node:
         raise _mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
     node[_key(node, last)] = sql

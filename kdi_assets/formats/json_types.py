@@ -76,7 +76,9 @@ def rules_of(value: str, declared: DataType, path: str = "", *, nullable: bool =
                 found = rules_of(inner, field.dataType, here, nullable=field.nullable, depth=depth)
                 # A field of an absent struct is not missing: the struct is.
                 rules += [
-                    Rule(r.reason, f"{value} IS NOT NULL AND {r.predicate}", r.field) if r.reason == "missing_field" else r
+                    Rule(r.reason, f"{value} IS NOT NULL AND {r.predicate}", r.field)
+                    if r.reason == "missing_field"
+                    else r
                     for r in found
                 ]
         case t.ArrayType() | t.MapType():

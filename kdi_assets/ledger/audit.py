@@ -16,7 +16,7 @@ from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SHOWN = 20
 """Holes and doubles named at most; the report says how many there are."""
@@ -119,6 +119,14 @@ def audit(stream: Stream, *, lake: str, session: Callable[[], SparkSession]) -> 
     )
 
 
+def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[TopicPartition, int]:
+    """The highest offset in the rows of each topic partition."""
+    from pyspark.sql import functions as F
+
+    highest = _coordinates(spark, stream, uri).groupBy("partition").agg(F.max("offset").alias("offset"))
+    return {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in highest.collect()}
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What lies in the tables of one topic partition."""
@@ -147,7 +155,7 @@ def _letters(spark: SparkSession, uri: str, attempts: Sequence[str]) -> tuple[Da
     return letters.where(counts).select("partition", "offset"), letters.where(~counts).count()
 
 
-def _lit(is_row: bool) -> object:
+def _lit(is_row: bool) -> Column:
     from pyspark.sql import functions as F
 
     return F.lit(is_row).alias("is_row")

@@ -246,9 +246,7 @@ def _is_conflict(failed: Any) -> bool:
 def _newest(uri: str, entry: LedgerEntry) -> TableLog:
     newest = TableLog.open(uri)
     if newest is None or newest.table_id != entry.table_id:
-        raise TableChangedUnderDrain(
-            uri=uri, planned_id=entry.table_id, found_id=newest.table_id if newest else ""
-        )
+        raise TableChangedUnderDrain(uri=uri, planned_id=entry.table_id, found_id=newest.table_id if newest else "")
     return newest
 
 
@@ -296,7 +294,7 @@ def _staged(actions: Any) -> Staged:
 
 def _delta_log(spark: SparkSession, uri: str) -> Any:
     """Delta's own log object, with the session's settings in force."""
-    found = str(getattr(_jvm(spark).io.delta, "package").VERSION())
+    found = str(_jvm(spark).io.delta.package.VERSION())
     if found not in KNOWN_DELTA:
         raise UnknownDelta(found=found)
     # Delta reads its settings from the active session of the JVM's thread, whichever session the data frame is of.

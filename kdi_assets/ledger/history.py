@@ -29,8 +29,9 @@ def entries(uri: str, app_id: str, since_version: int = -1) -> list[LedgerEntry]
     """Every ledger entry behind ``since_version``, the oldest first, undone or not; the readable part of the log."""
     log = TableLog.open(uri)
     found: list[LedgerEntry] = []
-    for version in range(log.version if log else -1, since_version, -1):
-        assert log is not None
+    if log is None:
+        return found
+    for version in range(log.version, since_version, -1):
         try:
             commit = log.commit(version)
         except CommitUnreadable:

@@ -66,7 +66,9 @@ class CommitInfo:
     @property
     def replaces_rows(self) -> bool:
         """Whether the commit put another content in the table's place."""
-        return self.is_restore or (self.operation == "WRITE" and str(self.parameters.get("mode")).strip('"') == "Overwrite")
+        return self.is_restore or (
+            self.operation == "WRITE" and str(self.parameters.get("mode")).strip('"') == "Overwrite"
+        )
 
 
 class TableLog:
@@ -100,6 +102,19 @@ class TableLog:
             if version is None:
                 raise
             raise CommitUnreadable(uri, version) from refused
+
+    @classmethod
+    def existing(cls, uri: str, version: int | None = None) -> TableLog:
+        """Open a table that was there a moment ago.
+
+        Raises:
+            NotADeltaTable: It is gone.
+            CommitUnreadable: The version asked for is not in the log.
+        """
+        log = cls.open(uri, version)
+        if log is None:
+            raise NotADeltaTable(uri=uri)
+        return log
 
     @property
     def version(self) -> int:
@@ -179,7 +194,7 @@ def storage_uri(uri: str) -> str:
 def _commit_info(version: int, actions: Actions) -> CommitInfo:
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
     added = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
-    rows = [json.loads(add["stats"]).get("numRecords") if add.get("stats") else None for add in added]
+    rows = [json.loads(add["stats"]).get("numRecords") for add in added if add.get("stats")]
     return CommitInfo(
         version=version,
         operation=str(info.get("operation", "")),
@@ -187,7 +202,7 @@ def _commit_info(version: int, actions: Actions) -> CommitInfo:
         user_metadata=str(info.get("userMetadata") or ""),
         changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
         transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
-        rows_added=None if None in rows else sum(rows),
+        rows_added=sum(rows) if len(rows) == len(added) and None not in rows else None,
     )
 
 

@@ -72,7 +72,7 @@ class TransactionRetentionSet(Terminal):
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.stream}: {_RETENTION} is {self.value!r} on {self.uri}; positions of idle topic partitions would expire.",
+            f"{self.stream}: {_RETENTION} is {self.value!r} on {self.uri}: idle topic partitions lose their positions.",
             "the rows of the table; this drain wrote nothing.",
             f"ALTER TABLE delta.`{self.uri}` UNSET TBLPROPERTIES ('{_RETENTION}')",
         )
@@ -98,7 +98,7 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
     if retention := log.configuration.get(_RETENTION):
         raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
     ledger = _Ledger(stream, topic_partitions)
-    raw = ledger.transactions(log)
+    raw = read_transactions(log, stream, topic_partitions)
     newest = raw.get(version_id(stream.app_id))
     try:
         live, positions = ledger.live(log)
@@ -118,8 +118,37 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
     )
 
 
+RETIRED = -1
+"""Position of a topic partition that is gone with its topic: an id cannot be removed from the log, so it says so."""
+
+
+def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> dict[str, int]:
+    """The ids of the stream's ledger that are present at the log's version, as they stand."""
+    app_id = stream.app_id
+    found = {version_id(app_id): log.transaction(version_id(app_id))}
+    partition = 0
+    while True:
+        present = log.transaction(partition_id(app_id, partition))
+        if present is None and partition >= topic_partitions:
+            break  # numbers have no holes: behind the broker's last, the first absent one ends the search
+        found[partition_id(app_id, partition)] = present
+        partition += 1
+    return {app: version for app, version in found.items() if version is not None}
+
+
+def positions_in(transactions: Mapping[str, int], stream: Stream) -> dict[TopicPartition, int]:
+    """The positions that ids stand for: the next offset, where the id's version is the last one covered."""
+    prefix = f"{stream.app_id}-"
+    positions = {
+        TopicPartition(stream.topic, int(app.removeprefix(prefix))): last + 1
+        for app, last in transactions.items()
+        if app.startswith(prefix)
+    }
+    return {tp: position for tp, position in positions.items() if position != RETIRED}
+
+
 def partition_id(app_id: str, partition: int) -> str:
-    """Transaction id of a topic partition; its version is the last offset covered, -1 for none (kafka-delta-ingest's)."""
+    """Transaction id of a topic partition, kafka-delta-ingest's; its version is the last offset covered, or -1."""
     return f"{app_id}-{partition}"
 
 
@@ -143,32 +172,18 @@ class _Ledger:
     stream: Stream
     topic_partitions: int
 
-    def transactions(self, log: TableLog) -> dict[str, int]:
-        """The ids of this ledger that are present at the log's version."""
-        app_id = self.stream.app_id
-        found = {version_id(app_id): log.transaction(version_id(app_id))}
-        partition = 0
-        while True:
-            present = log.transaction(partition_id(app_id, partition))
-            if present is None and partition >= self.topic_partitions:
-                break  # numbers have no holes: behind the broker's last, the first absent one ends the search
-            found[partition_id(app_id, partition)] = present
-            partition += 1
-        return {app: version for app, version in found.items() if version is not None}
-
     def live(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
         """The version whose positions hold for the rows at ``log``'s version, and these positions.
 
         Raises:
             CommitUnreadable: A commit that decides about it is gone.
         """
-        transactions = self.transactions(log)
+        transactions = read_transactions(log, self.stream, self.topic_partitions)
         since = transactions.get(version_id(self.stream.app_id))
         target = self._last_restore(log, since)
         if target is None:
-            return log, self._positions(transactions)
-        restored = TableLog.open(log.uri, target)
-        assert restored is not None
+            return log, positions_in(transactions, self.stream)
+        restored = TableLog.existing(log.uri, target)
         # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
         live, positions = self.live(restored)
         return (live, positions) if positions else (live, self._first_positions(log, target))
@@ -185,7 +200,7 @@ class _Ledger:
         return target
 
     def _last_known_restore(self, log: TableLog) -> int | None:
-        """Of a table that never was ours, whose older log may be cleaned up: the last RESTORE that can still be seen."""
+        """Of a table that never was ours, whose older log may be cleaned up: the last RESTORE that can be seen."""
         for version in range(log.version, -1, -1):
             try:
                 commit = log.commit(version)
@@ -206,14 +221,6 @@ class _Ledger:
             if entry or commit.transactions:
                 break
         raise CommitUnreadable(log.uri, target)
-
-    def _positions(self, transactions: Mapping[str, int]) -> dict[TopicPartition, int]:
-        prefix = f"{self.stream.app_id}-"
-        return {
-            TopicPartition(self.stream.topic, int(app.removeprefix(prefix))): last + 1
-            for app, last in transactions.items()
-            if app.startswith(prefix)
-        }
 
     def entry(self, live: TableLog) -> LedgerEntry | None:
         version = live.transaction(version_id(self.stream.app_id))
