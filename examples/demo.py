@@ -26,7 +26,7 @@ from examples.parts import (
     stopped_at_the_end,
     write,
 )
-from examples.watch import Seen, Watch
+from examples.watch import BEGINNING, Seen, Watch
 from kdi_assets.components.load import load_streams
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.audit import audit
@@ -36,13 +36,13 @@ from kdi_assets.sources.generator import Traffic
 from kdi_assets.sources.publisher import publish
 from kdi_assets.stream import Stream
 
-FIRST, MORE, BAD = 200_000, 50_000, 0.01
+FIRST, MORE, MORE_PER_SECOND, BAD = 200_000, 50_000, 10_000, 0.01
 LIMIT_SECONDS = 240.0
 
 QUERY = (
     "from deltalake import DeltaTable, QueryBuilder;"
     " print(QueryBuilder().register('requests', DeltaTable('{table}')).execute("
-    "'SELECT date, host, count(*) AS requests FROM requests GROUP BY date, host ORDER BY date, host').read_all())"
+    "'SELECT host, count(*) AS requests FROM requests GROUP BY host ORDER BY host').read_all())"
 )
 
 
@@ -68,28 +68,28 @@ def main() -> None:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
 
 
-def publish_some(stream: Stream, count: int) -> None:
+def publish_some(stream: Stream, count: int, *, rate: float | None = None) -> None:
     """Publish over 4 topic partitions and 3 dates, some of it bad; every time other messages."""
     traffic = Traffic(bad=BAD, dates=3, seed=random.randrange(1 << 32))  # noqa: S311
-    done = publish(stream.cluster, stream.topic, traffic, count=count, partitions=4)
+    done = publish(stream.cluster, stream.topic, traffic, count=count, rate=rate, partitions=4)
     bad = done.acknowledged - done.counts["good"]
     say(f"published {done.acknowledged:,} messages to {stream.topic}, {bad:,} of them bad")
 
 
 def wait_until_drained(watch: Watch, stream: Stream, *, alive: Callable[[], None]) -> None:
-    """Say what happens; publish more as soon as a run is there; return when nothing is left to drain.
+    """Say what happens; publish more while the first run works; return when nothing is left to drain.
 
     Raises:
         PartFailed: It takes too long, or a process ended.
     """
-    say("waiting for the lag sensor, which looks every five seconds")
+    say("waiting for the lag sensor, which looks at the topic every five seconds")
     seen, published_more, deadline = Seen({}, 0), False, time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         alive()
         before, seen = seen, watch.look()
         say_changes(before, seen)
-        if seen.runs and not published_more:
-            publish_some(stream, MORE)
+        if seen.started and not published_more:
+            publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to go on after the run has planned
             published_more = True
         elif published_more and not seen.busy and not seen.backlog:
             return
@@ -103,8 +103,8 @@ def say_changes(before: Seen, now: Seen) -> None:
     if now.backlog != before.backlog:
         say(f"backlog: {now.backlog:,} offsets")
     for run_id, status in now.runs.items():
-        if status != before.runs.get(run_id):
-            say(f"run {run_id[:8]}: {status.value.lower().replace('_', ' ')}")
+        if status != before.runs.get(run_id) and status not in BEGINNING:
+            say(f"run {run_id[:8]}: {status.value.lower()}")
 
 
 def show(stream: Stream, watch: Watch, state: State) -> None:
@@ -122,6 +122,7 @@ def show(stream: Stream, watch: Watch, state: State) -> None:
     for day, count in counts.items():
         say(f"{day}: {count:,} rows")
     say(report.line())
+    say(f"Dagster shows {len(watch.dates())} dates of {stream.name} as materialized")
     if missing := sorted(counts.keys() - set(watch.dates())):
         raise PartFailed(f"Dagster does not show the dates {', '.join(missing)}")
     if not report.complete:

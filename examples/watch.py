@@ -9,15 +9,11 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from kdi_assets.components.names import table_key
-from kdi_assets.drain.look import look
+from kdi_assets.drain.survey import survey
 from kdi_assets.stream import Stream
 
-UNFINISHED = (
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-)
+BEGINNING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
+UNFINISHED = (*BEGINNING, dg.DagsterRunStatus.STARTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +27,11 @@ class Seen:
 
     runs: Mapping[str, dg.DagsterRunStatus]
     backlog: int
+
+    @property
+    def started(self) -> bool:
+        """Whether a run works, or has worked."""
+        return any(status not in BEGINNING for status in self.runs.values())
 
     @property
     def busy(self) -> bool:
@@ -51,7 +52,7 @@ class Watch:
         since = dg.RunsFilter(created_after=self._began)
         records = reversed(self._instance.get_run_records(since))
         runs = {record.dagster_run.run_id: record.dagster_run.status for record in records}
-        return Seen(runs, look(self._stream, self._lake).offsets)
+        return Seen(runs, survey(self._stream, self._lake).backlog())
 
     def dates(self) -> Sequence[str]:
         """Dates that Dagster shows as materialized."""

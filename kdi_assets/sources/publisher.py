@@ -91,7 +91,7 @@ def ensure_topic(cluster: KafkaCluster, topic: str, *, partitions: int) -> int:
         TopicRefused: It is missing and the brokers do not create it.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+    from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient(client_config(cluster))
     try:

@@ -1,0 +1,95 @@
+"""`make demo` does what it shows, and leaves no process behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from examples.parts import State
+from tests.conftest import CHECKOUT
+
+Start = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state of the tests' own, with the checkout's jars."""
+    home = tmp_path_factory.mktemp("kdi")
+    (home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+    return home
+
+
+@pytest.fixture
+def start(home: Path) -> Start:
+    """Starts a module of the examples on that state."""
+
+    def start(module: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "KDI_HOME": str(home)}
+        command = [sys.executable, "-m", module]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen(command, env=environment, cwd=CHECKOUT, **pipes)  # type: ignore[call-overload, no-any-return]
+
+    return start
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
+    """The lines up to the first that holds the text."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"it ended without {text!r}:\n{''.join(lines)}")
+
+
+@pytest.mark.parametrize(("asked", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_demo_stops_every_process_it_started(
+    start: Start, home: Path, asked: signal.Signals, code: int
+) -> None:
+    process = start("examples.demo")
+    read_until(process, "Kafka answers")
+    assert State(home).users()
+
+    process.send_signal(asked)
+    output, _ = process.communicate(timeout=60)
+
+    assert process.returncode == code, output
+    assert State(home).users() == []
+
+
+def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start: Start, home: Path) -> None:
+    """Purpose: what a newcomer sees first works, on the state that interrupted demos left, and cleans up after itself.
+    Procedure: run it; try to clean the state while it runs, and once it has ended; paste the query that it prints.
+    Pass: exit code 0, three dates, 250,000 messages published, the query's rows are the table's, no process is left.
+    """
+    process = start("examples.demo")
+    begin = read_until(process, "Kafka answers")
+    refused, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
+    output = "".join(begin) + output
+
+    assert process.returncode == 0, output
+    assert cleaning.returncode == 1 and "server.properties" in refused
+    assert re.search(r"published 200,000 .*published 50,000 ", output, re.DOTALL)
+    rows = [int(count.replace(",", "")) for count in re.findall(r"\d{4}-\d\d-\d\d: ([\d,]+) rows", output)]
+    assert len(rows) == 3 and 246_000 < sum(rows) < 249_000  # one percent of 250,000 is bad, by chance
+    assert sum(rows) == rows_of_the_query(output)
+    assert State(home).users() == []
+
+    assert start("examples.clean").wait(60) == 0
+    assert not any((home / folder).exists() for folder in ("broker", "lake", "dagster"))
+
+
+def rows_of_the_query(output: str) -> int:
+    """Run the command that the demo printed, and add up the counts in the table that it shows."""
+    (command,) = re.findall(r"^ +(\S+ -c .*)$", output, re.MULTILINE)
+    shown = subprocess.run(command, shell=True, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    return sum(int(count) for count in re.findall(r"\| +(\d+) +\|$", shown, re.MULTILINE))
