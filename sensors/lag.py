@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import dagster as dg
 
 from kdi_assets.components.names import identifier, table_key
+from kdi_assets.drain.look import Backlog, look_at
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from sensors.in_flight import tables_in_flight
 from sensors.memory import Memory, digest, read_cursor, write_cursor
 from sensors.policy import Decision, explain, positions, streams_to_drain
-from sensors.reconcile import History, reconcile_all
+from sensors.reconcile import reconcile_all
 from sensors.requests import run_requests, topic_observations, without_today
-
-if TYPE_CHECKING:
-    from kdi_assets.drain.look import Backlog
 
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s; asked for 5 it ticks every 5 or 10
 
@@ -32,21 +30,19 @@ class Look(Protocol):
 
 def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``lag_<cluster>``, for all its streams."""
-    from kdi_assets.drain.look import look_at
-    from kdi_assets.ledger.history import entries
-
     ordered = sorted(streams, key=lambda s: (s.cluster.name, s.name))
     clusters = groupby(ordered, key=lambda s: s.cluster.name)
-    return [lag_sensor(cluster, tuple(own), look=look_at, history=entries) for cluster, own in clusters]
+    return [lag_sensor(cluster, tuple(own), look=look_at) for cluster, own in clusters]
 
 
-def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: Look, history: History) -> dg.SensorDefinition:
+def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: Look) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes."""
     by_name = {s.name: s for s in streams}
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
-        target=dg.AssetSelection.assets(*(table_key(s) for s in streams)),
+        # Not `target`: it makes one job of them all, which Dagster refuses as soon as two date windows differ.
+        asset_selection=[table_key(s) for s in streams],
         minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Drains the topics of cluster {cluster} whose backlog or lag reached `drain_when`, and tells of "
@@ -56,7 +52,7 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: Look, history: 
         lake, now = Settings.from_environment().lake, datetime.now(UTC)
         remembered = read_cursor(context.cursor)
         memories = {name: remembered.get(name, Memory()) for name in by_name}
-        untold, memories = reconcile_all(streams, lake=lake, instance=context.instance, memories=memories, look=history)
+        untold, memories = reconcile_all(streams, lake=lake, instance=context.instance, memories=memories)
         decision = _decide(context, by_name, lake=lake, look=look, memories=memories, now=now)
         return _result(context, decision, by_name, untold=untold, memories=memories, now=now)
 

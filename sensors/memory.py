@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 
 from kdi_assets.stream import TopicPartition
@@ -18,18 +18,20 @@ class Memory:
         positions: Digest of the positions when a run was last requested; empty: none was.
         requested_at: When, in seconds since the epoch.
         futile: Requests in a row before the last one that moved no position.
-        reconciled: Table version up to which the log was compared with Dagster's events, inclusive.
+        table_id: The table whose log was compared with Dagster's events.
+        reconciled: Its version up to which that was done, inclusive; -1: nothing was, or there is no table yet.
     """
 
     positions: str = ""
     requested_at: float = 0.0
     futile: int = 0
+    table_id: str = ""
     reconciled: int = -1
 
     def requested(self, positions: str, now: float) -> Memory:
         """The memory after a run was requested at these positions."""
         futile = self.futile + 1 if positions == self.positions else 0
-        return Memory(positions, now, futile, self.reconciled)
+        return replace(self, positions=positions, requested_at=now, futile=futile)
 
 
 def digest(positions: Mapping[TopicPartition, int | None]) -> str:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kdi_assets.drain.look import Backlog
 from kdi_assets.stream import DrainWhen, TopicPartition
 from sensors.memory import Memory, digest
-
-if TYPE_CHECKING:
-    from kdi_assets.drain.look import Backlog
 
 FIRST_WAIT_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 600.0
@@ -48,20 +45,20 @@ def streams_to_drain(
     Args:
         limits: Per stream when a backlog is worth a run.
         in_flight: Streams that an unfinished run drains; requested again they would pile up behind it.
-        memories: What the cursor remembers of the streams.
+        memories: What the cursor remembers of every stream.
         now: Seconds since the epoch.
     """
-    refused = [b for b in backlogs if b.refusal is not None]
-    waiting = [b for b in backlogs if b.refusal is None and b.offsets > 0]
-    free = [b for b in waiting if b.stream not in in_flight]
-    reached = [b for b in free if is_due(b, limits[b.stream])]
-    waits = {b.stream: hold_seconds(b, memories.get(b.stream, Memory()), now=now) for b in reached}
+    fine = [b for b in backlogs if b.refusal is None]
+    free = [b for b in fine if b.stream not in in_flight]
+    # A stream without a table is due at once: a run commits its start, and until then "latest" moves on.
+    reached = [b for b in free if is_due(b, limits[b.stream]) or not memories[b.stream].table_id]
+    waits = {b.stream: hold_seconds(b, memories[b.stream], now=now) for b in reached}
     return Decision(
         due=tuple(sorted((b for b in reached if not waits[b.stream]), key=_urgency)),
-        below=tuple(b for b in free if b not in reached),
-        in_flight=tuple(b for b in backlogs if b.stream in in_flight and b.refusal is None),
+        below=tuple(b for b in free if b.offsets and b not in reached),
+        in_flight=tuple(b for b in fine if b.stream in in_flight),
         held=tuple((b, waits[b.stream]) for b in reached if waits[b.stream]),
-        refused=tuple(refused),
+        refused=tuple(b for b in backlogs if b.refusal is not None),
     )
 
 
@@ -79,7 +76,7 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     """
     if memory.positions != digest(positions(backlog)):
         return 0.0
-    wait = min(FIRST_WAIT_SECONDS * 2**memory.futile, LONGEST_WAIT_SECONDS)
+    wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
     return max(0.0, memory.requested_at + wait - now)
 
 

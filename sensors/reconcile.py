@@ -7,41 +7,30 @@ entry says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, DATE_TAG, materialization, touched_dates
+from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, as_commit, materialization, touched_dates
 from kdi_assets.components.names import table_key
-from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import Stream
 from sensors.in_flight import tables_in_flight
 from sensors.memory import Memory
+from sensors.table_log import Piece, read_piece
 
-if TYPE_CHECKING:
-    from kdi_assets.ledger.history import LedgerEntry
-
-ENTRIES_PER_TICK = 50
-"""Entries of one stream compared in one tick: without a cursor the whole log is compared, a piece at a time."""
+EVENTS_PER_PAGE = 200
+TOLD_BY = "told_by"
 
 
-class History(Protocol):
-    """``kdi_assets.ledger.history.entries``."""
+class ReadPiece(Protocol):
+    """``table_log.read_piece``."""
 
-    def __call__(self, uri: str, app_id: str, since_version: int) -> Sequence[LedgerEntry]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What one stream's comparison found: the events that are missing, and the version up to which it looked."""
-
-    missing: tuple[dg.AssetMaterialization, ...]
-    version: int
+    def __call__(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None: ...
 
 
 def reconcile_all(
@@ -50,79 +39,75 @@ def reconcile_all(
     lake: str,
     instance: DagsterInstance,
     memories: Mapping[str, Memory],
-    look: History,
+    read: ReadPiece = read_piece,
 ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
-    """Compare every stream; the missing events, and the memories with how far each comparison came.
+    """Compare every stream's log with Dagster's events; what is missing, and how far each comparison came.
 
-    A stream whose log cannot be read keeps its memory: what is wrong with the table, the look at its backlog says.
+    A stream with a run in flight, or whose log cannot be read, is compared at a later tick.
     """
     missing: list[dg.AssetMaterialization] = []
     after = dict(memories)
     for stream in streams:
-        memory = memories[stream.name]
-        try:
-            entries = look(stream.table_uri(lake), stream.app_id, memory.reconciled)
-        except KdiError:
+        known = memories[stream.name]
+        piece = read(stream.table_uri(lake), stream.app_id, table_id=known.table_id, since=known.reconciled)
+        # In flight is asked after the log was read and before the events are: a run that has not finished by now may be
+        # about to tell of what we read, and would tell it twice; one that has, has told what it could, and we see it.
+        if piece is None or (piece.entries and table_key(stream) in tables_in_flight(instance)):
             continue
-        in_flight = partial(_is_in_flight, instance, stream)
-        found = reconcile(stream, entries, instance=instance, since=memory.reconciled, in_flight=in_flight)
-        missing += found.missing
-        after[stream.name] = replace(memory, reconciled=found.version)
+        missing += untold(stream, piece.entries, instance)
+        after[stream.name] = replace(known, table_id=piece.table_id, reconciled=piece.through)
     return missing, after
 
 
-def _is_in_flight(instance: DagsterInstance, stream: Stream) -> bool:
-    return table_key(stream) in tables_in_flight(instance)
-
-
-def reconcile(
-    stream: Stream,
-    entries: Sequence[LedgerEntry],
-    *,
-    instance: DagsterInstance,
-    since: int,
-    in_flight: Callable[[], bool],
-) -> Reconciled:
-    """The materializations that the table's log has and Dagster has not.
-
-    Args:
-        entries: Ledger entries with versions above ``since``, oldest first.
-        in_flight: Whether an unfinished run drains the stream now.
-    """
-    piece = entries[:ENTRIES_PER_TICK]
-    # Asked after the log was read and before the events are: a run that had not finished by now may be about to tell
-    # of what we read, and would tell it twice; one that had finished has told what it could, and we see it below.
-    if not piece or in_flight():
-        return Reconciled((), since)
-    missing = tuple(event for entry in piece for event in _untold(stream, entry, instance))
-    return Reconciled(missing, piece[-1].version)
-
-
-def _untold(stream: Stream, entry: LedgerEntry, instance: DagsterInstance) -> Iterator[dg.AssetMaterialization]:
-    touched = touched_dates(stream, entry)
+def untold(stream: Stream, entries: Sequence[LedgerEntry], instance: DagsterInstance) -> list[dg.AssetMaterialization]:
+    """The events of these entries, oldest first, that Dagster does not have."""
+    touched = [(entry, day) for entry in entries for day in touched_dates(stream, as_commit(entry))]
     if not touched:
-        return
-    tags = instance.get_event_tags_for_asset(table_key(stream), filter_tags={ATTEMPT_TAG: entry.attempt_id})
-    told = {tag.get(DATE_TAG) for tag in tags}
-    for day in touched:
-        if day.isoformat() not in told:
-            version = max(entry.version, newest_version(instance, stream, day))
-            yield materialization(stream, entry, day, metadata=_origin(entry, instance), data_version=version)
+        return []
+    told = _told(instance, stream, sorted({day for _, day in touched}), since=entries[0].version)
+    return [
+        materialization(stream, as_commit(entry), day, metadata=_origin(entry, instance), data_version=told.newest(day))
+        for entry, day in touched
+        if (entry.attempt_id, day.isoformat()) not in told.pairs
+    ]
 
 
-def newest_version(instance: DagsterInstance, stream: Stream, day: date) -> int:
-    """The table version of the date's newest event, −1 without one.
+@dataclass(slots=True)
+class Told:
+    """What Dagster's events say of some dates: which attempts they name, and each date's newest table version."""
 
-    An event told late must not take the date's data version back behind a drain that told its own in the meantime.
-    """
-    of_date = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[day.isoformat()])
-    records = instance.fetch_materializations(of_date, limit=1).records
-    event = records[0].asset_materialization if records else None
-    version = (event.tags or {}).get(DATA_VERSION_TAG, "") if event else ""
-    return int(version) if version.isdigit() else -1
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def newest(self, day: date) -> int:
+        """The date's newest version, −1 without one; an event told late must not take the date back behind it."""
+        return self.versions.get(day.isoformat(), -1)
+
+
+def _told(instance: DagsterInstance, stream: Stream, days: Sequence[date], *, since: int) -> Told:
+    """Read the dates' events, newest first, as far back as they can speak of a version from ``since`` on."""
+    told = Told()
+    of_days = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[day.isoformat() for day in days])
+    cursor: str | None = None
+    while True:
+        page = instance.fetch_materializations(of_days, limit=EVENTS_PER_PAGE, cursor=cursor)
+        for event in filter(None, (record.asset_materialization for record in page.records)):
+            tags, day = event.tags or {}, event.partition or ""
+            if ATTEMPT_TAG not in tags:
+                continue  # someone else's, e.g. "Report materialization" in the UI
+            version = int(tags[DATA_VERSION_TAG])
+            told.pairs.add((tags[ATTEMPT_TAG], day))
+            told.versions[day] = max(told.versions.get(day, -1), version)
+            # A run tells of a commit before anything else of the stream is told, so all before this is older still.
+            # What was told late, by us, says nothing of that kind.
+            if TOLD_BY not in event.metadata and version < since:
+                return told
+        if not page.has_more:
+            return told
+        cursor = page.cursor
 
 
 def _origin(entry: LedgerEntry, instance: DagsterInstance) -> Mapping[str, Any]:
     if entry.run_id and instance.has_run(entry.run_id):
-        return {"told_by": "reconcile", "drained_by": dg.MetadataValue.dagster_run(entry.run_id)}
-    return {"told_by": "reconcile", "drained_by": entry.run_id or "a drain without Dagster"}
+        return {TOLD_BY: "reconcile", "drained_by": dg.MetadataValue.dagster_run(entry.run_id)}
+    return {TOLD_BY: "reconcile", "drained_by": entry.run_id or "a drain without Dagster"}

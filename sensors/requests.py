@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, table_key, topic_key
 from kdi_assets.components.topics import ends_digest
+from kdi_assets.drain.look import Backlog
 from kdi_assets.stream import Stream
-
-if TYPE_CHECKING:
-    from kdi_assets.drain.look import Backlog
 
 
 def run_requests(due: Sequence[Backlog], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:

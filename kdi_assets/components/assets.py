@@ -10,6 +10,8 @@ import dagster as dg
 from kdi_assets.components import names
 from kdi_assets.components.drain_run import Drain, drain_and_tell
 from kdi_assets.components.failures import plain, refusals_shown, refuse_retries
+from kdi_assets.drain.drain import drain
+from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from resources.spark import SparkResource
@@ -17,20 +19,15 @@ from resources.spark import SparkResource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kdi_assets.ledger.audit import AuditReport
-
 
 class Audit(Protocol):
     """``kdi_assets.ledger.audit.audit``."""
 
-    def __call__(self, stream: Stream, *, lake: str, session: "Callable[[], SparkSession]") -> "AuditReport": ...
+    def __call__(self, stream: Stream, *, lake: str, session: "Callable[[], SparkSession]") -> AuditReport: ...
 
 
 def stream_definitions(stream: Stream) -> dg.Definitions:
     """The stream's asset and its check. The topic is not among them: streams share it (``topics.topic_assets``)."""
-    from kdi_assets.drain.drain import drain
-    from kdi_assets.ledger.audit import audit
-
     return dg.Definitions(assets=[table_asset(stream, drain=drain, audit=audit)])
 
 
@@ -92,7 +89,7 @@ def check_spec(stream: Stream) -> dg.AssetCheckSpec:
     )
 
 
-def check_result(stream: Stream, report: "AuditReport") -> dg.AssetCheckResult:
+def check_result(stream: Stream, report: AuditReport) -> dg.AssetCheckResult:
     """The audit's verdict, its line as description."""
     return dg.AssetCheckResult(
         passed=report.complete,

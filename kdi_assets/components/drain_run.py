@@ -11,12 +11,12 @@ import dagster as dg
 from kdi_assets.components import events
 from kdi_assets.components.run_date import refuse_replay
 from kdi_assets.components.table_facts import table_facts
+from kdi_assets.drain.carry_out import Commit
+from kdi_assets.drain.drain import DrainReport
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from kdi_assets.drain.drain import Commit, DrainReport
 
 REQUESTED_TAG = "kdi/requested_at"
 """When a sensor decided on the run; Dagster creates it a moment later, which may be tomorrow."""
@@ -32,7 +32,6 @@ class Drain(Protocol):
         lake: str,
         session: Callable[[], SparkSession],
         run_id: str,
-        report: Callable[[str], None],
         on_commit: Callable[[Commit], None],
     ) -> DrainReport: ...
 
@@ -59,7 +58,6 @@ def drain_and_tell(
         lake=lake,
         session=session,
         run_id=context.run.run_id,
-        report=context.log.info,
         on_commit=lambda commit: tell(context, stream, commit, lake=lake),
     )
     context.log_event(events.drain_observation(stream, report, day=context.partition_key))

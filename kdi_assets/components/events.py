@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import dagster as dg
 
 from kdi_assets.components.names import dates, table_key
-from kdi_assets.stream import OffsetRange, Stream
-
-if TYPE_CHECKING:
-    from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.carry_out import Commit
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.stream import Stream
 
 ATTEMPT_TAG = "kdi/attempt"
-DATE_TAG = "kdi/date"
 DATA_VERSION_TAG = "dagster/data_version"
 
 
-class Committed(Protocol):
-    """What a commit and the ledger entry that records it have in common."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def attempt_id(self) -> str: ...
-    @property
-    def ranges(self) -> Sequence[OffsetRange]: ...
-    @property
-    def rows_by_date(self) -> Mapping[date, int]: ...
-    @property
-    def dead_letters(self) -> int: ...
-    @property
-    def tombstones(self) -> int: ...
+def as_commit(entry: LedgerEntry) -> Commit:
+    """The commit that a ledger entry records."""
+    return Commit(
+        version=entry.version,
+        attempt_id=entry.attempt_id,
+        ranges=tuple(counts.range for counts in entry.ranges),
+        rows_by_date=entry.rows_by_date,
+        dead_letters=entry.dead_letters,
+        tombstones=entry.tombstones,
+        gaps=sum(gap.offset_count for gap in entry.gaps),
+        bytes=entry.bytes,
+    )
 
 
 def materializations(
-    stream: Stream, commit: Committed, *, facts: Mapping[str, Any], row_counts: Mapping[date, int]
+    stream: Stream, commit: Commit, *, facts: Mapping[str, Any], row_counts: Mapping[date, int]
 ) -> Iterator[dg.AssetMaterialization]:
     """One event per date that got rows; none for a date that got none, or that Dagster's partitions do not have.
 
@@ -50,42 +46,46 @@ def materializations(
         yield materialization(stream, commit, day, metadata={**facts, **counted})
 
 
-def touched_dates(stream: Stream, commit: Committed) -> list[date]:
+def touched_dates(stream: Stream, commit: Commit) -> list[date]:
     """The dates that got rows and that Dagster's partitions have; an unknown one would be stored and never shown."""
     known = dates(stream)
     return [d for d, rows in sorted(commit.rows_by_date.items()) if rows and known.has_partition_key(d.isoformat())]
 
 
-def rows_without_partition(stream: Stream, commit: Committed) -> int:
+def rows_without_partition(stream: Stream, commit: Commit) -> int:
     """Rows of dates that Dagster's partitions do not have: the window's start moved, or the stream takes every date."""
-    return sum(commit.rows_by_date.values()) - sum(commit.rows_by_date[day] for day in touched_dates(stream, commit))
+    return commit.rows - sum(commit.rows_by_date[day] for day in touched_dates(stream, commit))
 
 
 def materialization(
-    stream: Stream, commit: Committed, day: date, *, metadata: Mapping[str, Any], data_version: int | None = None
+    stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
 ) -> dg.AssetMaterialization:
-    """The event of one date; ``data_version`` is the commit's table version unless a later one is already known.
+    """The event of one date.
 
-    The tags say which commit and date it is about, so that what was told can be told from what was not: the attempt
-    id, and not the version, because a table made anew begins at version 0 again.
+    A tag names the commit, so that what was told can be told from what was not: by its attempt id, because the versions
+    of a table made anew begin at 0 again.
+
+    Args:
+        data_version: The date's newest version as far as Dagster knows; counts where it is above the commit's.
     """
-    version = commit.version if data_version is None else data_version
     return dg.AssetMaterialization(
         table_key(stream),
         partition=day.isoformat(),
-        tags={DATA_VERSION_TAG: str(version), ATTEMPT_TAG: commit.attempt_id, DATE_TAG: day.isoformat()},
+        tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
         metadata={"rows_added": commit.rows_by_date[day], **commit_metadata(stream, commit), **metadata},
     )
 
 
-def commit_metadata(stream: Stream, commit: Committed) -> dict[str, Any]:
+def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
     """What is true of the whole commit, whichever date it is shown at."""
     return {
         "delta_version": commit.version,
-        "commit_rows": sum(commit.rows_by_date.values()),
+        "commit_rows": commit.rows,
         "commit_rows_by_date": dg.MetadataValue.json(by_date(commit.rows_by_date)),
         "dead_letters": commit.dead_letters,
         "tombstones": commit.tombstones,
+        "gap_offsets": commit.gaps,
+        "bytes_added": commit.bytes,
         "offset_ranges": dg.MetadataValue.json({str(r.topic_partition): [r.start, r.end] for r in commit.ranges}),
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
@@ -102,23 +102,21 @@ def drain_observation(stream: Stream, report: DrainReport, *, day: str) -> dg.As
 
 
 def drain_metadata(report: DrainReport) -> dict[str, Any]:
-    """The numbers of a drain; unknown ones (a lag without a message, a version without a commit) are left out."""
-    numbers: dict[str, Any] = {
+    """The numbers of a drain; without a commit there is no version."""
+    version = {} if report.version is None else {"delta_version": report.version}
+    settled = {"settled": "; ".join(report.settled)} if report.settled else {}
+    return {
+        **version,
+        **settled,
         "rows_added": report.rows_added,
+        "rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
         "commits": len(report.commits),
         "dead_letters": report.dead_letters,
         "backlog_before": report.backlog_before,
         "backlog_after": report.backlog_after,
-        "lag_seconds": report.lag_seconds,
-        "delta_version": report.version,
+        "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
         "seconds": report.seconds,
         "cpu_seconds": report.cpu_seconds,
-    }
-    known = {name: number for name, number in numbers.items() if number is not None}
-    return {
-        **known,
-        "rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
-        "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
     }
 
 

@@ -4,16 +4,14 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import dagster as dg
 
 from kdi_assets.components.failures import refusals_shown
 from kdi_assets.components.names import identifier, topic_key
+from kdi_assets.sources.kafka import TopicState, read_topic
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
-
-if TYPE_CHECKING:
-    from kdi_assets.sources.kafka import TopicState
 
 
 def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
@@ -36,10 +34,8 @@ def topic_asset(cluster: KafkaCluster, topic: str) -> dg.AssetsDefinition:
         # Beta in 1.13. The form for one asset names its op by the key alone: topics a.b and a-b would be refused.
         warnings.simplefilter("ignore", dg.BetaWarning)
 
-        @dg.multi_observable_source_asset(name=identifier(*key.path), specs=[spec])
+        @dg.multi_observable_source_asset(name=identifier(*key.path), specs=[spec])  # type: ignore[untyped-decorator]
         def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-            from kdi_assets.sources.kafka import read_topic  # loading definitions must not load the client
-
             with refusals_shown(context):
                 state = read_topic(cluster, topic)
                 return dg.ObserveResult(
@@ -48,10 +44,10 @@ def topic_asset(cluster: KafkaCluster, topic: str) -> dg.AssetsDefinition:
                     metadata=topic_metadata(state),
                 )
 
-    return observed
+    return cast(dg.AssetsDefinition, observed)
 
 
-def ends(state: "TopicState") -> dict[TopicPartition, int]:
+def ends(state: TopicState) -> dict[TopicPartition, int]:
     """The end of every topic partition, exclusive: the last stable offset."""
     return {tp: offsets.end for tp, offsets in state.partitions.items()}
 
@@ -62,7 +58,7 @@ def ends_digest(end_offsets: Mapping[TopicPartition, int]) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def topic_metadata(state: "TopicState") -> dict[str, Any]:
+def topic_metadata(state: TopicState) -> dict[str, Any]:
     """What the topic holds, in offsets."""
     partitions = sorted(state.partitions.items())
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -35,7 +36,8 @@ def decide(
     *backlogs: Backlog, in_flight: tuple[str, ...] = (), memories: Mapping[str, Memory] | None = None, now: float = NOW
 ) -> Decision:
     limits = {b.stream: DrainWhen(backlog_messages=1000, lag_seconds=60) for b in backlogs}
-    return streams_to_drain(backlogs, limits=limits, in_flight=in_flight, memories=memories or {}, now=now)
+    known = {b.stream: replace((memories or {}).get(b.stream, Memory()), table_id="id") for b in backlogs}
+    return streams_to_drain(backlogs, limits=limits, in_flight=in_flight, memories=known, now=now)
 
 
 def names(backlogs: tuple[Backlog, ...]) -> list[str]:
@@ -120,7 +122,7 @@ def test_idle_streams_are_said_to_have_no_backlog() -> None:
 
 
 def test_the_cursor_keeps_what_a_tick_learned() -> None:
-    memories = {"a": Memory("p", 12.5, 3, 41), "b": Memory()}
+    memories = {"a": Memory("p", 12.5, 3, "id", 41), "b": Memory()}
 
     assert read_cursor(write_cursor(memories)) == memories
 

@@ -1,0 +1,61 @@
+"""A piece of a table's log at a time: bounded work for a tick, also when the cursor is lost and the log is long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
+
+COMMITS_PER_TICK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Ledger entries of a table, oldest first, and the version up to which the log was read for them, inclusive."""
+
+    table_id: str
+    entries: tuple[LedgerEntry, ...]
+    through: int
+
+
+def read_piece(uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
+    """Read on behind ``since``; from the beginning if the table is another one than ``table_id``.
+
+    Returns:
+        ``None`` if there is no table or its log cannot be read; what is wrong, the look at the stream says.
+    """
+    from deltalake.exceptions import DeltaError
+
+    try:
+        log = TableLog.open(uri)
+        return None if log is None else _piece(log, app_id, after=since if log.table_id == table_id else -1)
+    except (KdiError, DeltaError, OSError, ValueError):
+        return None
+
+
+def _piece(log: TableLog, app_id: str, *, after: int) -> Piece:
+    entries: list[LedgerEntry] = []
+    through = after
+    for version in range(after + 1, min(log.version, after + COMMITS_PER_TICK) + 1):
+        try:
+            entry = entry_of(log.commit(version).user_metadata, version, app_id)
+        except CommitUnreadable:
+            # Behind a commit that is there it is a hiccup of the storage, and read again at the next tick; otherwise
+            # the log was cleaned up to here, and the entry went with it.
+            if _readable(log, version - 1):
+                break
+            entry = None
+        through = version
+        if entry is not None:
+            entries.append(entry)
+    return Piece(log.table_id, tuple(entries), through)
+
+
+def _readable(log: TableLog, version: int) -> bool:
+    try:
+        log.commit(version)
+    except CommitUnreadable:
+        return False
+    return True

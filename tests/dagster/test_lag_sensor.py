@@ -1,0 +1,185 @@
+"""One tick of the lag sensor against a real instance: what it requests, what it leaves alone, what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.drain_run import REQUESTED_TAG
+from kdi_assets.components.names import table_key, topic_key
+from kdi_assets.drain.look import Backlog, PartitionBacklog
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
+from kdi_assets.stream import DateWindow, Stream, TopicPartition
+from resources.spark import SparkResource
+from sensors.lag import lag_sensor
+from sensors.memory import Memory, write_cursor
+from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, unfinished_run
+
+ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}") for name in ("orders", "clicks", "payments"))
+
+
+@dataclass
+class Cluster:
+    """Backlogs as a look would find them, and the code location that the sensor is part of."""
+
+    instance: DagsterInstance
+    streams: Sequence[Stream] = (ORDERS, CLICKS, PAYMENTS)
+    waiting: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    refusals: dict[str, KdiError] = field(default_factory=dict)
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        """Every stream has begun: the cursor knows its table."""
+        self.cursor = write_cursor({s.name: Memory(table_id="id", reconciled=0) for s in self.streams})
+
+    def look(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        return [self._backlog(stream) for stream in streams]
+
+    def _backlog(self, stream: Stream) -> Backlog:
+        position, offsets = self.positions.get(stream.name, 0), self.waiting.get(stream.name, 0)
+        return Backlog(
+            stream=stream.name,
+            topic_partitions={
+                TopicPartition(stream.topic, 0): PartitionBacklog(position, position + offsets, 0),
+            },
+            offsets=offsets,
+            lag_seconds=2.0 if offsets else None,
+            refusal=self.refusals.get(stream.name),
+            open_transaction_offsets=0,
+        )
+
+    def definitions(self) -> dg.Definitions:
+        assets = [table_asset(s, drain=ScriptedDrain(), audit=no_audit) for s in self.streams]
+        sensor = lag_sensor("main", self.streams, look=self.look)
+        return dg.Definitions(assets=assets, sensors=[sensor], resources={"spark": SparkResource()})
+
+    def tick(self) -> dg.SensorExecutionData:
+        """Evaluate the sensor as the daemon does, and keep its cursor for the next tick."""
+        defs = self.definitions()
+        context = dg.build_sensor_context(self.instance, cursor=self.cursor, definitions=defs, sensor_name="lag_main")
+        data = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
+        self.cursor = data.cursor
+        return data
+
+
+def requested(data: dg.SensorExecutionData) -> list[list[str]]:
+    """The tables of each run request."""
+    return [[key.to_user_string() for key in r.asset_selection or ()] for r in data.run_requests or ()]
+
+
+@pytest.fixture
+def cluster(instance: DagsterInstance) -> Cluster:
+    return Cluster(instance)
+
+
+def test_a_tick_requests_exactly_the_lagging_streams_in_one_run(cluster: Cluster) -> None:
+    cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 10, "bronze/payments": 9000}
+
+    (request,) = cluster.tick().run_requests or []
+
+    assert list(request.asset_selection or ()) == [table_key(PAYMENTS), table_key(ORDERS)]
+    assert request.asset_check_keys == [], "the checks would read the whole tables"
+    assert request.partition_key == datetime.now(UTC).date().isoformat()
+    assert request.tags["kdi/streams"] == "bronze/payments,bronze/orders"
+    assert request.tags["kdi/backlog"] == "14000"
+    assert datetime.fromisoformat(request.tags[REQUESTED_TAG]).date().isoformat() == request.partition_key
+
+
+def test_an_idle_tick_says_why_it_requests_nothing(cluster: Cluster) -> None:
+    cluster.waiting = {"bronze/orders": 41, "bronze/clicks": 999}
+
+    data = cluster.tick()
+
+    assert requested(data) == []
+    assert data.skip_message == "nothing due; largest backlog: bronze/clicks 999 offsets, 2 s"
+
+
+def test_a_broken_topic_costs_its_own_line_and_not_the_tick(cluster: Cluster) -> None:
+    cluster.waiting = {"bronze/orders": 5000, "bronze/payments": 5000}
+    cluster.refusals = {"bronze/payments": TopicMissing(cluster="main", topic="payments")}
+
+    assert requested(cluster.tick()) == [["bronze/orders"]]
+
+    cluster.waiting = {}
+    reason = cluster.tick().skip_message or ""
+    assert reason.splitlines()[1].startswith("Kafka cluster main has no topic 'payments'. Run: create the topic")
+
+
+def test_an_unreachable_broker_is_said_and_asked_again_at_the_next_tick(cluster: Cluster) -> None:
+    gone = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
+    cluster.refusals = {s.name: gone for s in cluster.streams}
+    reason = cluster.tick().skip_message or ""
+    cluster.refusals, cluster.waiting = {}, {"bronze/orders": 5000}
+
+    assert "no answer from 127.0.0.1:1" in reason
+    assert requested(cluster.tick()) == [["bronze/orders"]]
+
+
+@pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
+@pytest.mark.parametrize("selected", [True, False], ids=["a selection", "a whole job"])
+def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
+    cluster: Cluster, status: str, selected: bool
+) -> None:
+    cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 5000}
+    unfinished_run(cluster.instance, ORDERS, status=status, selected=selected)
+
+    assert requested(cluster.tick()) == [["bronze/clicks"]]
+
+
+def test_a_stream_whose_runs_move_nothing_is_not_requested_at_every_tick(cluster: Cluster) -> None:
+    cluster.waiting = {"bronze/orders": 5000}
+
+    first, second = requested(cluster.tick()), cluster.tick()
+    cluster.positions = {"bronze/orders": 1}
+    third = requested(cluster.tick())
+
+    assert (first, requested(second), third) == ([["bronze/orders"]], [], [["bronze/orders"]])
+    assert "bronze/orders: the last run moved no position, next try in" in (second.skip_message or "")
+
+
+def test_streams_of_different_date_windows_get_runs_of_their_own(cluster: Cluster) -> None:
+    """Dagster takes only assets of the same partitions in one run, and would fail the whole tick."""
+    other = a_stream("bronze/late", date_window=DateWindow(start=date(2024, 1, 1)))
+    cluster = Cluster(cluster.instance, (ORDERS, CLICKS, other))
+    cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 6000, "bronze/late": 7000}
+
+    assert requested(cluster.tick()) == [["bronze/late"], ["bronze/clicks", "bronze/orders"]]
+
+
+def test_a_stream_without_a_table_is_due_at_once_so_that_its_start_is_committed(cluster: Cluster) -> None:
+    cluster.cursor = write_cursor({ORDERS.name: Memory(table_id="id"), PAYMENTS.name: Memory(table_id="id")})
+
+    assert requested(cluster.tick()) == [["bronze/clicks"]]
+
+
+def test_a_stream_whose_dates_do_not_include_today_is_said_and_does_not_fail_the_tick(cluster: Cluster) -> None:
+    begins = TODAY + timedelta(days=30)
+    early = a_stream("bronze/early", date_window=DateWindow(start=begins))
+    cluster = Cluster(cluster.instance, (ORDERS, early))
+    cluster.waiting = {"bronze/early": 7000}
+
+    data = cluster.tick()
+    cluster.waiting["bronze/orders"] = 5000
+
+    assert f"bronze/early: its date window begins on {begins}" in (data.skip_message or "")
+    assert requested(cluster.tick()) == [["bronze/orders"]]
+
+
+def test_what_was_seen_of_a_requested_topic_is_observed_once(cluster: Cluster) -> None:
+    second = a_stream("bronze/orders_again", topic="orders")
+    cluster = Cluster(cluster.instance, (ORDERS, second))
+    cluster.waiting = {"bronze/orders": 5000, "bronze/orders_again": 5000}
+
+    (observation,) = cluster.tick().asset_events
+
+    assert isinstance(observation, dg.AssetObservation)
+    assert observation.asset_key == topic_key(ORDERS.cluster, "orders")
+    assert observation.metadata["end_offsets"].value == {"orders/0": 5000}
