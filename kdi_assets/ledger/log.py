@@ -49,6 +49,7 @@ class CommitInfo:
         parameters: The operation's parameters; the value's form differs from writer to writer.
         user_metadata: Free text of the writer; empty if there is none.
         changes_metadata: Whether schema, properties, id or protocol changed.
+        committed_at: The writer's clock, UTC; ``None`` if it did not say.
     """
 
     version: int
@@ -58,6 +59,7 @@ class CommitInfo:
     changes_metadata: bool
     transactions: Mapping[str, int]
     rows_added: int | None
+    committed_at: datetime | None = None
 
     @property
     def is_restore(self) -> bool:
@@ -203,6 +205,7 @@ def _commit_info(version: int, actions: Actions) -> CommitInfo:
         changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
         transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
         rows_added=sum(rows) if len(rows) == len(added) and None not in rows else None,
+        committed_at=datetime.fromtimestamp(info["timestamp"] / 1000, UTC) if "timestamp" in info else None,
     )
 
 
