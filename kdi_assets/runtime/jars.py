@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from kdi_assets.runtime.java import find_java, proxy_options
 
 JarGroup = Literal["spark", "broker"]
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
+LOG = "ivy.log"
+UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
 JARS_AT_ONCE = 8  # one resolution costs 0.8 s, each further jar in it 0.3 s; few enough to show progress
 
 Resolve = Callable[[Sequence["Jar"]], Mapping["Jar", Path]]
@@ -85,8 +88,9 @@ class JarsNotFetched(Transient):
     reason: str
 
     def parts(self) -> tuple[str, str, str]:
+        more = f" and {len(self.coordinates) - 3} more" if len(self.coordinates) > 3 else ""
         return (
-            f"could not fetch {', '.join(self.coordinates)}: {self.reason}",
+            f"could not fetch {', '.join(self.coordinates[:3])}{more}: {self.reason}",
             "jars that are in the folder are whole and are not fetched again.",
             "kdi jars    (a proxy: HTTPS_PROXY; a mirror: spark.jars.ivySettings in "
             "$SPARK_CONF_DIR/spark-defaults.conf; a ~/.m2 that holds a jar's POM without the jar hides the registry: "
@@ -131,6 +135,7 @@ def fetch_jars(
         JarHashDiffers: A registry serves another file; it was not kept.
         JarsNotFetched: The registry does not answer, or lacks a jar.
     """
+    directory = directory.absolute()  # Ivy takes no other
     jars = locked_jars(group, lock=lock)
     missing = [jar for jar in jars if not _is_there(jar, directory)]
     for jar in jars:
@@ -162,7 +167,7 @@ def ivy(directory: Path, *, home: Path) -> Iterator[Resolve]:
     with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, _jvm(Path(cache), home) as jvm:
 
         def resolve(jars: Sequence[Jar]) -> dict[Jar, Path]:
-            with _refusals_translated(jars):
+            with _refusals_translated(jars, Path(cache) / LOG):
                 served = _resolve(jvm, [jar.coordinate for jar in jars])
             return {jar: _served_path(jar, served) for jar in jars}
 
@@ -202,7 +207,7 @@ def _is_there(jar: Jar, directory: Path) -> bool:
 
 
 @contextmanager
-def _refusals_translated(jars: Sequence[Jar]) -> Iterator[None]:
+def _refusals_translated(jars: Sequence[Jar], log: Path) -> Iterator[None]:
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -210,6 +215,9 @@ def _refusals_translated(jars: Sequence[Jar]) -> Iterator[None]:
     except Py4JJavaError as error:
         reason = str(error.java_exception.toString())
         named = tuple(jar.coordinate for jar in jars if "{}#{};{}".format(*jar.coordinate.split(":")) in reason)
+        if "not found" in reason:  # what Ivy also says of a registry that does not answer, unless one reads on
+            unreachable = UNREACHABLE.search(log.read_text(errors="replace"))
+            reason = "not found" + (f"; not every registry answers: {unreachable[0]}" if unreachable else "")
         raise JarsNotFetched(coordinates=named or tuple(jar.coordinate for jar in jars), reason=reason) from error
 
 
@@ -221,7 +229,7 @@ def _jvm(cache: Path, home: Path) -> Iterator[Any]:
 
     conf = SparkConf(loadDefaults=False).set("spark.jars.ivy", str(cache))
     conf.set("spark.driver.extraJavaOptions", " ".join(proxy_options()))
-    with (cache / "ivy.log").open("wb") as log, environment_set({"JAVA_HOME": str(find_java(home))}):
+    with (cache / LOG).open("wb") as log, environment_set({"JAVA_HOME": str(find_java(home))}):
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
