@@ -32,9 +32,7 @@ def generate(
     from kdi_assets.sources.generator import Traffic
 
     if count is None and rate is None:
-        raise typer.BadParameter(
-            "give --count, or --rate to go on until Ctrl-C: full speed without end fills the disk"
-        )
+        raise typer.BadParameter("give --count, or --rate to go on until Ctrl-C: full speed without end fills the disk")
     if bad + tombstones > 1:
         raise typer.BadParameter("--bad and --tombstones together are more than all messages")
     seed = random.randrange(1 << 32) if seed is None else seed  # noqa: S311

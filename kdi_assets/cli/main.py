@@ -10,21 +10,27 @@ import sys
 
 import typer
 
-from kdi_assets.cli import broker, check, driver, generate, jars
-from kdi_assets.errors import KdiError, Transient
-
-EXIT_DECIDE, EXIT_RETRY = 1, 75  # 0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h
+from kdi_assets.cli import audit, broker, check, drain, driver, generate, jars, peek, plan, resolve, status
+from kdi_assets.cli.output import exit_code, refuse
+from kdi_assets.errors import KdiError
+from kdi_assets.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # an error that nobody translated is a bug: its plain traceback, no local values
 )
-app.command()(jars.jars)
+app.command()(status.status)
+app.command()(plan.plan)
+app.command()(drain.drain)
+app.command()(audit.audit)
+app.command()(peek.peek)
+app.command()(resolve.resolve)
 app.command()(check.check)
-app.command()(generate.generate)
+app.command()(jars.jars)
 app.add_typer(broker.app, name="broker")
 app.add_typer(driver.app, name="driver")
+app.command()(generate.generate)
 
 
 @app.callback()
@@ -32,7 +38,15 @@ def kdi() -> None:
     """Kafka topics as Delta tables, every message exactly once.
 
     Exit codes: 0 done, 1 someone must decide, 2 usage, 75 a retry helps.
+
+    Environment: KDI_LAKE is the root of the tables, KDI_KAFKA the bootstrap
+    servers of the cluster main, KDI_SPARK_MASTER Spark's master, KDI_DRIVER own
+    or shared, KDI_DEFS the folder of the YAML documents, KDI_HOME what is made.
     """
+    try:
+        Settings.from_environment()
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong)) from wrong
 
 
 def main() -> None:
@@ -40,5 +54,5 @@ def main() -> None:
     try:
         app(prog_name="kdi")
     except KdiError as refusal:
-        sys.stderr.write(f"{refusal}\n")
-        sys.exit(EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE)
+        refuse(refusal)
+        sys.exit(exit_code([refusal]))

@@ -1,0 +1,134 @@
+"""`kdi drain`: bring what waits into the tables, one stream after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdi_assets.cli.given import AsJson, Defs, OneSession, one_session, streams_meant
+from kdi_assets.cli.output import counted, error_fields, exit_code, json_line, progress, refuse
+from kdi_assets.errors import KdiError
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date
+
+    from kdi_assets.drain.carry_out import Commit
+    from kdi_assets.drain.drain import DrainReport
+    from kdi_assets.stream import Stream
+
+
+def drain(
+    streams: Annotated[
+        list[str] | None, typer.Argument(metavar="[STREAM]...", help="Tables' paths, their last parts, or topics.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every stream that a document describes.")] = False,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drain everything that waits now into the streams' tables, exactly once; one stream after the other.
+
+    A stream that is refused does not stop the others. Exit codes: 0 all were drained; 1 a refusal among them that
+    someone must decide; 75 a refusal that a retry may heal, and none of the other kind.
+    """
+    if bool(streams) == all_:
+        raise typer.BadParameter("name streams, or give --all" if not all_ else "give --all, or names, not both")
+    outcomes = []
+    chosen = streams_meant(streams or (), defs)
+    with one_session("drain") as session:
+        for stream in chosen:
+            outcomes.append(outcome := drain_one(stream, session))
+            if as_json:
+                json_line(_fields(outcome))
+            else:
+                typer.echo(_text(outcome))
+    if code := exit_code(o.refusal for o in outcomes if o.refusal):
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one stream: a report or a refusal; ``commits`` landed in either case."""
+
+    stream: Stream
+    commits: Sequence[Commit]
+    report: DrainReport | None = None
+    refusal: KdiError | None = None
+
+
+def drain_one(stream: Stream, session: OneSession) -> Outcome:
+    """Drain a stream with a line of progress for every step; a refusal is shown and becomes the outcome."""
+    from kdi_assets.drain.drain import drain
+
+    commits: list[Commit] = []
+
+    def on_commit(commit: Commit) -> None:
+        commits.append(commit)
+        progress(f"{stream.name}: committed v{commit.version}: {counted(commit.rows, 'row')}")
+
+    try:
+        with session.watched():
+            lake = Settings.from_environment().lake
+            report = drain(stream, lake=lake, session=session, report=progress, on_commit=on_commit)
+    except KdiError as refusal:
+        refuse(refusal)
+        return Outcome(stream, commits, refusal=refusal)
+    return Outcome(stream, commits, report)
+
+
+def _text(outcome: Outcome) -> str:
+    name, report = outcome.stream.name, outcome.report
+    if not outcome.commits:
+        if report is None:
+            return f"{name}: not drained"
+        return f"{name}: nothing was waiting ({report.seconds:.1f} s)"
+    letters = sum(c.dead_letters for c in outcome.commits)
+    facts = [counted(_rows(outcome), "row"), counted(letters, "dead letter"), _versions(outcome.commits)]
+    if report is None:
+        return f"{name}: {', '.join(facts)}, then refused"
+    facts.append(f"{report.seconds:.1f} s")
+    later = f"; {counted(report.backlog_after, 'offset')} came meanwhile" if report.backlog_after else ""
+    dates = report.rows_by_date
+    width = max((len(f"{rows:,}") for rows in dates.values()), default=0)
+    return "\n".join([f"{name}: {', '.join(facts)}{later}", *(f"  {d}  {rows:>{width},}" for d, rows in dates.items())])
+
+
+def _fields(outcome: Outcome) -> dict[str, object]:
+    commits, report, refusal = outcome.commits, outcome.report, outcome.refusal
+    return {
+        "stream": outcome.stream.name,
+        "rows_added": _rows(outcome),
+        "rows_by_date": _rows_by_date(commits),
+        "dead_letters": sum(c.dead_letters for c in commits),
+        "tombstones": sum(c.tombstones for c in commits),
+        "gap_offsets": sum(c.gaps for c in commits),
+        "versions": [c.version for c in commits],
+        "bytes": sum(c.bytes for c in commits),
+        "settled": report.settled if report else None,
+        "positions": report.positions if report else None,
+        "backlog_before_offsets": report.backlog_before if report else None,
+        "backlog_after_offsets": report.backlog_after if report else None,
+        "lag_seconds": report.lag_seconds if report else None,
+        "seconds": report.seconds if report else None,
+        "cpu_seconds": report.cpu_seconds if report else None,
+        "error": error_fields(refusal) if refusal else None,
+    }
+
+
+def _rows(outcome: Outcome) -> int:
+    return sum(c.rows for c in outcome.commits)
+
+
+def _rows_by_date(commits: Sequence[Commit]) -> dict[date, int]:
+    rows: dict[date, int] = {}
+    for day, added in (item for c in commits for item in c.rows_by_date.items()):
+        rows[day] = rows.get(day, 0) + added
+    return dict(sorted(rows.items()))
+
+
+def _versions(commits: Sequence[Commit]) -> str:
+    first, last = commits[0].version, commits[-1].version
+    return f"v{last}" if first == last else f"v{first} to v{last}"

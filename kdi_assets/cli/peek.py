@@ -1,0 +1,252 @@
+"""`kdi peek`: a few messages as the stream's own definition sees them, each a row or the reason why not. Read-only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
+from kdi_assets.cli.output import clock, json_line, printable, progress, refusal_in_json
+from kdi_assets.errors import Transient
+from kdi_assets.settings import Settings
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from kdi_assets.drain.look import Backlog
+
+WINDOW = 1000
+"""Offsets of a topic partition looked through for its first or last messages; markers and compacted ones are none."""
+SHOWN_CHARACTERS = 500
+Which = Literal["next", "newest", "from offset"]
+At = tuple[int, int]
+"""Number of a topic partition, and an offset."""
+
+
+@dataclass(eq=False, kw_only=True)
+class PeekFailed(Transient):
+    """Spark could not read or decode the messages."""
+
+    stream: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: reading messages failed: {self.detail}",
+            "nothing was written; peek only reads.",
+            f"kdi peek {self.stream}   (once more)",
+        )
+
+
+def peek(
+    stream: StreamName,
+    count: Annotated[int, typer.Option(min=1, max=WINDOW, help="Messages, over all topic partitions.")] = 5,
+    topic_partition: Annotated[
+        str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one; default: all.")
+    ] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset; needs one topic partition.")] = None,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decode a few messages with the stream's own definition: row, or reason and field. Nothing is written.
+
+    Without --offset: the next ones that a drain would read, or the newest if none is waiting.
+    Exit codes: 0 shown, dead letters too; 1 and 75 as everywhere.
+    """
+    chosen = stream_meant(stream, defs)
+    only = topic_partition_meant(topic_partition, chosen)
+    with refusal_in_json(chosen.name, as_json=as_json), one_session("peek") as session, session.watched():
+        which, windows = _windows(_looked(chosen, as_json=as_json), only, offset)
+        messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
+    if as_json:
+        json_line({"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages], "error": None})
+    else:
+        typer.echo("\n".join([f"{chosen.name}: {_title(which, len(messages))}", *(m.text() for m in messages)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """One message and its verdict: a row as JSON, or a reason; neither for a tombstone."""
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: datetime
+    row: str | None = None
+    reason: str | None = None
+    field: str | None = None
+    value: bytes | None = None
+
+    @property
+    def verdict(self) -> str:
+        """In the words of the ledger."""
+        return "row" if self.row is not None else "dead letter" if self.reason else "tombstone"
+
+    def text(self) -> str:
+        """As people read it."""
+        at = f"{self.topic_partition} offset {self.offset}, {clock(self.timestamp, date=True)}: {self.verdict}"
+        if self.row is not None:
+            return f"{at}\n  {printable(self.row)}"
+        if self.reason is None:
+            return at
+        field = f" in {self.field}" if self.field else ""
+        return f"{at}: {self.reason}{field}\n  {_cut(printable(_decoded(self.value)))}"
+
+    def fields(self) -> dict[str, object]:
+        """As programs read it."""
+        return {
+            "topic_partition": self.topic_partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "verdict": self.verdict,
+            "row": None if self.row is None else json.loads(self.row),
+            "reason": self.reason,
+            "field": self.field,
+            "value": None if self.reason is None else _decoded(self.value),
+        }
+
+
+def peek_at(
+    spark: SparkSession, stream: Stream, windows: Sequence[OffsetRange], *, count: int, which: Which
+) -> list[Peeked]:
+    """The first messages of the windows, or the last of them, evenly from each; with their verdicts.
+
+    Raises:
+        ShapeMistake: The stream's document does not work.
+        PeekFailed: Spark failed.
+    """
+    from kdi_assets.drain.shape import record_type
+    from kdi_assets.sources.kafka_frame import read_ranges
+
+    record = record_type(stream)
+    with _spark_failures(stream):
+        picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
+        if not picked:
+            return []
+        exact = _ranges(stream.topic, list(picked))
+        rows, letters = _judged(spark, stream, record, exact)
+        found_rows = {(r["partition"], r["offset"]): str(r["row"]) for r in rows.collect()}
+        found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
+    messages = []
+    for at, timestamp in sorted(picked.items()):
+        letter = found_letters.get(at)
+        why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
+        tp = TopicPartition(stream.topic, at[0])
+        messages.append(Peeked(tp, at[1], timestamp, found_rows.get(at), **why))
+    return messages
+
+
+def _looked(stream: Stream, *, as_json: bool) -> Backlog:
+    """The stream's backlog; what a drain would refuse is said, and does not keep us from looking at messages."""
+    from kdi_assets.drain.look import look
+
+    backlog = look(stream, Settings.from_environment().lake)
+    if backlog.refusal and not backlog.topic_partitions:
+        raise backlog.refusal
+    if backlog.refusal:
+        progress(f"a drain would be refused:\n{backlog.refusal}")
+    return backlog
+
+
+def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) -> tuple[Which, list[OffsetRange]]:
+    """Where to look, none of it empty.
+
+    Raises:
+        typer.BadParameter: The topic partition or the offset is not there.
+    """
+    held = {tp: b for tp, b in backlog.topic_partitions.items() if only in (None, tp)}
+    if not held:
+        there = ", ".join(map(str, sorted(backlog.topic_partitions)))
+        raise typer.BadParameter(f"the topic has no {only}; it has {there}", param_hint="--topic-partition")
+    if offset is not None:
+        if len(held) > 1:
+            raise typer.BadParameter("it needs --topic-partition: the topic has several", param_hint="--offset")
+        tp, b = next(iter(held.items()))
+        if not b.earliest <= offset < b.end:
+            raise typer.BadParameter(f"{tp} holds [{b.earliest}, {b.end})", param_hint="--offset")
+        return "from offset", [OffsetRange(tp, offset, min(b.end, offset + WINDOW))]
+    starts = {tp: max(b.earliest, b.position) for tp, b in held.items() if b.position is not None}
+    waiting = [OffsetRange(tp, at, min(held[tp].end, at + WINDOW)) for tp, at in starts.items() if at < held[tp].end]
+    if waiting:
+        return "next", sorted(waiting)
+    newest = [OffsetRange(tp, max(b.earliest, b.end - WINDOW), b.end) for tp, b in held.items() if b.earliest < b.end]
+    return "newest", sorted(newest)
+
+
+def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool) -> Mapping[At, datetime]:
+    """Coordinates and timestamps of the messages to show: neighbours within each topic partition."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    order = F.col("offset").desc() if newest else F.col("offset").asc()
+    rank = F.row_number().over(Window.partitionBy("partition").orderBy(order))
+    ranked = messages.select("partition", "offset", "timestamp", rank.alias("rank"))
+    first = ranked.where(F.col("rank") <= -(-count // len(windows))).orderBy("rank", "partition").limit(count)
+    return {(r["partition"], r["offset"]): r["timestamp"].astimezone(UTC) for r in first.collect()}
+
+
+def _ranges(topic: str, picked: Sequence[At]) -> list[OffsetRange]:
+    """The ranges that hold what was picked and no other message."""
+    offsets: dict[int, list[int]] = {}
+    for partition, offset in picked:
+        offsets.setdefault(partition, []).append(offset)
+    return [OffsetRange(TopicPartition(topic, p), min(at), max(at) + 1) for p, at in sorted(offsets.items())]
+
+
+def _judged(
+    spark: SparkSession, stream: Stream, record: StructType, ranges: Sequence[OffsetRange]
+) -> tuple[DataFrame, DataFrame]:
+    """Rows as JSON and dead letters, with their coordinates; as a drain would judge them now."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    from kdi_assets.drain.judge import condemned, judge
+    from kdi_assets.drain.shape import analyse
+    from kdi_assets.formats.rules import name
+    from kdi_assets.sources.kafka_frame import read_ranges
+
+    now, messages = datetime.now(UTC), read_ranges(spark, stream.cluster, ranges)
+    try:
+        rows = judge(messages, stream, record, now=now, topic_partitions=len(ranges), counts=Observation())
+        letters = condemned(messages, stream, record, now=now)
+    except AnalysisException:
+        analyse(stream, spark)  # says which field of the document it is
+        raise
+    coordinates = ".".join(name(step) for step in stream.coordinates.split("."))
+    at = [F.expr(f"{coordinates}.{c}").alias(c) for c in ("partition", "offset")]
+    return rows.select(*at, F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")), letters
+
+
+@contextmanager
+def _spark_failures(stream: Stream) -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from kdi_assets.drain.carry_out import root_cause
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as failed:
+        raise PeekFailed(stream=stream.name, detail=root_cause(failed)) from failed
+
+
+def _title(which: Which, shown: int) -> str:
+    if not shown:
+        return "no message there"
+    return {"next": "the next to be drained", "newest": "all drained; the newest", "from offset": "as asked"}[which]
+
+
+def _decoded(value: bytes | None) -> str:
+    return bytes(value or b"").decode("utf-8", "backslashreplace")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} … ({len(text):,} characters)"

@@ -1,0 +1,99 @@
+"""`kdi plan`: what a drain would do first, without doing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
+from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from kdi_assets.drain.plan import Plan
+    from kdi_assets.drain.settle import Settlement
+    from kdi_assets.drain.survey import Survey
+    from kdi_assets.stream import Stream
+
+
+def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None:
+    """Say what `kdi drain` would do first: commit positions, read ranges, or refuse. Nothing is changed.
+
+    Needs no Spark. Exit codes: 0 there is a plan, or nothing is left to drain; 1 and 75: the drain would be refused.
+    """
+    from kdi_assets.drain.survey import survey
+
+    chosen = stream_meant(stream, defs)
+    with refusal_in_json(chosen.name, as_json=as_json):
+        seen = survey(chosen, Settings.from_environment().lake)
+        step = seen.settlement or _plan(chosen, seen)
+    if as_json:
+        json_line(_fields(chosen, seen, step))
+    else:
+        typer.echo(_text(chosen, seen, step))
+
+
+def _plan(stream: Stream, seen: Survey) -> Plan:
+    plan = seen.plan(stream)
+    if plan is None:
+        raise AssertionError(f"{stream.name}: neither something to settle nor a plan")
+    return plan
+
+
+def _text(stream: Stream, seen: Survey, step: Plan | Settlement) -> str:
+    from kdi_assets.drain.settle import Settlement
+
+    if isinstance(step, Settlement):
+        lines = _settlement_lines(stream, seen, step)
+    else:
+        lines = _plan_lines(stream, seen, step)
+    if held := _open_transaction_offsets(seen):
+        lines.append(f"{counted(held, 'offset')} behind the last stable offset: a transaction is open.")
+    return "\n".join(lines)
+
+
+def _settlement_lines(stream: Stream, seen: Survey, settlement: Settlement) -> list[str]:
+    head, waiting = f"{stream.name}: would commit positions first: {settlement.reason}", seen.backlog()
+    ends = seen.topic.partitions
+    rows = [
+        (str(tp), f"{at:,}", f"{ends[tp].end:,}" if tp in ends else "-")
+        for tp, at in sorted(settlement.positions.items())
+    ]
+    table = columns(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>")
+    then = f"Then it would drain: {counted(waiting, 'offset')} waiting." if waiting else "Nothing is waiting then."
+    return [head, table, then]
+
+
+def _plan_lines(stream: Stream, seen: Survey, plan: Plan) -> list[str]:
+    if not plan.ranges:
+        return [f"{stream.name}: nothing to drain; v{plan.version} has it all"]
+    waiting = seen.backlog()
+    of_all = "" if plan.offset_count == waiting else f" of {waiting:,}, `max_records` at a time"
+    head = f"{stream.name}: would drain {counted(plan.offset_count, 'offset')}{of_all}, directly behind v{plan.version}"
+    rows = [(str(r.topic_partition), f"{r.start:,}", f"{r.end:,}", f"{r.offset_count:,}") for r in plan.ranges]
+    return [head, columns(("TOPIC PARTITION", "FROM", "UP TO", "OFFSETS"), rows, align="<>>>")]
+
+
+def _fields(stream: Stream, seen: Survey, step: Plan | Settlement) -> dict[str, object]:
+    from kdi_assets.drain.settle import Settlement
+
+    settlement = step if isinstance(step, Settlement) else None
+    ranges = () if isinstance(step, Settlement) else step.ranges
+    return {
+        "stream": stream.name,
+        "step": "settle" if settlement else "drain" if ranges else "nothing",
+        "settlement": settlement.kind if settlement else None,
+        "reason": settlement.reason if settlement else None,
+        "positions": seen.positions(),
+        "ranges": ranges,
+        "offsets": sum(r.offset_count for r in ranges),
+        "backlog_offsets": seen.backlog(),
+        "open_transaction_offsets": _open_transaction_offsets(seen),
+        "table_version": seen.ledger.version if seen.ledger else None,
+        "error": None,
+    }
+
+
+def _open_transaction_offsets(seen: Survey) -> int:
+    return sum(offsets.high_watermark - offsets.end for offsets in seen.topic.partitions.values())

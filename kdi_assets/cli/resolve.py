@@ -1,0 +1,124 @@
+"""`kdi resolve`: decide what a drain refuses to decide; shown first, done with --yes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
+from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from kdi_assets.drain.resolve import Decision
+    from kdi_assets.ledger.entry import LedgerEntry
+    from kdi_assets.stream import Stream
+
+
+class Action(StrEnum):
+    """What can be decided."""
+
+    accept_loss = "accept-loss"
+    new_topic = "new-topic"
+    rewind = "rewind"
+    adopt = "adopt"
+
+
+def resolve(
+    stream: StreamName,
+    action: Annotated[Action, typer.Argument(help="What to decide; see above.")],
+    topic_partition: Annotated[
+        str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one (accept-loss, rewind); default: all.")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(metavar="OFFSET", min=0, help="accept-loss: give up everything before this offset.")
+    ] = None,
+    to: Annotated[int | None, typer.Option(metavar="OFFSET", min=0, help="rewind: the next offset to read.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the decision is only shown.")] = False,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide what a drain refuses to decide; the decision goes into the table's ledger.
+
+    accept-loss gives up offsets that are gone. new-topic begins at the start of a topic that was made anew. rewind sets
+    positions back. adopt takes a table, or dead letters, that lie in the old ones' place.
+    Exit codes: 0 shown, or done; 1 it does not apply; 75 a retry helps.
+    """
+    from kdi_assets.drain.resolve import carry_out_decision, decide
+
+    chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
+    _refuse_misfits(action, topic_partition, until, to)
+    only, entry = topic_partition_meant(topic_partition, chosen), None
+    with (
+        refusal_in_json(chosen.name, as_json=as_json),
+        one_session("resolve") as session,
+        session.watched(),
+    ):
+        decision = decide(
+            chosen,
+            lake,
+            action.value,
+            topic_partition=only,
+            until=until,
+            to=to,
+            session=session,
+        )
+        if not yes and not as_json:
+            typer.echo(_text(chosen, decision))
+        if yes:
+            entry = carry_out_decision(session(), decision, chosen, lake)
+    if as_json:
+        json_line(_fields(chosen, decision, entry))
+    elif entry is None:
+        typer.echo("Nothing was changed; the same command with --yes does it.")
+    else:
+        typer.echo(f"{_text(chosen, decision)}\nDone: committed as v{entry.version}.")
+
+
+def _refuse_misfits(action: Action, topic_partition: str | None, until: int | None, to: int | None) -> None:
+    """Refuse options that the action would not look at: they were meant to restrict it."""
+    fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
+        "--until": (until, (Action.accept_loss,)),
+        "--to": (to, (Action.rewind,)),
+        "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
+    }
+    for option, (given, actions) in fitting.items():
+        if given is not None and action not in actions:
+            raise typer.BadParameter(f"it belongs to {' and '.join(actions)}, not to {action}", param_hint=option)
+    if until is not None and topic_partition is None:
+        raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
+    if (to is None) != (topic_partition is None) and action is Action.rewind:
+        raise typer.BadParameter("--to and --topic-partition belong together", param_hint="rewind")
+
+
+def _text(stream: Stream, decision: Decision) -> str:
+    from kdi_assets.ledger.state import RETIRED
+
+    before, after = decision.before, decision.after
+    new = {tp: "none: vanished" if at == RETIRED else f"{at:,}" for tp, at in after.items()}
+    rows = [
+        (str(tp), f"{before[tp]:,}" if tp in before else "-", new.get(tp, "-"))
+        for tp in sorted(before.keys() | after.keys())
+    ]
+    table = columns(("TOPIC PARTITION", "POSITION", "NEW POSITION"), rows, align="<>>")
+    losses = [f"declared loss: {r}, {counted(r.offset_count, 'offset')}" for r in decision.declared_losses]
+    return "\n".join([f"{stream.name}: {decision.action}: {decision.reason}", table, *losses])
+
+
+def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> dict[str, object]:
+    from kdi_assets.ledger.state import RETIRED
+
+    return {
+        "stream": stream.name,
+        "action": decision.action,
+        "reason": decision.reason,
+        "positions_before": decision.before,
+        "positions_after": {tp: None if at == RETIRED else at for tp, at in decision.after.items()},
+        "declared_losses": decision.declared_losses,
+        "table_version_before": decision.table_version,
+        "done": entry is not None,
+        "table_version": entry.version if entry else None,
+        "error": None,
+    }
