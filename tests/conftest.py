@@ -6,13 +6,14 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
+from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Publisher
 
 if TYPE_CHECKING:
@@ -112,3 +113,22 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
 def lake(tmp_path: Path) -> str:
     """Root of the tables of one test."""
     return str(tmp_path / "lake")
+
+
+class DrivenFactory(Protocol):
+    """Makes a stream of web requests over a topic of its own."""
+
+    def __call__(self, partitions: int = 2, *, config: dict[str, str] | None = None, **fields: Any) -> DrivenStream: ...
+
+
+@pytest.fixture
+def driven(
+    topic: TopicFactory, cluster: KafkaCluster, producer: Publisher, lake: str, spark: SparkSession
+) -> DrivenFactory:
+    """Streams to produce to and to drain, in the session of the test process."""
+
+    def make(partitions: int = 2, *, config: dict[str, str] | None = None, **fields: Any) -> DrivenStream:
+        stream = web_requests(topic(partitions, config=config), cluster, **fields)
+        return DrivenStream(stream, lake, producer, lambda: spark)
+
+    return make

@@ -148,7 +148,7 @@ def _policy(stream: Stream) -> str:
 
 
 def _properties(stream: Stream, schema: StructType) -> dict[str, str]:
-    """The table's properties: ours where the document says nothing.
+    """The table's properties: the document's, and ahead of them those that the ledger and the audit rest on.
 
     The log is kept because it is the ledger. Audits and replays look for offsets, so the coordinates need statistics;
     Delta makes them for the first 32 columns, and only where that leaves some out it must be told.
@@ -159,4 +159,4 @@ def _properties(stream: Stream, schema: StructType) -> dict[str, str]:
         prefix = ".".join(name(step) for step in stream.coordinates.split("."))
         first = sorted(columns, key=lambda c: not c.startswith(f"{prefix}."))[:_STATISTICS]
         properties["delta.dataSkippingStatsColumns"] = ",".join(first)
-    return {**properties, **stream.properties}
+    return {**stream.properties, **properties}

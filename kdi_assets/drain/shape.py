@@ -67,7 +67,10 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise _mistake(stream, field, "it is always null and has no type; cast it")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
-    return shape(evaluate(working, stream), stream, record).schema
+    try:
+        return shape(evaluate(working, stream), stream, record).schema
+    except PySparkException as refused:
+        raise _mistake(stream, "columns", _first_line(refused)) from refused
 
 
 def record_type(stream: Stream) -> StructType:
@@ -148,7 +151,7 @@ def attempt(spark: SparkSession, sql: str) -> Column:
 
 def result(field: str) -> str:
     """The working column that holds what the expression in ``field`` gave."""
-    return "_kdi_x_" + field.replace(".", "_")
+    return f"_kdi_x_{field}"
 
 
 def shape(evaluated: DataFrame, stream: Stream, record: StructType) -> DataFrame:

@@ -95,7 +95,7 @@ class TableLog:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            return cls(uri, DeltaTable(storage_uri(uri), version=version, without_files=True))
+            return cls(uri, DeltaTable(storage_uri(uri), version=version))
         except TableNotFoundError:
             if _holds_files(uri):
                 raise NotADeltaTable(uri=uri) from None
@@ -144,7 +144,7 @@ class TableLog:
         """The newest version that was committed at or before ``moment``."""
         from deltalake import DeltaTable
 
-        table = DeltaTable(storage_uri(self.uri), without_files=True)
+        table = DeltaTable(storage_uri(self.uri))
         table.load_as_version(moment)
         return table.version()
 

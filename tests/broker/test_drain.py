@@ -1,0 +1,441 @@
+"""A topic drained into its table: what arrives, what is refused, what the next drain does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.look import look
+from kdi_assets.drain.refusals import (
+    BrokerEndBelowPosition,
+    RetentionPassedPosition,
+    SchemaDisagrees,
+    TableReplaced,
+    TopicRecreated,
+)
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.settle import StartOutOfRange
+from kdi_assets.drain.shape import ShapeMistake
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.log import NotADeltaTable, TableLog
+from kdi_assets.ledger.state import TransactionRetentionSet
+from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
+from kdi_assets.stream import DateWindow, TopicPartition
+from tests.conftest import DrivenFactory
+
+
+def test_every_message_becomes_a_row_or_a_dead_letter(driven: DrivenFactory) -> None:
+    web = driven(partitions=3)
+    produced = web.produce(600, bad=0.1, tombstones=0.02)
+
+    report = web.drain()
+
+    web.assert_each_offset_once(produced)
+    assert report.rows_added + report.dead_letters == sum(m.value is not None for m in produced)
+    assert sum(c.tombstones for c in report.commits) == sum(m.value is None for m in produced) > 0
+    assert report.backlog_before == 600
+    assert report.backlog_after == 0
+
+
+def test_a_second_drain_of_nothing_commits_nothing(driven: DrivenFactory) -> None:
+    web = driven()
+    web.produce(50)
+    first = web.drain()
+
+    second = web.drain()
+
+    assert second.commits == ()
+    assert TableLog.existing(web.uri).version == first.version
+
+
+def test_rows_that_come_later_are_added_behind_those_before(driven: DrivenFactory) -> None:
+    web = driven()
+    web.produce(50, bad=0.1, seed=1)
+    web.drain()
+    produced = web.produce(70, bad=0.1, seed=2)
+
+    web.drain()
+
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+def test_the_audit_names_what_someone_removed_and_what_someone_doubled(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(100)
+    web.drain()
+    spark = web.session()
+
+    spark.sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset IN (10, 11)")
+    one = spark.read.format("delta").load(web.uri).where("meta.kafka.offset = 50")
+    one.write.format("delta").mode("append").save(web.uri)
+    report = web.audit()
+
+    assert not report.complete
+    assert [(r.start, r.end) for r in report.holes] == [(10, 12)]
+    assert [(r.start, r.end) for r in report.doubles] == [(50, 51)]
+    assert any("DELETE" in note for note in report.notes)
+
+
+def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory) -> None:
+    web = driven(partitions=2, max_records=100)
+    produced = web.produce(350)
+
+    report = web.drain()
+
+    assert [c.offset_count for c in report.commits] == [100, 100, 100, 50]
+    web.assert_each_offset_once(produced)
+
+
+def test_bad_messages_alone_still_move_the_positions(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    produced = web.publisher.produce_all(web.stream.topic, ["no json", None, ""])
+
+    report = web.drain()
+
+    assert report.rows_added == 0
+    assert report.dead_letters == 2
+    assert report.positions == {TopicPartition(web.stream.topic, 0): 3}
+    web.assert_each_offset_once(produced)
+
+
+def test_a_failing_expression_condemns_the_message_and_not_the_drain(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, columns={"host": "parse_url(url, 'HOST')", "twice": "CAST(method AS INT) * 2"})
+    good = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"21","url":"https://a.b/"}'
+    web.publisher.produce_all(web.stream.topic, [good, good.replace('"21"', '"GET"')])
+
+    web.drain()
+
+    found = web.found()
+    assert [row["twice"] for row in found.rows] == [42]
+    assert [(x["reason"], x["field"]) for x in found.dead_letters] == [("expression_failed", "columns.twice")]
+
+
+def test_a_date_outside_the_window_is_a_dead_letter(driven: DrivenFactory) -> None:
+    today = datetime.now(UTC).date()
+    web = driven(partitions=1, date_window=DateWindow(start=today, ahead_days=1))
+    stamps = [today - timedelta(days=1), today, today + timedelta(days=1), today + timedelta(days=2)]
+    message = '{{"meta":{{"producer":{{"timestamp":"{}T00:00:00Z"}}}},"url":"https://a.b/"}}'
+    web.publisher.produce_all(web.stream.topic, [message.format(day) for day in stamps])
+
+    web.drain()
+
+    found = web.found()
+    assert sorted(row["date"] for row in found.rows) == stamps[1:3]
+    assert {x["reason"] for x in found.dead_letters} == {"date_outside_window"}
+
+
+def test_latest_is_resolved_once_and_loses_nothing_that_comes_after(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, start="latest")
+    web.produce(30)
+    web.drain()  # nothing to drain: but the position is in the ledger now
+
+    web.produce(20)
+    report = web.drain()
+
+    assert report.rows_added == 20
+
+
+def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, start={0: 500})
+    web.produce(10)
+
+    with pytest.raises(StartOutOfRange, match=r"holds \[0, 10\)"):
+        web.drain()
+
+    assert not Path(web.uri).exists()
+
+
+def test_a_start_at_a_moment_begins_with_the_first_message_from_then_on(driven: DrivenFactory) -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    web = driven(partitions=1, start=noon)
+    message = '{"meta":{"producer":{"timestamp":"2026-01-01T12:00:00Z"}},"url":"https://a.b/"}'
+    for minutes in (-2, -1, 0, 1):
+        web.publisher.produce(web.stream.topic, message, partition=0, timestamp=noon + timedelta(minutes=minutes))
+    web.publisher.flush()
+
+    web.drain()
+
+    assert sorted(row["meta"]["kafka"]["offset"] for row in web.found().rows) == [2, 3]
+
+
+def test_every_ledger_commit_names_every_position(driven: DrivenFactory) -> None:
+    web = driven(partitions=3)
+    web.publisher.produce_all(web.stream.topic, ["{}"], partition=1)
+
+    web.drain()
+
+    start, drained = entries(web.uri, web.stream.app_id)
+    assert {tp.partition: at for tp, at in start.positions.items()} == {0: 0, 1: 0, 2: 0}
+    assert {tp.partition: at for tp, at in drained.positions.items()} == {0: 0, 1: 1, 2: 0}
+    log = TableLog.existing(web.uri)
+    ids = [log.transaction(f"{web.stream.app_id}-{p}") for p in range(3)]
+    assert ids == [-1, 0, -1]  # inclusive: the last offset covered, and -1 for none yet
+
+
+def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFactory) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
+
+    web = driven(partitions=1, start="latest")
+    web.drain()
+    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
+    admin.create_partitions([NewPartitions(web.stream.topic, 2)])[web.stream.topic].result(10)
+    web.publisher.client.list_topics(web.stream.topic, timeout=10)
+    produced = web.publisher.produce_all(web.stream.topic, ["{}"] * 3, partition=1)
+
+    web.drain()
+
+    web.assert_each_offset_once(produced)
+
+
+def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    web = driven(partitions=2)
+    web.produce(20)
+    web.drain()
+    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
+    admin.delete_topics([web.stream.topic])[web.stream.topic].result(10)
+    _until_gone(admin, web.stream.topic)
+    admin.create_topics([NewTopic(web.stream.topic, 1, 1)])[web.stream.topic].result(10)
+    again = web.publisher.produce_all(web.stream.topic, ['{"status": 1}'] * 5, partition=0)
+
+    with pytest.raises(TopicRecreated, match="kdi resolve .* new-topic"):
+        web.drain()
+    decision = decide(web.stream, web.lake, "new-topic", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    report = web.drain()
+
+    assert report.dead_letters == len(again)  # they have no date; the offsets begin at 0 again
+    assert report.positions == {TopicPartition(web.stream.topic, 0): 5}
+
+
+def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: DrivenFactory) -> None:
+    from confluent_kafka import TopicPartition as RdPartition
+    from confluent_kafka.admin import AdminClient
+
+    web = driven(partitions=1)
+    produced = web.produce(40)
+    web.drain()
+    produced = web.produce(40, seed=1)
+    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
+    only = RdPartition(web.stream.topic, 0, 60)
+    admin.delete_records([only])[only].result(10)
+
+    with pytest.raises(RetentionPassedPosition, match=r"\[40, 60\)"):
+        web.drain()
+    assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
+    decision = decide(web.stream, web.lake, "accept-loss", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.drain()
+
+    assert [(r.start, r.end) for r in decision.declared_losses] == [(40, 60)]
+    web.assert_each_offset_once([m for m in produced if not 40 <= m.offset < 60])
+    assert web.audit().complete
+    assert web.audit().declared_losses == 20
+
+
+def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(driven: DrivenFactory) -> None:
+    from tests.kafka_log import Publisher
+
+    web = driven(partitions=1)
+    writer = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
+    writer.client.init_transactions(30)
+    for ending in ("commit", "abort", "commit"):
+        writer.client.begin_transaction()
+        for _ in range(10):
+            writer.produce(web.stream.topic, "{}", partition=0)
+        writer.client.flush(30)
+        _ = writer.client.commit_transaction(30) if ending == "commit" else writer.client.abort_transaction(30)
+
+    report = web.drain()
+
+    # Ten rows, a marker, ten aborted and their marker, ten rows, a marker.
+    assert report.dead_letters == 20
+    assert sum(c.gaps for c in report.commits) == 13
+    assert web.audit().complete
+
+
+def test_an_open_transaction_holds_the_drain_at_the_last_stable_offset(driven: DrivenFactory) -> None:
+    from tests.kafka_log import Publisher
+
+    web = driven(partitions=1)
+    web.publisher.produce_all(web.stream.topic, ["{}"] * 5, partition=0)
+    writer = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
+    writer.client.init_transactions(30)
+    writer.client.begin_transaction()
+    writer.produce(web.stream.topic, "{}", partition=0)
+    writer.client.flush(30)
+    web.publisher.produce_all(web.stream.topic, ["{}"] * 3, partition=0)
+
+    first = web.drain()
+    held = look(web.stream, web.lake).open_transaction_offsets
+    writer.client.commit_transaction(30)
+    second = web.drain()
+
+    assert (first.dead_letters, held) == (5, 4)
+    assert second.dead_letters == 4
+
+
+def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
+    web = driven().with_definition(topic="no_such_topic")
+
+    with pytest.raises(TopicMissing, match="no_such_topic"):
+        web.drain()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
+    web = driven()
+    nowhere = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
+
+    with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
+        web.with_definition(cluster=nowhere).drain()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"record_ddl": "a int, b strin"}, "schema"),
+        ({"columns": {"host": "parse_url(urll, 'HOST')"}}, "columns.host"),
+        ({"date_expression": "to_date("}, "date"),
+        ({"date_expression": "status"}, "date"),
+        ({"columns": {"many": "explode(array(1, 2))"}}, "columns.many"),
+        ({"columns": {"method.length": "1"}}, "columns.method.length"),
+        ({"coordinates": "method"}, "coordinates"),
+    ],
+)
+def test_a_wrong_document_is_said_by_field_and_nothing_is_written(
+    driven: DrivenFactory, tmp_path: Path, fields: dict[str, object], field: str
+) -> None:
+    web = driven(**fields)
+    web.produce(1)
+
+    with pytest.raises(ShapeMistake) as refused:
+        web.drain()
+
+    assert refused.value.field == field
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_a_folder_with_other_files_is_no_table(driven: DrivenFactory) -> None:
+    web = driven()
+    Path(web.uri).mkdir(parents=True)
+    (Path(web.uri) / "notes.txt").write_text("mine")
+
+    with pytest.raises(NotADeltaTable):
+        web.drain()
+
+    assert [p.name for p in Path(web.uri).iterdir()] == ["notes.txt"]
+
+
+def test_a_table_with_other_columns_is_refused_with_every_difference(driven: DrivenFactory) -> None:
+    web = driven()
+    web.produce(5)
+    web.session().sql(f"CREATE TABLE delta.`{web.uri}` (status STRING, date DATE) USING delta PARTITIONED BY (date)")
+
+    with pytest.raises(SchemaDisagrees) as refused:
+        web.drain()
+
+    assert "column status is string in the table and int in the stream" in refused.value.differences
+    assert "column url is not in the table" in refused.value.differences
+    assert list(Path(web.uri).rglob("*.parquet")) == []
+
+
+def test_a_replaced_table_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    spark = web.session()
+    spark.sql(
+        f"CREATE OR REPLACE TABLE delta.`{web.uri}` USING delta PARTITIONED BY (date) AS "
+        f"SELECT * FROM delta.`{web.uri}` WHERE meta.kafka.offset < 6"
+    )
+
+    with pytest.raises(TableReplaced, match="adopt"):
+        web.drain()
+    decision = decide(web.stream, web.lake, "adopt", session=web.session)
+    carry_out_decision(spark, decision, web.stream, web.lake)
+    web.drain()
+
+    assert sorted(row["meta"]["kafka"]["offset"] for row in web.found().rows) == list(range(10))
+
+
+def test_a_table_that_would_forget_positions_is_refused(driven: DrivenFactory) -> None:
+    web = driven()
+    web.drain()
+    property_ = "'delta.setTransactionRetentionDuration' = 'interval 1 hour'"
+    web.session().sql(f"ALTER TABLE delta.`{web.uri}` SET TBLPROPERTIES ({property_})")
+
+    with pytest.raises(TransactionRetentionSet, match="UNSET TBLPROPERTIES"):
+        web.drain()
+
+
+def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, start={0: 0})
+    web.produce(10)
+    web.drain()
+    decision = decide(
+        web.stream, web.lake, "rewind", topic_partition=_first(web.stream.topic), to=4, session=web.session
+    )
+    ahead = replace(decision, after={_first(web.stream.topic): 50})
+    carry_out_decision(web.session(), ahead, web.stream, web.lake)  # as if the broker had lost [10, 50)
+
+    with pytest.raises(BrokerEndBelowPosition, match="rewind"):
+        web.drain()
+
+
+def test_positions_of_another_writer_are_taken_over_as_they_stand(driven: DrivenFactory) -> None:
+    """kafka-delta-ingest's form: one transaction for each topic partition with rows, the last offset inclusive."""
+    from deltalake import CommitProperties, DeltaTable, Transaction
+
+    web = driven(partitions=2)
+    produced = web.produce(40)
+    web.drain()
+    app_id = "kafka_delta_ingest"
+    table = DeltaTable(web.uri)
+    ingested = CommitProperties(app_transactions=[Transaction(f"{app_id}-0", 4)])
+    table.create_write_transaction([], mode="append", schema=table.schema(), commit_properties=ingested)
+
+    other = web.with_definition(app_id=app_id)
+    kinds = [look(other.stream, other.lake)]
+    other.drain()
+
+    assert kinds[0].topic_partitions[_first(web.stream.topic)].position == 5
+    taken = entries(web.uri, app_id)
+    assert taken[0].kind == "takeover"
+    assert taken[1].positions == {TopicPartition(web.stream.topic, p): 20 for p in (0, 1)}
+    assert len(other.found().rows) == len(produced) + 15 + 20
+
+
+def test_a_drain_without_a_session_starts_none(driven: DrivenFactory) -> None:
+    web = driven()
+    web.drain()
+
+    def no_session() -> None:
+        raise AssertionError("nothing is waiting; no session is needed")
+
+    drain(web.stream, lake=web.lake, session=no_session)  # type: ignore[arg-type]
+
+
+def _first(topic: str) -> TopicPartition:
+    return TopicPartition(topic, 0)
+
+
+def _until_gone(admin: object, topic: str) -> None:
+    """Deletion is acknowledged before every answer knows it."""
+    import time
+
+    deadline = time.monotonic() + 20
+    while topic in admin.list_topics(timeout=5).topics:  # type: ignore[attr-defined]
+        assert time.monotonic() < deadline, f"{topic} is still there"
+        time.sleep(0.05)

@@ -1,0 +1,85 @@
+"""A stream that a test produces to and drains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.drain.drain import DrainReport, drain
+from kdi_assets.ledger.audit import AuditReport, audit
+from kdi_assets.sources.generator import Traffic, WebRequests
+from kdi_assets.stream import KafkaCluster, Stream
+from tests.kafka_log import Produced, Publisher
+from tests.oracle import Found, assert_each_offset_once, read_back
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WEB_REQUESTS = (
+    "meta struct<producer: struct<timestamp: string>>, method string, session_id string, status int, url string, "
+    "uuid string"
+)
+
+
+def web_requests(topic: str, cluster: KafkaCluster, **fields: Any) -> Stream:
+    """The demo's stream over another topic."""
+    given = {
+        "topic": topic,
+        "table": f"bronze/{topic}",
+        "record_ddl": WEB_REQUESTS,
+        "date_expression": "to_date(substr(meta.producer.timestamp, 1, 10))",
+        "columns": {"host": "parse_url(url, 'HOST')"},
+        "coordinates": "meta.kafka",
+        "cluster": cluster,
+        **fields,
+    }
+    return Stream(**given)
+
+
+@dataclass
+class DrivenStream:
+    """A stream with its topic, its table and everything that was produced to it."""
+
+    stream: Stream
+    lake: str
+    publisher: Publisher
+    session: Callable[[], SparkSession]
+
+    @property
+    def uri(self) -> str:
+        return self.stream.table_uri(self.lake)
+
+    def produce(self, count: int, *, bad: float = 0.0, tombstones: float = 0.0, seed: int = 0) -> list[Produced]:
+        """Produce web requests, and answer everything that was ever produced here."""
+        partitions = self.partitions()
+        traffic = WebRequests(Traffic(bad=bad, tombstones=tombstones, seed=seed))
+        values = traffic.batch(count, now=datetime.now(UTC))
+        for number, value in enumerate(values):
+            # Round robin by ourselves: the client would put a small batch into one topic partition.
+            self.publisher.produce(self.stream.topic, value, key=f"k{number}", partition=number % partitions)
+        return self.publisher.flush()
+
+    def partitions(self) -> int:
+        """How many topic partitions there are."""
+        return len(
+            self.publisher.client.list_topics(self.stream.topic, timeout=10).topics[self.stream.topic].partitions
+        )
+
+    def drain(self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None) -> DrainReport:
+        """Drain, with another definition if one is given."""
+        return drain(stream or self.stream, lake=self.lake, session=self.session, at=at)
+
+    def audit(self) -> AuditReport:
+        return audit(self.stream, lake=self.lake, session=self.session)
+
+    def found(self) -> Found:
+        return read_back(self.stream, self.lake)
+
+    def assert_each_offset_once(self, produced: Sequence[Produced]) -> None:
+        assert_each_offset_once(produced, self.found(), coordinates=self.stream.coordinates)
+
+    def with_definition(self, **fields: Any) -> DrivenStream:
+        """The same stream under another document."""
+        return replace(self, stream=replace(self.stream, **fields))
