@@ -24,6 +24,8 @@ def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
         yield instance
 
 
-@pytest.fixture(autouse=True)
-def _lake(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def lake_in_environment(lake: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test's lake, where assets and sensors look for it."""
     monkeypatch.setenv("KDI_LAKE", lake)
+    return lake

@@ -22,6 +22,8 @@ from sensors.lag import lag_sensor
 from sensors.memory import Memory, write_cursor
 from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, unfinished_run
 
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
 ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}") for name in ("orders", "clicks", "payments"))
 
 

@@ -15,6 +15,8 @@ from kdi_assets.errors import Terminal, Transient
 from kdi_assets.stream import DateWindow, Stream
 from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, an_audit, retry, run
 
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
 OLD = date(2021, 3, 4)
 
 

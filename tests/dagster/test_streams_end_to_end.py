@@ -1,0 +1,240 @@
+"""Topic, table and Dagster together: a real broker, real Spark, a real instance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+from dagster._core.definitions.observe import observe
+from deltalake.exceptions import DeltaError
+from pyspark.sql import SparkSession
+
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.names import table_key, topic_key
+from kdi_assets.components.topics import topic_assets
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.look import look_at
+from kdi_assets.ledger.audit import audit
+from kdi_assets.settings import Settings
+from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
+from resources.spark import SparkResource
+from sensors.lag import lag_sensor
+from tests.conftest import TopicFactory
+from tests.dagster.fakes import TODAY, YESTERDAY
+from tests.kafka_log import Publisher
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
+OLD = date(2021, 3, 4)
+DEFINITION: dict[str, Any] = {
+    "record_ddl": "id bigint, day string, place struct<city: string>",
+    "date_expression": "to_date(day)",
+    "drain_when": DrainWhen(backlog_messages=5, lag_seconds=3600),
+}
+
+
+@pytest.fixture(autouse=True)
+def _driver(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resource opens its session in the JVM of the test process."""
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+    monkeypatch.setenv("KDI_DRIVER", "own")
+    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
+
+
+@pytest.fixture
+def stream(topic: TopicFactory, cluster: KafkaCluster) -> Stream:
+    name = topic(2)
+    return Stream(topic=name, table=f"bronze/{name}", cluster=cluster, **DEFINITION)
+
+
+def publish(producer: Publisher, stream: Stream, days: dict[date, int]) -> None:
+    """One message per row, over both topic partitions; the day goes into the message."""
+    for day, count in days.items():
+        for number in range(count):
+            value = json.dumps({"id": number, "day": day.isoformat(), "place": {"city": "Bern"}})
+            producer.produce(stream.topic, value, partition=number % 2)
+    producer.flush()
+
+
+def definitions(*streams: Stream, at: Callable[[str], None] = lambda point: None) -> dg.Definitions:
+    """The code location of these streams; ``at`` is called at the points of their drains."""
+    tables = [table_asset(s, drain=partial(drain, at=at), audit=audit) for s in streams]
+    return dg.Definitions(
+        assets=[*tables, *topic_assets(streams)],
+        sensors=[lag_sensor("main", streams, look=look_at)],
+        resources={"spark": SparkResource()},
+        executor=dg.in_process_executor,
+    )
+
+
+def materialize(
+    instance: DagsterInstance, defs: dg.Definitions, keys: Sequence[dg.AssetKey], *, checks: bool = False
+) -> dg.ExecuteInProcessResult:
+    """A run of these assets under today's date, as `dagster asset materialize` or a sensor starts it."""
+    selection = dg.AssetSelection.assets(*keys)
+    assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
+    return dg.materialize(
+        assets,
+        selection=selection if checks else selection.without_checks(),
+        resources=defs.resources,
+        instance=instance,
+        partition_key=TODAY.isoformat(),
+        raise_on_error=False,
+    )
+
+
+def tick(instance: DagsterInstance, defs: dg.Definitions, cursor: str | None = None) -> dg.SensorExecutionData:
+    """One tick of the sensor, its events stored as the daemon stores them."""
+    context = dg.build_sensor_context(instance, cursor=cursor, definitions=defs, sensor_name="lag_main")
+    data = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
+    for event in data.asset_events:
+        instance.report_runless_asset_event(event)
+    return data
+
+
+def events(instance: DagsterInstance, stream: Stream) -> dict[str, dict[str, Any]]:
+    """Metadata of the newest materialization of each date."""
+    records = instance.fetch_materializations(table_key(stream), limit=100).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
+
+
+def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
+    instance: DagsterInstance, stream: Stream, producer: Publisher, lake: str
+) -> None:
+    publish(producer, stream, {OLD: 6, YESTERDAY: 4})
+    defs = definitions(stream)
+
+    first = materialize(instance, defs, [table_key(stream)], checks=True)
+    told = events(instance, stream)
+
+    assert first.success
+    assert told.keys() == {OLD.isoformat(), YESTERDAY.isoformat()}, "today got no rows and is not materialized"
+    of_old = told[OLD.isoformat()]
+    assert (of_old["rows_added"], of_old["dagster/partition_row_count"]) == (6, 6)
+    assert of_old["commit_rows_by_date"] == {OLD.isoformat(): 6, YESTERDAY.isoformat(): 4}
+    assert of_old["dagster/uri"] == f"{lake}/{stream.table}"
+    types = {column.name: column.type for column in of_old["dagster/column_schema"].columns}
+    assert types.items() >= {"id": "bigint", "place": "struct<city: string>", "date": "date"}.items()
+    (check,) = first.get_asset_check_evaluations()
+    assert check.passed and check.metadata["offsets"].value == 10
+
+    publish(producer, stream, {OLD: 1, TODAY: 2})
+    materialize(instance, defs, [table_key(stream)])
+
+    told = events(instance, stream)
+    assert told.keys() == {OLD.isoformat(), YESTERDAY.isoformat(), TODAY.isoformat()}
+    assert (told[OLD.isoformat()]["rows_added"], told[OLD.isoformat()]["dagster/partition_row_count"]) == (1, 7)
+
+
+def test_a_tick_requests_the_lagging_stream_and_a_run_makes_the_next_tick_idle(
+    instance: DagsterInstance, stream: Stream, topic: TopicFactory, cluster: KafkaCluster, producer: Publisher
+) -> None:
+    quiet_topic = topic(1)
+    quiet = Stream(topic=quiet_topic, table="bronze/quiet", cluster=cluster, **DEFINITION)
+    missing = Stream(topic="no_such_topic", table="bronze/missing", cluster=cluster, **DEFINITION)
+    defs = definitions(stream, quiet, missing)
+    assert materialize(instance, defs, [table_key(quiet), table_key(stream)]).success, "both have begun now"
+    publish(producer, stream, {YESTERDAY: 5})
+    producer.produce(quiet_topic, "{}")
+    producer.flush()
+
+    lagging = tick(instance, defs)
+    (request,) = lagging.run_requests or []
+    run = materialize(instance, defs, request.asset_selection or [])
+    idle = tick(instance, defs, lagging.cursor)
+
+    assert list(request.asset_selection or ()) == [table_key(stream)]
+    assert (request.partition_key, request.asset_check_keys) == (TODAY.isoformat(), [])
+    assert run.success and events(instance, stream).keys() == {YESTERDAY.isoformat()}
+    assert not idle.run_requests
+    reason = (idle.skip_message or "").splitlines()
+    assert reason[0].startswith("nothing due; largest backlog: bronze/quiet 1 offsets")
+    assert "has no topic 'no_such_topic'" in reason[1]
+
+
+def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
+    instance: DagsterInstance, stream: Stream, producer: Publisher
+) -> None:
+    publish(producer, stream, {OLD: 6, YESTERDAY: 4})
+
+    class Crash(Exception):
+        pass
+
+    def die_after_the_commit(point: str) -> None:
+        if point == "commit sent":
+            raise Crash
+
+    crashed = materialize(instance, definitions(stream, at=die_after_the_commit), [table_key(stream)])
+    before = events(instance, stream)
+    data = tick(instance, definitions(stream))
+    after = events(instance, stream)
+    tick(instance, definitions(stream))
+
+    assert not crashed.success and before == {}
+    assert after.keys() == {OLD.isoformat(), YESTERDAY.isoformat()}
+    assert after[OLD.isoformat()]["drained_by"] == crashed.run_id
+    assert not data.run_requests, "the rows are in the table: nothing is left to drain"
+    assert len(instance.fetch_materializations(table_key(stream), limit=100).records) == 2, "told once"
+
+
+def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_committed(
+    instance: DagsterInstance, topic: TopicFactory, cluster: KafkaCluster, producer: Publisher
+) -> None:
+    """Until a run commits it, `latest` would move on with every message."""
+    name = topic(2)
+    stream = Stream(topic=name, table=f"bronze/{name}", cluster=cluster, start="latest", **DEFINITION)
+    publish(producer, stream, {OLD: 2})
+    defs = definitions(stream)
+
+    (request,) = tick(instance, defs).run_requests or []
+    materialize(instance, defs, request.asset_selection or [])
+    publish(producer, stream, {YESTERDAY: 1})
+    materialize(instance, defs, [table_key(stream)])
+
+    assert events(instance, stream).keys() == {YESTERDAY.isoformat()}
+
+
+def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives(
+    instance: DagsterInstance, stream: Stream, producer: Publisher
+) -> None:
+    (asset,) = topic_assets([stream])
+    for messages in (0, 0, 3):
+        publish(producer, stream, {TODAY: messages})
+        assert observe([asset], instance=instance).success
+
+    records = instance.fetch_observations(topic_key(stream.cluster, stream.topic), limit=10, ascending=True).records
+    first, second, third = [record.asset_observation for record in records]
+
+    assert first is not None and second is not None and third is not None
+    assert first.tags["dagster/data_version"] == second.tags["dagster/data_version"]
+    assert second.tags["dagster/data_version"] != third.tags["dagster/data_version"]
+    assert third.metadata["end_offsets"].value == {f"{stream.topic}/0": 2, f"{stream.topic}/1": 1}
+    assert third.metadata["offsets_kept"].value == 3
+
+
+@pytest.mark.xfail(strict=True, raises=DeltaError, reason="the ledger does not translate a log that delta-rs refuses")
+def test_a_broken_table_costs_its_own_line_and_not_the_tick(
+    instance: DagsterInstance,
+    stream: Stream,
+    topic: TopicFactory,
+    cluster: KafkaCluster,
+    producer: Publisher,
+    lake: str,
+) -> None:
+    other = Stream(topic=topic(1), table="bronze/broken", cluster=cluster, **DEFINITION)
+    log = Path(lake) / "bronze/broken/_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("this is no commit")
+    publish(producer, stream, {YESTERDAY: 5})
+
+    data = tick(instance, definitions(stream, other))
+
+    assert [list(r.asset_selection or ()) for r in data.run_requests or ()] == [[table_key(stream)]]
