@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession  # noqa: TID253
 
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.control import ControlConnection, DriverGone
-from kdi_assets.runtime.environment import environment_set
+from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,6 +51,8 @@ class AttachedContext(SparkContext):
     def carry_group(self) -> None:
         """Mark the calling thread's jobs as this process's; the JVM has a thread, and its marks, for each of ours."""
         self.setJobGroup(self.group, f"process {os.getpid()}", interruptOnCancel=True)
+        # Processes take turns instead of queueing behind the longest job; few pools, since none is ever given up.
+        self.setLocalProperty("spark.scheduler.pool", f"pool {os.getpid() % 16}")
 
     def cancelAllJobs(self) -> None:
         """Cancel the jobs of this process; PySpark's would cancel everyone's."""
@@ -65,8 +67,7 @@ class AttachedContext(SparkContext):
             server.shutdown()
             server.server_close()
         _hang_up(gateway)
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        forget_jvm()
         self.connection.close()
 
 
@@ -98,7 +99,8 @@ def attach(home: Path) -> AttachedSession:
     try:
         if connection.address.spark_version != __version__:
             raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)
-        return AttachedSession(AttachedContext(_gateway_to(connection), connection, group))
+        with interrupts_kept():
+            return AttachedSession(AttachedContext(_gateway_to(connection), connection, group))
     except OSError as refused:
         connection.close()
         raise DriverGone(home=home, reason="its JVM does not answer") from refused

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+DRIVER_CONFIG = {**SESSION_CONFIG, "spark.scheduler.mode": "FAIR"}
+
+
 @dataclass(eq=False, kw_only=True)
 class DriverRuns(Terminal):
     """A home has one warm driver."""
@@ -88,7 +91,7 @@ def run_driver(
     wakes = _Wakes()
     log = settings.home / "driver.log"
     with _only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
-        session = start_spark(settings, config=SESSION_CONFIG, app_name="kdi driver", output=output)
+        session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output)
         jvm = jvm_of(session)
         threading.Thread(target=lambda: wakes.put(Ending.JVM_ENDED if jvm.wait() else None), daemon=True).start()
         try:
@@ -98,10 +101,10 @@ def run_driver(
                 ending = wakes.ending(clients, idle_exit_seconds)
         finally:
             stop_spark(session)
-    if ending is Ending.JVM_ENDED:
-        raise DriverJvmEnded(exit_code=jvm.returncode, log=log)
-    report(f"driver ended: {ending.value}")
-    return ending
+        if ending is Ending.JVM_ENDED:
+            raise DriverJvmEnded(exit_code=jvm.returncode, log=log)
+        report(f"driver ended: {ending.value}")
+        return ending
 
 
 def stop_driver(home: Path) -> None:

@@ -1,8 +1,10 @@
-"""Environment variables for the moment in which somebody else's code reads them."""
+"""What PySpark takes from its process, and what it must give back."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -20,3 +22,25 @@ def environment_set(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Give Ctrl-C back to whoever had it: PySpark takes it, Dagster and the driver have their own way to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def forget_jvm() -> None:
+    """Let PySpark start or find another JVM: it remembers the one of its process in class attributes."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None

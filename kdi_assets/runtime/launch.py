@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from kdi_assets.errors import Terminal
-from kdi_assets.runtime.environment import environment_set
+from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
 from kdi_assets.runtime.jars import jar_paths
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.settings import Settings
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
+STDERR = 2  # standard output is for results
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -50,7 +48,7 @@ def start_spark(
 
     Args:
         config: Spark's settings; they go before those of Spark's own configuration files.
-        output: Where the JVM's output goes; this process's own if none.
+        output: Where the JVM's output goes; this process's standard error if none.
 
     Raises:
         JavaMissing: There is no Java that Spark runs on.
@@ -72,12 +70,11 @@ def start_spark(
 
 def stop_spark(session: SparkSession) -> None:
     """Stop the context and end the JVM, so that this process could start another."""
-    from pyspark import SparkContext
-
     gateway = gateway_of(session)
     jvm = jvm_of(session)
-    session.stop()
-    SparkContext._gateway = SparkContext._jvm = None
+    if jvm.poll() is None:
+        session.stop()
+    forget_jvm()
     gateway.close(keep_callback_server=True)
     if jvm.stdin:
         jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
@@ -98,19 +95,6 @@ def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:
     return cast("subprocess.Popen[bytes]", gateway_of(session).proc)
 
 
-@contextmanager
-def interrupts_kept() -> Iterator[None]:
-    """Give Ctrl-C back to whoever had it: PySpark takes it, Dagster and the driver have their own way to end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None) -> SparkConf:
     """Start the JVM; the answer is its configuration, ours and that of Spark's files together."""
     from pyspark import SparkConf, SparkContext
@@ -119,7 +103,7 @@ def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None
 
     ours = SparkConf(loadDefaults=False).setAll(list(config.items()))
     try:
-        gateway = launch_gateway(ours, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(ours, {"stdout": output or STDERR, "stderr": output})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as ended:
         where = output.name if output else "the output above"
         raise SparkDidNotStart(java_home=java_home, output=str(where)) from ended

@@ -82,9 +82,12 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
     """
-    root = _open_root(settings) or _start_root(settings, {**SESSION_CONFIG, **(config or {})}, app_name)
-    session = root.newSession()
-    _configure(session, {**RUNTIME_CONFIG, **(config or {})})
+    root = _open_root(settings)
+    if root is None and settings.driver == "own":
+        session = _start(settings, {**SESSION_CONFIG, **(config or {})}, app_name).newSession()
+    else:
+        session = (root or _attach(settings)).newSession()
+        _configure(session, {**RUNTIME_CONFIG, **(config or {})})
     use_in_thread(session)
     return session
 
@@ -99,11 +102,11 @@ def close_session(session: SparkSession) -> None:
 
 
 def is_open(session: SparkSession) -> bool:
-    """Whether the session can still be used: neither stopped nor closed, nor its warm driver about to end."""
+    """Whether the session can still be used: neither stopped nor closed, nor its warm driver gone."""
     if session.sparkContext._jsc is None:
         return False
     connection = getattr(session.sparkContext, "connection", None)
-    return connection is None or not connection.hung_up()
+    return connection is None or not connection.driver_ended()
 
 
 def use_in_thread(session: SparkSession) -> None:
@@ -152,12 +155,15 @@ def _open_root(settings: Settings) -> SparkSession | None:
     return root
 
 
-def _start_root(settings: Settings, config: Mapping[str, str], app_name: str) -> SparkSession:
-    spare_pandas()
-    if settings.driver == "own":
-        from kdi_assets.runtime.launch import start_spark
+def _start(settings: Settings, config: Mapping[str, str], app_name: str) -> SparkSession:
+    from kdi_assets.runtime.launch import start_spark
 
-        return start_spark(settings, config=config, app_name=app_name)
+    spare_pandas()
+    return start_spark(settings, config=config, app_name=app_name)
+
+
+def _attach(settings: Settings) -> SparkSession:
+    spare_pandas()
     from kdi_assets.runtime.attached import attach
 
     return attach(settings.home)

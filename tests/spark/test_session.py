@@ -1,0 +1,149 @@
+"""Sessions in a JVM of the process's own."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from kdi_assets.runtime.jars import JarMissing
+from kdi_assets.runtime.launch import jvm_of, start_spark
+from kdi_assets.runtime.session import (
+    SESSION_CONFIG,
+    OtherDriverOpen,
+    close_session,
+    is_open,
+    open_session,
+    use_in_thread,
+)
+from kdi_assets.settings import Settings
+from resources.spark import SparkResource
+
+
+@pytest.fixture(autouse=True)
+def _session_of_the_other_tests(spark: SparkSession) -> Iterator[None]:
+    """These tests open sessions beside the one of the test process; afterwards it is in use again."""
+    yield
+    use_in_thread(spark)
+
+
+def test_a_session_has_what_the_engine_needs(settings: Settings) -> None:
+    session = open_session(settings)
+
+    assert {key: session.conf.get(key, None) for key in SESSION_CONFIG} == dict(SESSION_CONFIG)
+    assert "spark.master" not in SESSION_CONFIG
+    assert session.sql("SELECT current_timezone(), try_add(2147483647, 1)").first() == ("UTC", None)
+
+
+def test_a_callers_setting_goes_before_the_engines_and_stays_in_its_session(settings: Settings) -> None:
+    theirs = open_session(settings, config={"spark.sql.shuffle.partitions": "3"})
+    ours = open_session(settings)
+
+    assert theirs.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert ours.conf.get("spark.sql.shuffle.partitions") == SESSION_CONFIG["spark.sql.shuffle.partitions"]
+
+
+def test_a_setting_that_needs_a_new_jvm_is_not_dropped_in_silence(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        open_session(settings, config={"spark.sql.extensions": "another.Extension"})
+
+    assert "spark.sql.extensions stays" in caplog.text
+    assert "another.Extension" in caplog.text
+
+
+def test_a_closed_session_leaves_the_jvm_to_the_next_one(settings: Settings, spark: SparkSession) -> None:
+    session = open_session(settings)
+
+    close_session(session)
+
+    assert jvm_of(spark).poll() is None
+    assert open_session(settings).range(1).count() == 1
+
+
+def test_the_process_cannot_be_attached_while_it_has_a_jvm(settings: Settings) -> None:
+    with pytest.raises(OtherDriverOpen, match="already owns a JVM"):
+        open_session(replace(settings, driver="shared"))
+
+
+def test_the_jvm_of_a_local_master_listens_on_the_loopback_alone(spark: SparkSession) -> None:
+    listening = [c.laddr.ip for c in psutil.Process(jvm_of(spark).pid).net_connections() if c.status == "LISTEN"]
+
+    assert listening
+    assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+def test_ctrl_c_stays_with_whoever_had_it(spark: SparkSession) -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_python_workers_run_on_the_interpreter_of_the_process(spark: SparkSession) -> None:
+    executables = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
+
+    assert executables == [sys.executable]
+
+
+def test_without_the_locked_jars_nothing_is_started(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(JarMissing, match="kdi jars"):
+        start_spark(replace(settings, home=tmp_path), config={}, app_name="none")
+
+
+def test_a_jvm_that_does_not_start_is_an_error_that_says_where_to_look(settings: Settings) -> None:
+    body = """
+from kdi_assets.runtime.launch import SparkDidNotStart
+from kdi_assets.runtime.session import open_session
+from kdi_assets.settings import Settings
+try:
+    open_session(Settings.from_environment(), config={"spark.driver.extraJavaOptions": "--add-modules=no.such.module"})
+except SparkDidNotStart as refusal:
+    print(refusal)
+"""
+    environment = {"KDI_HOME": str(settings.home), "PATH": "/usr/bin:/bin"}
+    told = subprocess.run([sys.executable, "-c", body], env=environment, capture_output=True, text=True, check=True)
+
+    assert "Spark's JVM ended before it answered" in told.stdout
+    assert "the output above says why" in told.stdout
+    assert "no.such.module" in told.stderr
+
+
+def test_one_run_has_one_session_and_the_next_run_another_in_the_same_jvm(spark: SparkSession) -> None:
+    seen: list[SparkSession] = []
+
+    @dg.asset
+    def first(spark: SparkResource) -> None:
+        seen.append(spark.session())
+
+    @dg.asset(deps=[first])
+    def second(spark: SparkResource) -> None:
+        in_a_thread = threading.Thread(target=lambda: seen.append(spark.session()))
+        in_a_thread.start()
+        in_a_thread.join()
+
+    resource = SparkResource(driver="own", spark_config={"spark": {"sql": {"ansi": {"enabled": False}}}})
+    for _ in range(2):
+        dg.materialize([first, second], resources={"spark": resource})
+
+    assert seen[0] is seen[1]
+    assert seen[2] is seen[3] is not seen[0]
+    assert all(is_open(session) and session.sparkContext is spark.sparkContext for session in seen)
+    assert seen[0].conf.get("spark.sql.ansi.enabled") == "false"
+
+
+def test_a_run_that_asks_for_no_session_opens_none(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dg.asset
+    def needs_none(spark: SparkResource) -> None:
+        assert callable(spark.session)
+
+    # Opening would fail: the process cannot be attached.
+    assert dg.materialize([needs_none], resources={"spark": SparkResource(driver="shared")}).success

@@ -1,0 +1,332 @@
+"""The warm driver as people and runs use it: `kdi driver run`, and processes that attach, end and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kdi_assets.runtime.broker import QUICK_START
+from kdi_assets.runtime.control import address_file, driver_status
+from kdi_assets.runtime.processes import Child
+from kdi_assets.settings import Settings
+
+KDI = Path(sys.executable).with_name("kdi")
+CLIENT = """
+import sys, threading
+from kdi_assets.runtime.control import DriverGone
+from kdi_assets.runtime.session import close_session, driver_loss_named, open_session, use_in_thread
+from kdi_assets.settings import Settings
+
+def say(*words):
+    print(*words, flush=True)
+
+settings = Settings.from_environment()
+"""
+ENDLESS = "spark.range(1 << 60).selectExpr('max(id % 7)').collect()"
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+    """Wait for what other processes do; the pause only spares the processor that they need for it."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"not within {seconds} seconds"
+        time.sleep(0.02)
+
+
+class Client:
+    """A process that may attach."""
+
+    def __init__(self, body: str, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-c", CLIENT + body]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def says(self) -> str:
+        """The next line of its output; empty when it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+
+
+class Driver:
+    """A warm driver of its own home."""
+
+    def __init__(self, home: Path, *options: str, jars: Path) -> None:
+        self.home = home
+        home.mkdir()
+        (home / "jars").symlink_to(jars)
+        settings = {"KDI_HOME": str(home), "KDI_DRIVER": "shared", "KDI_LAKE": str(home / "lake")}
+        jvm = {"KDI_SPARK_MASTER": "local[2]", "SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
+        self.environment = {**os.environ, **settings, **jvm, "HTTPS_PROXY": "http://proxy.example:3128"}
+        self.process = Child([KDI, "driver", "run", *options], log=home / "output", environment=self.environment)
+        self.clients: list[Client] = []
+        self.wait_for("driver ready")
+
+    def client(self, body: str) -> Client:
+        client = Client(body, self.environment)
+        self.clients.append(client)
+        return client
+
+    def answer(self, body: str) -> str:
+        """What a client says at last, once it has ended well."""
+        client = self.client(body)
+        output, _ = client.process.communicate(timeout=120)
+        assert client.process.returncode == 0
+        return output.strip()
+
+    def jobs(self) -> int:
+        return int(driver_status(self.home)["jobs"])
+
+    def jvm(self) -> psutil.Process:
+        (jvm,) = psutil.Process(self.process.pid).children()
+        return jvm
+
+    def output(self) -> str:
+        return (self.home / "output").read_text()
+
+    def wait_for(self, line: str, *, times: int = 1) -> None:
+        wait_until(lambda: self.output().count(line) >= times or self.process.exit_code() is not None)
+        assert self.output().count(line) >= times, self.output()
+
+    def ended(self) -> bool:
+        return self.process.exit_code() is not None
+
+    def end_clients(self) -> None:
+        while self.clients:
+            self.clients.pop().end()
+
+    def stop(self) -> None:
+        self.end_clients()
+        self.process.stop()
+
+
+@pytest.fixture(scope="module")
+def _lasting_driver(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    driver = Driver(tmp_path_factory.mktemp("warm") / "home", jars=settings.home / "jars")
+    yield driver
+    driver.stop()
+
+
+@pytest.fixture
+def driver(_lasting_driver: Driver) -> Iterator[Driver]:
+    """One for all tests that do not end it; none leaves it a client."""
+    yield _lasting_driver
+    _lasting_driver.end_clients()
+
+
+@pytest.fixture
+def start_driver(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    """Starts one for a test that ends it."""
+    drivers: list[Driver] = []
+
+    def start(*options: str) -> Driver:
+        drivers.append(Driver(tmp_path / "home", *options, jars=settings.home / "jars"))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.stop()
+
+
+def test_two_clients_at_once_have_their_own_settings_and_do_not_end_each_others_jobs(driver: Driver) -> None:
+    body = "spark = open_session(settings, config={{'spark.sql.shuffle.partitions': '{0}'}})\n"
+    body += "say(spark.conf.get('spark.sql.shuffle.partitions'))\n"
+    one, other = driver.client(body.format(3) + ENDLESS), driver.client(body.format(5) + ENDLESS)
+
+    assert (one.says(), other.says()) == ("3", "5")
+    wait_until(lambda: driver.jobs() == 2)
+    one.end(signal.SIGINT)
+
+    wait_until(lambda: driver.jobs() == 1)
+    assert other.process.poll() is None
+    other.end()
+    wait_until(lambda: driver.jobs() == 0)
+
+
+IN_THE_MAIN_THREAD = ENDLESS
+IN_A_THREAD_THAT_NOBODY_MARKED = f"threading.Thread(target=lambda: {ENDLESS}).start()"
+BESIDE_SQL = "import time; spark.sparkContext.parallelize([1], 1).foreach(lambda _: time.sleep(600))"
+INTO_A_DELTA_TABLE = "spark.range(1 << 60).write.format('delta').save(settings.lake + '/endless')"
+
+
+@pytest.mark.parametrize(
+    "job", [IN_THE_MAIN_THREAD, IN_A_THREAD_THAT_NOBODY_MARKED, BESIDE_SQL, INTO_A_DELTA_TABLE], ids=range(4)
+)
+def test_a_killed_client_takes_its_job_with_it_and_leaves_the_driver(driver: Driver, job: str) -> None:
+    client = driver.client(f"spark = open_session(settings)\n{job}")
+    wait_until(lambda: driver.jobs() > 0)
+
+    client.end()
+
+    wait_until(lambda: driver.jobs() == 0, seconds=10)
+    assert driver.answer("say(open_session(settings).range(10).count())") == "10"
+    assert not list(driver.home.glob("lake/endless/_delta_log/*.json"))
+
+
+def test_a_process_detaches_and_attaches_again_and_the_driver_stays(driver: Driver) -> None:
+    served = driver_status(driver.home)["served"]
+
+    answer = driver.answer("""
+first = open_session(settings, config={"spark.sql.shuffle.partitions": "3"})
+first.range(1).createOrReplaceTempView("mine")
+first.stop()
+second = open_session(settings)
+say(second.conf.get("spark.sql.shuffle.partitions"), second.catalog.tableExists("mine"), second.range(3).count())
+close_session(second)
+second.sparkContext.stop()
+""")
+
+    assert answer == "16 False 3"
+    wait_until(lambda: driver_status(driver.home)["served"] == served + 2)
+    assert not driver.ended()
+
+
+def test_pysparks_builder_answers_the_clients_session_not_everyones(driver: Driver) -> None:
+    changed = "SparkSession.builder.config('spark.sql.shuffle.partitions', '99').getOrCreate() is spark"
+    body = f"from pyspark.sql import SparkSession\nspark = open_session(settings)\nsay({changed})"
+    assert driver.answer(body) == "True"
+
+    assert driver.answer("say(open_session(settings).conf.get('spark.sql.shuffle.partitions'))") == "16"
+
+
+def test_deltas_commit_takes_the_settings_of_the_session_that_is_in_use_in_the_thread(driver: Driver) -> None:
+    driver.answer("""
+spark = open_session(settings, config={"spark.databricks.delta.commitInfo.userMetadata": "ours"})
+path = settings.lake + "/settings"
+spark.range(1).write.format("delta").save(path)
+
+def commit():
+    none = spark._jvm.scala.Option.apply(None)
+    transaction = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).startTransaction(
+        none, none)
+    transaction.updateSetTransaction("app", 1, none)
+    manual = getattr(spark._jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$")
+    transaction.commit(spark._jvm.PythonUtils.toSeq([]), getattr(manual, "MODULE$"))
+
+def commit_in_thread(*before):
+    def run():
+        for step in before:
+            step(spark)
+        commit()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+commit()
+commit_in_thread(use_in_thread)
+commit_in_thread()
+""")
+
+    log = driver.home / "lake" / "settings" / "_delta_log"
+    commits = [json.loads(file.read_text().splitlines()[0])["commitInfo"] for file in sorted(log.glob("*.json"))]
+    assert [commit.get("userMetadata") for commit in commits] == ["ours", "ours", "ours", None]
+
+
+def test_attaching_spares_the_process_pandas_and_gives_the_jvm_the_proxy(driver: Driver) -> None:
+    proxy = "spark._jvm.System.getProperty('https.proxyHost')"
+
+    answer = driver.answer(f"spark = open_session(settings)\nsay('pandas' in sys.modules, {proxy})")
+
+    assert answer == "False proxy.example"
+
+
+def test_a_second_driver_on_the_same_home_is_refused(driver: Driver) -> None:
+    second = subprocess.run([KDI, "driver", "run"], env=driver.environment, capture_output=True, text=True, check=False)
+
+    assert second.returncode == 1
+    assert f"a warm driver of {driver.home} runs already" in second.stderr
+    assert not driver.ended()
+
+
+def test_status_says_who_is_attached(driver: Driver) -> None:
+    client = driver.client("spark = open_session(settings)\nsay('attached')\n" + ENDLESS)
+    assert client.says() == "attached"
+
+    told = subprocess.run([KDI, "driver", "status", "--json"], env=driver.environment, capture_output=True, check=True)
+
+    assert json.loads(told.stdout)["clients"] == [client.process.pid]
+    client.end()
+    wait_until(lambda: driver_status(driver.home)["clients"] == [])
+
+
+def end_by_signal(driver: Driver) -> None:
+    os.kill(driver.process.pid, signal.SIGTERM)
+
+
+def kill_owner(driver: Driver) -> None:
+    os.kill(driver.process.pid, signal.SIGKILL)
+
+
+def kill_jvm(driver: Driver) -> None:
+    driver.jvm().kill()
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code"),
+    [(end_by_signal, 0), (kill_jvm, 75), (kill_owner, -signal.SIGKILL)],
+)
+def test_however_the_driver_ends_nothing_of_it_stays_and_its_clients_are_told(
+    start_driver: Callable[..., Driver], end: Callable[[Driver], None], exit_code: int
+) -> None:
+    driver = start_driver()
+    jvm = driver.jvm()
+    body = f"""
+spark = open_session(settings)
+for _ in range(2):
+    try:
+        with driver_loss_named(spark):
+            {ENDLESS}
+    except DriverGone as gone:
+        say(gone.reason, '/', gone.parts()[2])
+        break
+try:
+    open_session(settings)
+except DriverGone as gone:
+    say(type(gone).__name__)
+"""
+    client = driver.client(body)
+    wait_until(lambda: driver.jobs() == 1)
+
+    end(driver)
+
+    assert client.says().startswith("it ended while this process was attached / kdi driver run")
+    wait_until(driver.ended)
+    assert driver.process.exit_code() == exit_code
+    wait_until(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE)
+    assert client.says() == "DriverGone"
+    assert address_file(driver.home).exists() == (end is kill_owner)
+
+
+def test_a_driver_that_nobody_needs_ends(start_driver: Callable[..., Driver]) -> None:
+    driver = start_driver("--idle-exit", "0.1")
+
+    wait_until(driver.ended)
+
+    assert driver.process.exit_code() == 0
+    assert driver.output().splitlines()[-1] == "driver ended: nobody needed it"
+
+
+def test_a_driver_that_served_enough_takes_a_new_jvm_once_nobody_is_attached_and_stops_when_told(
+    start_driver: Callable[..., Driver],
+) -> None:
+    driver = start_driver("--recycle-after", "1")
+    first = driver.jvm()
+
+    assert driver.answer("say(open_session(settings).range(1).count())") == "1"
+
+    driver.wait_for("driver ended: recycled")
+    driver.wait_for("driver ready", times=2)
+    assert driver.jvm().pid != first.pid
+    subprocess.run([KDI, "driver", "stop"], env=driver.environment, check=True)
+    assert driver.output().endswith("driver ended: stopped\n")

@@ -1,0 +1,147 @@
+"""The conversation between a process and the warm driver, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from kdi_assets.runtime.control import ControlConnection, ControlServer, DriverAddress, DriverGone, address_file
+from kdi_assets.runtime.driver import DriverRuns, _only_driver
+
+SECRET = "only those who may read the file know"
+
+
+class Listener:
+    """An owner that keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: SimpleQueue[tuple[str, dict[str, Any]]] = SimpleQueue()
+
+    def welcome(self, hello: dict[str, Any]) -> dict[str, Any] | None:
+        self.told.put(("welcome", hello))
+        return None if hello["ask"] == "something unknown" else {"answer": 1}
+
+    def hear(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
+        self.told.put(("hear", message))
+
+    def farewell(self, hello: dict[str, Any]) -> None:
+        self.told.put(("farewell", hello))
+
+
+@pytest.fixture
+def owner() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def server(owner: Listener, tmp_path: Path) -> Iterator[ControlServer]:
+    """A control server that the file in ``tmp_path`` names; the JVM's port is its own, so that something answers."""
+    with ControlServer(owner, secret=SECRET) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        address_of(server).publish(tmp_path)
+        yield server
+        server.hang_up()
+
+
+def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
+    return DriverAddress(
+        pid=os.getpid(),
+        gateway_port=server.port,
+        control_port=server.port,
+        secret=secret,
+        spark_version="4.2.0",
+        java_version="17",
+    )
+
+
+def test_the_file_that_holds_the_secret_is_its_owners_alone(server: ControlServer, tmp_path: Path) -> None:
+    assert stat.S_IMODE(address_file(tmp_path).stat().st_mode) == 0o600
+
+
+def test_the_end_of_a_process_reaches_the_driver_after_all_that_the_process_said(
+    server: ControlServer, owner: Listener, tmp_path: Path
+) -> None:
+    connection = ControlConnection(tmp_path, ask="attach", group="g")
+    connection.tell(session_tag="t")
+    connection.close()
+
+    hello = {"ask": "attach", "group": "g"}
+    told = [owner.told.get(timeout=5) for _ in range(3)]
+    assert told == [("welcome", hello), ("hear", {"session_tag": "t"}), ("farewell", hello)]
+
+
+def test_who_does_not_know_the_secret_is_not_heard(server: ControlServer, owner: Listener, tmp_path: Path) -> None:
+    address_of(server, secret="a guess").publish(tmp_path)
+
+    with pytest.raises(DriverGone, match="is not the driver"):
+        ControlConnection(tmp_path, ask="stop")
+
+    assert owner.told.empty()
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b"[]\n", b'{"secret": 7}\n', b"\xff\n"])
+def test_what_is_not_a_message_ends_the_conversation_without_a_word(
+    server: ControlServer, owner: Listener, line: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 5) as stranger:
+        stranger.sendall(line)
+
+        assert stranger.recv(100) == b""
+    assert owner.told.empty()
+
+
+def test_a_refused_process_is_told_that_the_driver_is_about_to_end(server: ControlServer, tmp_path: Path) -> None:
+    with pytest.raises(DriverGone, match="about to end"):
+        ControlConnection(tmp_path, ask="something unknown")
+
+
+def test_a_process_notices_that_the_driver_hung_up(server: ControlServer, owner: Listener, tmp_path: Path) -> None:
+    with closing(ControlConnection(tmp_path, ask="attach")) as connection:
+        assert not connection.hung_up()
+        assert not connection.driver_ended()
+
+        server.hang_up()
+
+        assert connection.hung_up()
+        with pytest.raises(DriverGone, match="ended while this process was attached"):
+            for _ in range(2):  # the first may still get into the closed connection
+                connection.tell(session_tag="t")
+
+
+def test_without_a_driver_the_error_names_the_command_that_starts_one(tmp_path: Path) -> None:
+    with pytest.raises(DriverGone, match="kdi driver run"):
+        ControlConnection(tmp_path, ask="attach")
+
+
+def test_a_file_left_by_a_dead_driver_is_taken_for_no_driver(tmp_path: Path) -> None:
+    with ControlServer(Listener(), secret=SECRET) as server:
+        address_of(server).publish(tmp_path)
+
+    with pytest.raises(DriverGone, match=f"process {os.getpid()} does not answer"):
+        ControlConnection(tmp_path, ask="attach")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", json.dumps({"pid": 1, "unknown": 2})])
+def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> None:
+    address_file(tmp_path).write_text(content)
+
+    with pytest.raises(DriverGone, match="is not a driver's file"):
+        ControlConnection(tmp_path, ask="attach")
+
+
+def test_a_home_has_one_driver_at_a_time(tmp_path: Path) -> None:
+    with _only_driver(tmp_path), pytest.raises(DriverRuns, match="kdi driver stop"), _only_driver(tmp_path):
+        pass
+
+    with _only_driver(tmp_path):
+        pass
