@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from shutil import rmtree
 
 from examples.parts import State, say
@@ -11,12 +10,7 @@ from examples.parts import State, say
 def main() -> None:
     """Remove the state of demo and dev, unless something still works on it."""
     state = State.of_checkout()
-    if users := state.users():
-        sys.exit(
-            "\n".join(
-                ["nothing was removed; these still work on it:", *users, "  Run:  stop them, then make clean-demo"]
-            )
-        )
+    state.refuse_if_used(then="make clean-demo")
     for folder in (state.broker, state.lake, state.dagster, state.logs):
         rmtree(folder, ignore_errors=True)
     say(f"removed broker data, lake, Dagster's state and logs from {state.home}")

@@ -26,7 +26,7 @@ from examples.parts import (
     stopped_at_the_end,
     write,
 )
-from examples.watch import BEGINNING, Seen, Watch
+from examples.watch import BEGINNING, Seen, Watch, cancel_orphans
 from kdi_assets.components.load import load_streams
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.audit import audit
@@ -37,7 +37,8 @@ from kdi_assets.sources.publisher import publish
 from kdi_assets.stream import Stream
 
 FIRST, MORE, MORE_PER_SECOND, BAD = 200_000, 50_000, 10_000, 0.01
-LIMIT_SECONDS = 240.0
+LIMIT_SECONDS = 600.0
+QUIET_SECONDS = 10.0  # after which a line says that it still works
 
 QUERY = (
     "from deltalake import DeltaTable, QueryBuilder;"
@@ -49,9 +50,9 @@ QUERY = (
 def main() -> None:
     """Run the demo; exit code 0 if every offset is accounted for."""
     state = State.of_checkout()
-    if users := state.users():
-        sys.exit("\n".join([f"{state.home} is in use:", *users, "  Run:  stop them, or end make dev; then make demo"]))
+    state.refuse_if_used(then="make demo")
     state.prepare()
+    cancel_orphans()
     try:
         with stopped_at_the_end() as stack:
             driver = start_driver(state, stack)
@@ -63,7 +64,8 @@ def main() -> None:
             stack.callback(watch.close)
             publish_some(stream, FIRST)
             wait_until_drained(watch, stream, alive=lambda: check_running(driver=driver, dagster=daemon))
-            show(stream, watch, state)
+            prove(stream, watch)
+            show_how_to_go_on(stream)
     except (KdiError, PartFailed) as failure:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")
 
@@ -83,11 +85,11 @@ def wait_until_drained(watch: Watch, stream: Stream, *, alive: Callable[[], None
         PartFailed: It takes too long, or a process ended.
     """
     say("waiting for the lag sensor, which looks at the topic every five seconds")
-    seen, published_more, deadline = Seen({}, 0), False, time.monotonic() + LIMIT_SECONDS
+    progress, published_more, deadline = Progress(), False, time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < deadline:
         alive()
-        before, seen = seen, watch.look()
-        say_changes(before, seen)
+        seen = watch.look()
+        progress.tell(seen)
         if seen.started and not published_more:
             publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to go on after the run has planned
             published_more = True
@@ -95,43 +97,59 @@ def wait_until_drained(watch: Watch, stream: Stream, *, alive: Callable[[], None
             return
         time.sleep(0.5)
     reason = watch.last_failure() or f"the lag sensor says: {watch.sensor_says()}"
-    raise PartFailed(f"{seen.backlog:,} offsets are left after {LIMIT_SECONDS:.0f} s; {reason}")
+    raise PartFailed(f"not drained after {LIMIT_SECONDS:.0f} s; {reason}")
 
 
-def say_changes(before: Seen, now: Seen) -> None:
-    """A line for what is new since the look before."""
-    if now.backlog != before.backlog:
-        say(f"backlog: {now.backlog:,} offsets")
-    for run_id, status in now.runs.items():
-        if status != before.runs.get(run_id) and status not in BEGINNING:
-            say(f"run {run_id[:8]}: {status.value.lower()}")
+class Progress:
+    """Says what is new since the look before, and now and then that nothing is."""
+
+    def __init__(self) -> None:
+        self._before, self._spoke = Seen({}, 0), time.monotonic()
+
+    def tell(self, now: Seen) -> None:
+        """A line for each change."""
+        lines = [
+            f"run {run_id[:8]}: {status.value.lower()}"
+            for run_id, status in now.runs.items()
+            if status != self._before.runs.get(run_id) and status not in BEGINNING
+        ]
+        if now.backlog != self._before.backlog:
+            lines.append(f"backlog: {now.backlog:,} offsets")
+        if not lines and time.monotonic() > self._spoke + QUIET_SECONDS:
+            lines.append("draining" if now.busy else "waiting")
+        for line in lines:
+            say(line)
+            self._spoke = time.monotonic()
+        self._before = now
 
 
-def show(stream: Stream, watch: Watch, state: State) -> None:
-    """Rows per date, the audit, and how to go on.
+def prove(stream: Stream, watch: Watch) -> None:
+    """Say what is in the table, and hold it against the offsets and against Dagster.
 
     Raises:
-        PartFailed: Dagster does not show every date of the table, or the audit found a mistake.
+        PartFailed: The audit found a mistake, or Dagster does not show every date of the table.
     """
     settings = Settings.from_environment()
     spark = open_session(settings, app_name="kdi demo")
-    rows = spark.read.format("delta").load(stream.table_uri(settings.lake)).groupBy("date").count().sort("date")
-    counts = {str(row["date"]): int(row["count"]) for row in rows.collect()}
+    dates = spark.read.format("delta").load(stream.table_uri(settings.lake)).groupBy("date").count().sort("date")
+    rows = {str(row["date"]): int(row["count"]) for row in dates.collect()}
     report = audit(stream, lake=settings.lake, session=lambda: spark)
     close_session(spark)
-    for day, count in counts.items():
+    for day, count in rows.items():
         say(f"{day}: {count:,} rows")
     say(report.line())
-    say(f"Dagster shows {len(watch.dates())} dates of {stream.name} as materialized")
-    if missing := sorted(counts.keys() - set(watch.dates())):
-        raise PartFailed(f"Dagster does not show the dates {', '.join(missing)}")
-    if not report.complete:
-        raise PartFailed("the audit is not complete")
-    table = shortest(Path(stream.table_uri(settings.lake)))
-    say(f"The table lies in {table}, its dead letters in {table}_dead_letters.")
-    say("A query to try:")
+    shown = watch.dates()
+    say(f"Dagster shows {len(shown)} dates of {stream.name} as materialized")
+    if not report.complete or rows.keys() - shown:
+        raise PartFailed("the audit is not complete, or Dagster does not show every date")
+
+
+def show_how_to_go_on(stream: Stream) -> None:
+    """Where the table lies, and two commands that work when pasted."""
+    table = shortest(Path(stream.table_uri(Settings.from_environment().lake)))
+    say(f"The table lies in {table}, its dead letters in {table}_dead_letters. A query to try:")
     write(f'{shortest(BIN / "python")} -c "{QUERY.format(table=table)}"')
-    say("Dagster's UI, with the history of this demo and messages that keep coming:")
+    say("Dagster's UI, with this history and with messages that keep coming:")
     write("make dev")
 
 

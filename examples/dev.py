@@ -18,6 +18,7 @@ from examples.parts import (
     start_kafka,
     stopped_at_the_end,
 )
+from examples.watch import cancel_orphans
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.ports import free_port
 from kdi_assets.runtime.processes import Child
@@ -29,9 +30,9 @@ RATE, BAD = 50, 0.01  # messages a second, so that a run is due every twenty sec
 def main() -> None:
     """Keep it all running."""
     state = State.of_checkout()
-    if users := state.users():
-        sys.exit("\n".join([f"{state.home} is in use:", *users, "  Run:  stop them, then make dev"]))
+    state.refuse_if_used(then="make dev")
     state.prepare()
+    cancel_orphans()
     try:
         with stopped_at_the_end() as stack:
             driver = start_driver(state, stack)

@@ -93,6 +93,11 @@ class State:
         os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
         os.environ.pop("KDI_DEFS", None)
 
+    def refuse_if_used(self, *, then: str) -> None:
+        """End this process if others work on the state; ``then`` is the command that the user gave."""
+        if users := self.users():
+            sys.exit("\n".join([f"{self.home} is in use:", *users, f"  Run:  {then}, when these have ended"]))
+
     def users(self) -> list[str]:
         """Processes that work on this state, a line each; not this one and what started it."""
         own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}

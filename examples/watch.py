@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,6 +14,17 @@ from kdi_assets.stream import Stream
 
 BEGINNING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
 UNFINISHED = (*BEGINNING, dg.DagsterRunStatus.STARTED)
+
+
+def cancel_orphans() -> None:
+    """Tell Dagster that the runs it takes for unfinished have ended; call it before its daemon starts.
+
+    A run's process ends with demo and dev, killed if need be, and then nobody is left to report it: Dagster would count
+    it as running for ever, and the lag sensor would wait for it.
+    """
+    with dg.DagsterInstance.get() as instance:
+        for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+            instance.report_run_canceled(run, message="ended with the processes that were stopped around it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +65,9 @@ class Watch:
         runs = {record.dagster_run.run_id: record.dagster_run.status for record in records}
         return Seen(runs, survey(self._stream, self._lake).backlog())
 
-    def dates(self) -> Sequence[str]:
+    def dates(self) -> Set[str]:
         """Dates that Dagster shows as materialized."""
-        return sorted(self._instance.get_materialized_partitions(table_key(self._stream)))
+        return self._instance.get_materialized_partitions(table_key(self._stream))
 
     def last_failure(self) -> str:
         """Why the newest failed run failed; empty if none did."""
