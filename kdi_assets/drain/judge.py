@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.shape import DATE, VALUE, as_message, evaluate, expose, expressions, result, table_columns
-from kdi_assets.formats.json import DECODED, decode_json, json_rules
-from kdi_assets.formats.rules import Rule, any_of, first_of, name
+from kdi_assets.drain.shape import DATE, as_message, evaluate, expose, expressions, result, table_columns
+from kdi_assets.formats.json import DECODED, VALUE, decode_json, json_rules
+from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ROW, TOMBSTONE, DEAD_LETTER = 0, 1, 2
 _VERDICTS = 4  # room for one more, and a power of two reads well in a debugger
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
+_RULE = "_kdi_rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +93,20 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
     """
     from pyspark.sql import functions as F
 
-    (decoding, decoding_field), (shaping, shaping_field) = (
-        first_of(json_rules(record)),
-        first_of(_row_rules(stream, now)),
-    )
+    decoding, shaping = json_rules(record), _row_rules(stream, now)
+    # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
+    number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
+    rules = [*decoding, *shaping]
     return (
         _evaluated(messages, stream, record)
         .where(f"{_verdict(stream, now)} = {DEAD_LETTER}")
+        .withColumn(_RULE, number)
         .select(
             *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")),
             F.col(VALUE).alias("value"),
             F.expr("kafka.headers"),
-            F.expr(f"CASE WHEN NOT {DECODED} THEN {decoding} ELSE {shaping} END").alias("reason"),
-            F.expr(f"nullif(CASE WHEN NOT {DECODED} THEN {decoding_field} ELSE {shaping_field} END, '')").alias(
-                "field"
-            ),
+            F.expr(told_by(_RULE, [r.reason for r in rules])).alias("reason"),
+            F.expr(f"nullif({told_by(_RULE, [r.field for r in rules])}, '')").alias("field"),
         )
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.errors import Terminal
-from kdi_assets.formats.json import DECODED, PARSED, RECORD, decode_json
+from kdi_assets.formats.json import DECODED, PARSED, RECORD, VALUE, decode_json
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Stream
 
@@ -20,7 +20,6 @@ KAFKA_DDL = (
     "headers array<struct<key: string, value: binary>>"
 )
 DATE = "date"
-VALUE = "_kdi_value"
 
 Tree = dict[str, "str | Tree"]
 """Column name to Spark SQL over the working columns, or to the columns of a struct."""
@@ -95,21 +94,21 @@ def record_type(stream: Stream) -> StructType:
 
 
 def as_message(messages: DataFrame) -> DataFrame:
-    """Pack what Kafka says of a message into ``kafka``, so that no name of a record can clash with it."""
+    """Pack what Kafka says of a message into ``kafka``, and name its value, so that no field of a record can clash."""
     from pyspark.sql import functions as F
 
     known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
     known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
     if "headers" in messages.columns:
         known.append(F.col("headers"))
-    return messages.select(F.struct(*known).alias("kafka"), "value")
+    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
 
 
 def expose(decoded: DataFrame, record: StructType) -> DataFrame:
     """Give expressions their names: the record's fields beside ``kafka``; ours begin with ``_kdi_``."""
     from pyspark.sql import functions as F
 
-    ours = [F.col("kafka"), F.col("value").alias(VALUE), F.col(PARSED), F.col(DECODED), F.col(RECORD)]
+    ours = [F.col(c) for c in ("kafka", VALUE, PARSED, DECODED, RECORD)]
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in record.fields]
     return decoded.select(*ours, *fields)
 

@@ -30,7 +30,8 @@ _OPTIONS = {
     "allowNonNumericNumbers": "false",
 }
 _DOCUMENT = f"get({PARSED}.{_LIST}, 0)"
-_TEXT = "CAST(value AS STRING)"
+VALUE = "_kdi_value"
+_TEXT = f"CAST({VALUE} AS STRING)"
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -38,7 +39,7 @@ def decode_json(messages: DataFrame, record: StructType) -> DataFrame:
     """Add the record of every message, or the fact that it has none.
 
     Args:
-        messages: ``value: binary`` and anything else.
+        messages: ``_kdi_value: binary`` and anything else.
         record: The type of a record; ``NOT NULL`` fields must be there.
 
     Returns:
@@ -54,7 +55,7 @@ def decode_json(messages: DataFrame, record: StructType) -> DataFrame:
     condemned = any_of([*_document_rules(), *rules_of(_DOCUMENT, record)])
     return (
         messages.withColumn(PARSED, F.from_json(inside, schema, _OPTIONS))
-        .withColumn(DECODED, F.expr(f"value IS NOT NULL AND NOT ({condemned})"))
+        .withColumn(DECODED, F.expr(f"{VALUE} IS NOT NULL AND NOT ({condemned})"))
         .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(_DOCUMENT, record)} END"))
     )
 

@@ -147,7 +147,7 @@ def _was_no_text(value: str, path: str) -> str:
     if "[]" in path:
         # An element has no path to look at: it was text if its quoted form stands in the message.
         quoted = f"regexp_extract(to_json(array({value})), '^.(.*).$', 1)"
-        return f"NOT contains(CAST(value AS STRING), {quoted})"
+        return f"NOT contains(CAST(_kdi_value AS STRING), {quoted})"
     steps = "".join(f'["{step}"]' for step in path.split("."))
-    found = f"try_variant_get(try_parse_json(CAST(value AS STRING)), {literal('$' + steps)}, 'variant')"
+    found = f"try_variant_get(try_parse_json(CAST(_kdi_value AS STRING)), {literal('$' + steps)}, 'variant')"
     return f"coalesce(schema_of_variant({found}) <> 'STRING', true)"

@@ -26,11 +26,14 @@ def any_of(rules: Sequence[Rule]) -> str:
     return " OR ".join(f"coalesce({r.predicate}, false)" for r in rules) or "false"
 
 
-def first_of(rules: Sequence[Rule]) -> tuple[str, str]:
-    """Spark SQL for the reason and the field of the first rule that condemns; null and null if none does."""
-    reasons = "".join(f" WHEN {r.predicate} THEN {literal(r.reason)}" for r in rules)
-    fields = "".join(f" WHEN {r.predicate} THEN {literal(r.field)}" for r in rules)
-    return (f"CASE{reasons} END", f"CASE{fields} END") if rules else ("NULL", "NULL")
+def first_of(rules: Sequence[Rule]) -> str:
+    """Spark SQL: the number of the first rule that condemns, counted from 1; null if none does."""
+    return "CASE" + "".join(f" WHEN {r.predicate} THEN {n}" for n, r in enumerate(rules, 1)) + " END"
+
+
+def told_by(number: str, texts: Sequence[str]) -> str:
+    """Spark SQL: the text of the rule with this number."""
+    return f"element_at(array({', '.join(literal(text) for text in texts)}), {number})"
 
 
 def literal(text: str) -> str:

@@ -153,7 +153,7 @@ def commit(
     """
     for _ in range(HARMLESS_RETRIES):
         try:
-            return _commit_behind(spark, staged, uri, behind, expect, entry)
+            return _commit_behind(spark, staged, uri, behind, entry)
         except _NotBehind:
             newest = _newest(uri, entry)
             refuse_if_concerned(newest, after=behind, expect=expect)
@@ -189,21 +189,15 @@ class _NotBehind(Exception):
     """The version that should follow is taken."""
 
 
-def _commit_behind(
-    spark: SparkSession, staged: Staged, uri: str, behind: int, expect: Mapping[str, int], entry: LedgerEntry
-) -> LedgerEntry:
+def _commit_behind(spark: SparkSession, staged: Staged, uri: str, behind: int, entry: LedgerEntry) -> LedgerEntry:
     table = _delta_log(spark, uri)
     snapshot = table.update(False, _none(spark), _none(spark))
     if snapshot.version() != behind:
         raise _NotBehind
     transaction = table.startTransaction(_none(spark), _jvm(spark).scala.Option.apply(snapshot))
-    for app_id, version in expect.items():
-        # Registers the read, so that Delta itself refuses a commit that sets the same ids between here and there.
-        if transaction.txnVersion(app_id) != version:
-            raise OvertakenCommit(uri=uri, version=behind, operation=f"transaction {app_id} moved")
     # A table dropped and made again under our feet continues at another number: a commit there would tear its log.
-    newest = _newest(uri, entry)
-    if newest.version != behind:
+    # The ids need no second look: a commit directly behind the version they were read at finds them as they were.
+    if _newest(uri, entry).version != behind:
         raise _NotBehind
     entry = replace(entry, version=behind + 1)
     _set_transactions(spark, transaction, entry)
@@ -221,10 +215,8 @@ def _commit_once(spark: SparkSession, transaction: Any, actions: Any, entry: Led
     operation = getattr(_jvm(spark).org.apache.spark.sql.delta, "DeltaOperations$Write")(
         mode, none, none, option(entry.to_json()), none, none, none, none, none
     )
-    # Delta would step behind commits that its own check lets pass, a RESTORE among them: one attempt, then we judge.
-    spark.conf.set(_ATTEMPTS, "0")
     try:
-        landed = int(transaction.commit(actions, operation))
+        landed = _send(spark, transaction, actions, operation)
     except (Py4JError, OSError) as failed:
         if find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None:
             log.warning("%s: the commit of attempt %s reported an error and landed", uri, entry.attempt_id)
@@ -232,10 +224,18 @@ def _commit_once(spark: SparkSession, transaction: Any, actions: Any, entry: Led
         if isinstance(failed, Py4JJavaError) and _is_conflict(failed):
             raise _NotBehind from failed
         raise
-    finally:
-        spark.conf.unset(_ATTEMPTS)
     if landed != entry.version:
         raise AssertionError(f"{uri}: planned as commit {entry.version}, landed as {landed}")
+
+
+def _send(spark: SparkSession, transaction: Any, actions: Any, operation: Any) -> int:
+    """Commit, and answer the version. Delta would step behind commits that its own check lets pass, a RESTORE among
+    them: it gets one attempt, and then we judge."""
+    spark.conf.set(_ATTEMPTS, "0")
+    try:
+        return int(transaction.commit(actions, operation))
+    finally:
+        spark.conf.unset(_ATTEMPTS)
 
 
 def _is_conflict(failed: Any) -> bool:

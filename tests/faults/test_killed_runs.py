@@ -1,0 +1,67 @@
+"""kill -9 of a run at every point of a drain that matters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from kdi_assets.components.names import table_key
+from kdi_assets.drain.look import look_at
+from sensors.lag import lag_sensor
+from tests.conftest import CHECKOUT, DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.doomed_run import EVENT_NOT_LOGGED
+
+POINTS = ["before reading", "files written", "dead letters written", "commit sent", EVENT_NOT_LOGGED]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_run_loses_and_doubles_nothing_and_dagster_shows_every_date(
+    driven: DrivenFactory, warm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Purpose: a run may die anywhere; order and ledger alone keep table, dead letters and Dagster together.
+    Procedure: produce good and malformed messages of three dates; a run in a process of its own is killed (SIGKILL) at
+    the point; drain once more; let the sensor tick once.
+    Pass: every produced offset is exactly once in the table or in the dead letters that count, byte for byte; Dagster
+    shows each date of the table as materialized; the run did die by the signal.
+    """
+    web = driven(partitions=2)
+    produced = web.produce(300, bad=0.1, tombstones=0.01)
+    home = tmp_path / "dagster"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    monkeypatch.setenv("KDI_LAKE", web.lake)
+
+    killed = _doomed_run(web, point, home=warm_home, dagster_home=home)
+    web.drain()
+
+    assert killed == -signal.SIGKILL
+    web.assert_each_offset_once(produced)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert _dates_after_a_tick(web, instance) == {row["date"].isoformat() for row in web.found().rows}
+
+
+def _doomed_run(web: DrivenStream, point: str, *, home: Path, dagster_home: Path) -> int:
+    environment = {**os.environ, "KDI_HOME": str(home), "KDI_LAKE": web.lake, "DAGSTER_HOME": str(dagster_home)}
+    (dagster_home / "dagster.yaml").touch()
+    arguments = [web.stream.topic, web.stream.cluster.bootstrap_servers, point]
+    command = [sys.executable, "-m", "tests.faults.doomed_run", *arguments]
+    return subprocess.run(command, cwd=CHECKOUT, env=environment, timeout=180, check=False).returncode
+
+
+def _dates_after_a_tick(web: DrivenStream, instance: dg.DagsterInstance) -> set[str]:
+    """The dates that Dagster shows once the sensor has compared its events with the table's log."""
+    # The run that was killed cannot say that it ended: Dagster's monitoring does that, which does not run here.
+    for run in instance.get_runs():
+        instance.report_run_failed(run)
+    sensor = lag_sensor("main", [web.stream], look=look_at)
+    with dg.build_sensor_context(instance=instance) as context:
+        for event in sensor.evaluate_tick(context).asset_events:
+            instance.report_runless_asset_event(event)  # type: ignore[arg-type]
+    return instance.get_materialized_partitions(table_key(web.stream))
