@@ -14,8 +14,8 @@ from kdi_assets.drain.look import Backlog, look_at
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from sensors.in_flight import tables_in_flight
-from sensors.memory import Memory, digest, read_cursor, write_cursor
-from sensors.policy import Decision, explain, positions, streams_to_drain
+from sensors.memory import Memory, read_cursor, write_cursor
+from sensors.policy import Decision, explain, progress, streams_to_drain
 from sensors.reconcile import reconcile_all
 from sensors.requests import run_requests, topic_observations, without_today
 
@@ -93,7 +93,7 @@ def _result(
     requests = run_requests(decision.due, streams, now=now)
     requested = {key for request in requests for key in request.asset_selection or ()}
     drained = [b for b in decision.due if table_key(streams[b.stream]) in requested]
-    after = {b.stream: memories[b.stream].requested(digest(positions(b)), now.timestamp()) for b in drained}
+    after = {b.stream: memories[b.stream].requested(progress(b, memories[b.stream]), now.timestamp()) for b in drained}
     told = [f"told of {len(untold)} dates that a commit touched and no event named"] if untold else []
     why = "\n".join([explain(decision), *without_today(decision.due, streams, now=now), *told])
     if requests:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kdi_assets.drain.look import Backlog
-from kdi_assets.stream import DrainWhen, TopicPartition
+from kdi_assets.stream import DrainWhen
 from sensors.memory import Memory, digest
 
 FIRST_WAIT_SECONDS = 10.0
@@ -74,15 +74,20 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     The position decides, not the run's status: a run that was retried, cancelled or deleted says nothing certain of
     the table.
     """
-    if memory.positions != digest(positions(backlog)):
+    if memory.positions != progress(backlog, memory):
         return 0.0
     wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
     return max(0.0, memory.requested_at + wait - now)
 
 
-def positions(backlog: Backlog) -> dict[TopicPartition, int | None]:
-    """The next offset to read of every topic partition; ``None`` before the first drain."""
-    return {tp: seen.position for tp, seen in backlog.topic_partitions.items()}
+def progress(backlog: Backlog, memory: Memory) -> str:
+    """A short text that is another one as soon as any committed position moved.
+
+    Without a table nothing is committed, and what a start of "latest" would be moves without anyone's doing.
+    """
+    if not memory.table_id:
+        return "no table"
+    return digest({tp: seen.position for tp, seen in backlog.topic_partitions.items()})
 
 
 def _urgency(backlog: Backlog) -> tuple[float, int]:

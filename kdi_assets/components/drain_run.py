@@ -13,6 +13,7 @@ from kdi_assets.components.run_date import refuse_replay
 from kdi_assets.components.table_facts import table_facts
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.look import look
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def drain_and_tell(
         run_id=context.run.run_id,
         on_commit=lambda commit: tell(context, stream, commit, lake=lake),
     )
-    context.log_event(events.drain_observation(stream, report, day=context.partition_key))
+    lag_seconds = look(stream, lake).lag_seconds if report.backlog_after else 0.0
+    context.log_event(events.drain_observation(stream, report, day=context.partition_key, lag_seconds=lag_seconds))
 
 
 def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:

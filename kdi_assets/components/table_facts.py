@@ -76,13 +76,12 @@ def type_text(schema: Any) -> str:
 def row_counts(table: DeltaTable, days: Collection[date]) -> dict[date, int]:
     """Rows per date by the files' statistics; a date with a file that has none is left out."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     actions: Any = table.get_add_actions(flatten=True)
-    files = pa.table(actions).select([f"partition.{DATE_COLUMN}", "num_records"]).to_pydict()
-    counts: dict[date, int] = {}
-    unknown: set[date] = set()
-    for day, rows in zip(*files.values(), strict=True):
-        if rows is None:
-            unknown.add(day)
-        counts[day] = counts.get(day, 0) + (rows or 0)
-    return {day: counts[day] for day in days if day in counts and day not in unknown}
+    files = pa.table(actions).select([f"partition.{DATE_COLUMN}", "num_records"]).rename_columns(["day", "rows"])
+    files = files.filter(pc.is_in(files["day"], pa.array(list(days), pa.date32())))
+    # A sum with an unknown in it is unknown. Arrow's own functions: in Python, 20,000 files took a second of CPU.
+    sums = files.group_by("day").aggregate([("rows", "sum", pc.ScalarAggregateOptions(skip_nulls=False))])
+    counts = zip(sums["day"].to_pylist(), sums["rows_sum"].to_pylist(), strict=True)
+    return {day: rows for day, rows in counts if rows is not None}

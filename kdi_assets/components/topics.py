@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -10,18 +10,26 @@ import dagster as dg
 
 from kdi_assets.components.failures import refusals_shown
 from kdi_assets.components.names import identifier, topic_key
+from kdi_assets.drain.look import look_at
+from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicState, read_topic
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 
 def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
     """One source asset per topic, however many streams read it."""
-    topics = {topic_key(s.cluster, s.topic): s for s in streams}
-    return [topic_asset(s.cluster, s.topic) for s in topics.values()]
+    readers: dict[dg.AssetKey, list[Stream]] = {}
+    for stream in streams:
+        readers.setdefault(topic_key(stream.cluster, stream.topic), []).append(stream)
+    return [topic_asset(own[0].cluster, own[0].topic, readers=own) for own in readers.values()]
 
 
-def topic_asset(cluster: KafkaCluster, topic: str) -> dg.AssetsDefinition:
-    """The topic as an observable source asset: its data version changes when a message arrives."""
+def topic_asset(cluster: KafkaCluster, topic: str, *, readers: Sequence[Stream] = ()) -> dg.AssetsDefinition:
+    """The topic as an observable source asset: its data version changes when a message arrives.
+
+    Args:
+        readers: Streams whose backlog an observation says.
+    """
     key = topic_key(cluster, topic)
     spec = dg.AssetSpec(
         key,
@@ -38,11 +46,12 @@ def topic_asset(cluster: KafkaCluster, topic: str) -> dg.AssetsDefinition:
         def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
             with refusals_shown(context):
                 state = read_topic(cluster, topic)
-                return dg.ObserveResult(
-                    asset_key=key,
-                    data_version=dg.DataVersion(ends_digest(ends(state))),
-                    metadata=topic_metadata(state),
-                )
+                backlogs = look_at(readers, lake=Settings.from_environment().lake)
+            return dg.ObserveResult(
+                asset_key=key,
+                data_version=dg.DataVersion(ends_digest(ends(state))),
+                metadata={**topic_metadata(state), **{f"backlog of {b.stream}": b.offsets for b in backlogs}},
+            )
 
     return cast(dg.AssetsDefinition, observed)
 

@@ -79,15 +79,32 @@ def run(
     drain: ScriptedDrain,
     *,
     day: date = TODAY,
-    audit: Audit = no_audit,
+    audit: Audit | None = None,
+    tags: dict[str, str] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """Materialize the stream's asset under a date; with ``audit``, its check too."""
+    asset = table_asset(stream, drain=drain, audit=audit or no_audit)
+    return _materialize(instance, [asset], day=day, checks=audit is not None, tags=tags)
+
+
+def run_together(
+    instance: DagsterInstance, drains: Sequence[tuple[Stream, ScriptedDrain]]
+) -> dg.ExecuteInProcessResult:
+    """Materialize several streams' assets in one run, as the sensor packs them."""
+    return _materialize(instance, [table_asset(s, drain=drain, audit=no_audit) for s, drain in drains])
+
+
+def _materialize(
+    instance: DagsterInstance,
+    assets: Sequence[dg.AssetsDefinition],
+    *,
+    day: date = TODAY,
     checks: bool = False,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """Materialize the stream's asset under a date."""
-    asset = table_asset(stream, drain=drain, audit=audit)
-    selection = dg.AssetSelection.assets(asset)
+    selection = dg.AssetSelection.assets(*assets)
     return dg.materialize(
-        [asset],
+        assets,
         selection=selection if checks else selection.without_checks(),
         instance=instance,
         partition_key=day.isoformat(),

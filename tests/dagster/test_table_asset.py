@@ -13,7 +13,7 @@ from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.stream import DateWindow, Stream
-from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, an_audit, retry, run
+from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, an_audit, retry, run, run_together
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -79,7 +79,7 @@ def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(insta
     (record,) = instance.fetch_observations(table_key(stream), limit=10).records
     assert record.asset_observation is not None
     seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
-    assert (seen["rows_added"], seen["backlog_before"], seen["cpu_seconds"]) == (0, 300, 0.5)
+    assert (seen["rows_added"], seen["backlog_before"], seen["lag_seconds"], seen["cpu_seconds"]) == (0, 300, 0, 0.5)
 
 
 def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instance: DagsterInstance) -> None:
@@ -94,7 +94,7 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     assert (event.tags or {})["dagster/data_version"] == "7"
     said = {name: value.value for name, value in event.metadata.items()}
     assert said["rows_added"] == 3
-    assert said["commit_rows_by_date"] == {OLD.isoformat(): 3, YESTERDAY.isoformat(): 2}
+    assert (said["commit_rows"], said["commit_dates"]) == (5, 2)
     assert said["offset_ranges"] == {"web_requests/0": [700, 705]}
     assert (said["dead_letters"], said["tombstones"], said["delta_version"]) == (4, 1, 7)
 
@@ -174,11 +174,23 @@ def test_a_transient_refusal_is_retried_by_the_instance(instance: DagsterInstanc
     assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "true"
 
 
+def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(instance: DagsterInstance) -> None:
+    """The sensor packs streams into one run; its executor goes on with the next step."""
+    refused, fine = a_stream("bronze/refused"), a_stream("bronze/fine")
+    broken = ScriptedDrain(ending=MustDecide(stream="bronze/refused", position=1))
+    drains = [(refused, broken), (fine, ScriptedDrain([a_commit(1, {OLD: 3})]))]
+
+    result = run_together(instance, drains)
+
+    assert not result.success
+    assert materialized(instance, fine) == {OLD.isoformat()}
+
+
 def test_an_incomplete_audit_fails_the_check_and_the_run(instance: DagsterInstance) -> None:
     stream = a_stream()
     incomplete = an_audit(complete=False)
 
-    result = run(instance, stream, ScriptedDrain(), audit=lambda *_, **__: incomplete, checks=True)
+    result = run(instance, stream, ScriptedDrain(), audit=lambda *_, **__: incomplete)
 
     (evaluation,) = result.get_asset_check_evaluations()
     assert (evaluation.passed, evaluation.check_name) == (False, "every_offset_accounted_for")
@@ -188,7 +200,7 @@ def test_an_incomplete_audit_fails_the_check_and_the_run(instance: DagsterInstan
 def test_the_check_runs_after_a_drain_that_found_nothing(instance: DagsterInstance) -> None:
     complete = an_audit(complete=True)
 
-    result = run(instance, a_stream(), ScriptedDrain(), audit=lambda *_, **__: complete, checks=True)
+    result = run(instance, a_stream(), ScriptedDrain(), audit=lambda *_, **__: complete)
 
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.passed and result.success

@@ -11,10 +11,11 @@ from kdi_assets.drain.look import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing
 from kdi_assets.stream import DrainWhen, TopicPartition
-from sensors.memory import Memory, digest, read_cursor, write_cursor
-from sensors.policy import Decision, explain, positions, streams_to_drain
+from sensors.memory import Memory, read_cursor, write_cursor
+from sensors.policy import Decision, explain, progress, streams_to_drain
 
 NOW = 1_800_000_000.0
+BEGUN = Memory(table_id="id", reconciled=0)
 MISSING = TopicMissing(cluster="main", topic="payments")
 
 
@@ -36,7 +37,7 @@ def decide(
     *backlogs: Backlog, in_flight: tuple[str, ...] = (), memories: Mapping[str, Memory] | None = None, now: float = NOW
 ) -> Decision:
     limits = {b.stream: DrainWhen(backlog_messages=1000, lag_seconds=60) for b in backlogs}
-    known = {b.stream: replace((memories or {}).get(b.stream, Memory()), table_id="id") for b in backlogs}
+    known = {b.stream: (memories or {}).get(b.stream, BEGUN) for b in backlogs}
     return streams_to_drain(backlogs, limits=limits, in_flight=in_flight, memories=known, now=now)
 
 
@@ -77,10 +78,10 @@ def test_a_refused_stream_costs_a_line_and_nothing_else() -> None:
 
 def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely() -> None:
     stuck = backlog("orders", 5000, 90.0)
-    memory, requests, now = Memory(), [], NOW
+    memory, requests, now = BEGUN, [], NOW
     while now < NOW + 3600:
         if decide(stuck, memories={"orders": memory}, now=now).due:
-            memory = memory.requested(digest(positions(stuck)), now)
+            memory = memory.requested(progress(stuck, BEGUN), now)
             requests.append(now - NOW)
         now += 5
 
@@ -90,17 +91,26 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely() -> Non
 
 def test_a_position_that_moved_ends_the_waiting() -> None:
     stuck = backlog("orders", 5000, 90.0)
-    memory = Memory(positions=digest(positions(stuck)), requested_at=NOW - 5, futile=6)
+    memory = replace(BEGUN, positions=progress(stuck, BEGUN), requested_at=NOW - 5, futile=6)
     moved = backlog("orders", 5000, 90.0, position=1)
 
     assert not decide(stuck, memories={"orders": memory}).due
     assert names(decide(moved, memories={"orders": memory}).due) == ["orders"]
-    assert memory.requested(digest(positions(moved)), NOW).futile == 0
+    assert memory.requested(progress(moved, BEGUN), NOW).futile == 0
+
+
+def test_a_stream_without_a_table_is_due_at_once_and_waits_after_a_run_that_made_none() -> None:
+    """With `latest`, the positions that a look proposes move on with every message, and are nobody's progress."""
+    first, later = backlog("orders", position=7), backlog("orders", position=9)
+    memory = Memory().requested(progress(first, Memory()), NOW)
+
+    assert names(decide(first, memories={"orders": Memory()}).due) == ["orders"]
+    assert not decide(later, memories={"orders": memory}, now=NOW + 5).due
 
 
 def test_the_reason_names_the_largest_backlog_what_drains_and_what_waits() -> None:
     held = backlog("held", 2000, 61.0)
-    memory = Memory(positions=digest(positions(held)), requested_at=NOW - 3)
+    memory = replace(BEGUN, positions=progress(held, BEGUN), requested_at=NOW - 3)
     decision = decide(
         backlog("small", 7, 2.0),
         backlog("smaller", 3),
