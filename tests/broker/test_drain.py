@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -252,7 +253,8 @@ def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(drive
         for _ in range(10):
             writer.produce(web.stream.topic, "{}", partition=0)
         writer.client.flush(30)
-        _ = writer.client.commit_transaction(30) if ending == "commit" else writer.client.abort_transaction(30)
+        end = writer.client.commit_transaction if ending == "commit" else writer.client.abort_transaction
+        end(30)
 
     report = web.drain()
 
@@ -315,7 +317,7 @@ def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, t
     ],
 )
 def test_a_wrong_document_is_said_by_field_and_nothing_is_written(
-    driven: DrivenFactory, tmp_path: Path, fields: dict[str, object], field: str
+    driven: DrivenFactory, tmp_path: Path, fields: dict[str, Any], field: str
 ) -> None:
     web = driven(**fields)
     web.produce(1)

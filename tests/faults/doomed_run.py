@@ -1,7 +1,7 @@
 """A Dagster run that drains one stream and kills itself (SIGKILL) at a named point; a process of its own.
 
-Usage: ``python -m tests.faults.doomed_run TOPIC BOOTSTRAP_SERVERS POINT``, with DAGSTER_HOME and the ``KDI_…`` variables
-set. It attaches to the warm driver, as a run on one machine does.
+Usage: ``python -m tests.faults.doomed_run TOPIC BOOTSTRAP_SERVERS POINT``, with DAGSTER_HOME and the ``KDI_…``
+variables set. It attaches to the warm driver, as a run on one machine does.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from threading import Barrier, BrokenBarrierError
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
@@ -233,23 +233,20 @@ def test_a_table_dropped_and_made_again_under_a_drain_is_left_alone(driven: Driv
     web.produce(10)
     web.drain()
     web.produce(10, seed=1)
-    rows = web.session().read.format("delta").load(web.uri).limit(1).toPandas()
 
     def at(point: str) -> None:
         if point == "dead letters written":
             rmtree(web.uri)
             DeltaTable.create(web.uri, _schema(), partition_by=["date"])
 
-    assert len(rows) == 1
     with pytest.raises(TableChangedUnderDrain):
         web.drain(at=at)
 
     assert TableLog.existing(web.uri).version == 0
 
 
-def _schema() -> object:
+def _schema() -> Schema:
     import pyarrow as pa
-    from deltalake import Schema
 
     return Schema.from_arrow(pa.schema([("url", pa.string()), ("date", pa.date32())]))
 

@@ -63,5 +63,5 @@ def _dates_after_a_tick(web: DrivenStream, instance: dg.DagsterInstance) -> set[
     sensor = lag_sensor("main", [web.stream], look=look_at)
     with dg.build_sensor_context(instance=instance) as context:
         for event in sensor.evaluate_tick(context).asset_events:
-            instance.report_runless_asset_event(event)  # type: ignore[arg-type]
+            instance.report_runless_asset_event(event)
     return instance.get_materialized_partitions(table_key(web.stream))

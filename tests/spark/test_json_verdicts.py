@@ -1,0 +1,182 @@
+"""What a JSON message becomes: a record, or a dead letter with its reason; never something else in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORD = (
+    "id bigint, i int, sh smallint, by tinyint, amt decimal(10,2), s string, o struct<a: int, n: string>, d double, "
+    "f float, ts timestamp, tn timestamp_ntz, dt date, arr array<int>, ss array<string>, tss array<timestamp>, "
+    "b boolean, bin binary, m map<string,int>, mo map<string,decimal(5,2)>, req struct<x: int NOT NULL>"
+)
+
+ACCEPTED: dict[str, Mapping[str, Any]] = {
+    '{"id":1,"s":"a"}': {"id": 1, "s": "a"},
+    ' {"id":1}\n': {"id": 1},
+    "{}": {},
+    '{"id":null}': {},
+    '{"ID":1}': {},
+    '{"unknown":{"x":[1]}}': {},
+    '{"id":1,"id":2}': {"id": 2},
+    '{"s":true}': {"s": "true"},
+    '{"s":7}': {"s": "7"},
+    '{"s":"5.10"}': {"s": "5.10"},
+    '{"s":"{\\"a\\": 5.10}"}': {"s": '{"a": 5.10}'},
+    '{"s":"[1.50]"}': {"s": "[1.50]"},
+    '{"s":"\\"quoted\\""}': {"s": '"quoted"'},
+    '{"s":"NaN"}': {"s": "NaN"},
+    '{"ss":["a","5.10","{}"]}': {"ss": ["a", "5.10", "{}"]},
+    '{"amt":1.2300}': {"amt": 1.23},
+    '{"amt":"1.5"}': {"amt": 1.50},
+    '{"ts":"2024-02-28"}': {"ts": "2024-02-28T00:00:00.000Z"},
+    '{"ts":"2024-02-28 10:00"}': {"ts": "2024-02-28T10:00:00.000Z"},
+    '{"ts":"2024-02-28T10:00:00+02:00"}': {"ts": "2024-02-28T08:00:00.000Z"},
+    '{"ts":"2024-01-02T03:04:05.123456000Z"}': {"ts": "2024-01-02T03:04:05.123Z"},
+    '{"tn":"2024-02-28T10:00:00"}': {"tn": "2024-02-28T10:00:00.000"},
+    '{"dt":"2024-02-29"}': {"dt": "2024-02-29"},
+    '{"tss":["2024-01-01"]}': {"tss": ["2024-01-01T00:00:00.000Z"]},
+    '{"mo":{"a":1.5}}': {"mo": {"a": 1.50}},
+    '{"req":{"x":1}}': {"req": {"x": 1}},
+    '{"d":1.5e300,"f":1.5}': {"d": 1.5e300, "f": 1.5},
+}
+
+CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
+    "": ("blank", None),
+    " \t\n": ("blank", None),
+    "no json": ("malformed_json", None),
+    '{"id":1': ("malformed_json", None),
+    '{"id":1,}': ("malformed_json", None),
+    "{'id':1}": ("malformed_json", None),
+    '{"id":01}': ("malformed_json", None),
+    '{"d":NaN}': ("malformed_json", None),
+    '{"s":"a\tb"}': ("malformed_json", None),
+    '\ufeff{"id":1}': ("malformed_json", None),
+    "null": ("not_an_object", None),
+    "12": ("not_an_object", None),
+    '"text"': ("not_an_object", None),
+    '[{"id":1}]': ("not_an_object", None),
+    '{"id":1} x': ("trailing_text", None),
+    '{"id":1} // comment': ("trailing_text", None),
+    '{"id":1}{"id":2}': ("trailing_text", None),
+    '{"id":1},{"id":2}': ("trailing_text", None),
+    '{"id":1},"x":2': ("trailing_text", None),
+    '{"id":1}}': ("trailing_text", None),
+    '{"id":1}]': ("trailing_text", None),
+    '{"id":1}],"x":[1': ("trailing_text", None),
+    b'{"s":"\xff"}': ("invalid_utf8", None),
+    b'{"unknown":"\xc3("}': ("invalid_utf8", None),
+    '{"id":"12"}': ("wrong_type", "id"),
+    '{"id":true}': ("wrong_type", "id"),
+    '{"id":1.0}': ("wrong_type", "id"),
+    '{"id":1e3}': ("wrong_type", "id"),
+    '{"id":9223372036854775808}': ("out_of_range", "id"),
+    '{"i":2147483648}': ("out_of_range", "i"),
+    '{"sh":40000}': ("out_of_range", "sh"),
+    '{"by":-129}': ("out_of_range", "by"),
+    '{"amt":1.239}': ("too_precise", "amt"),
+    '{"amt":123456789.5}': ("out_of_range", "amt"),
+    '{"mo":{"a":1.555}}': ("too_precise", "mo[]"),
+    '{"d":1e400}': ("out_of_range", "d"),
+    '{"d":"NaN"}': ("wrong_type", "d"),
+    '{"d":"1.5"}': ("wrong_type", "d"),
+    '{"f":3.5e38}': ("out_of_range", "f"),
+    '{"s":5.10}': ("wrong_type", "s"),
+    '{"s":1e400}': ("wrong_type", "s"),
+    '{"s":-1e400}': ("wrong_type", "s"),
+    '{"s":{"a": 5.10, "b":1}}': ("wrong_type", "s"),
+    '{"s":[1]}': ("wrong_type", "s"),
+    '{"ss":["a",5.10]}': ("wrong_type", "ss[]"),
+    '{"o":5}': ("wrong_type", "o.a"),
+    '{"o":{"a":"x"}}': ("wrong_type", "o.a"),
+    '{"arr":[1,"x"]}': ("wrong_type", "arr"),
+    '{"m":{"k":"x"}}': ("wrong_type", "m"),
+    '{"b":"true"}': ("wrong_type", "b"),
+    '{"bin":"@@"}': ("wrong_type", "bin"),
+    '{"ts":1700000000000}': ("wrong_type", "ts"),
+    '{"ts":"yesterday"}': ("wrong_type", "ts"),
+    '{"ts":"2024-02-30"}': ("out_of_range", "ts"),
+    '{"ts":"2024-01-02T03:04:05.1234567Z"}': ("too_precise", "ts"),
+    '{"tss":["x"]}': ("wrong_type", "tss[]"),
+    '{"dt":20240101}': ("wrong_type", "dt"),
+    '{"dt":"2024-02-31"}': ("out_of_range", "dt"),
+    '{"req":{}}': ("missing_field", "req.x"),
+    '{"req":{"x":null}}': ("missing_field", "req.x"),
+}
+
+
+class Verdict(NamedTuple):
+    decoded: bool
+    reason: str | None
+    field: str | None
+    record: str | None
+
+
+@pytest.fixture(scope="module")
+def verdicts(spark: SparkSession) -> dict[bytes, Verdict]:
+    """Every message's verdict, from one job."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    from kdi_assets.formats.json import decode_json, json_rules
+    from kdi_assets.formats.rules import first_of, told_by
+
+    record, rules = StructType.fromDDL(RECORD), json_rules(StructType.fromDDL(RECORD))
+    messages = spark.createDataFrame([(bytearray(_bytes(m)),) for m in [*ACCEPTED, *CONDEMNED]], "_kdi_value binary")
+    judged = (
+        decode_json(messages, record)
+        .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
+        .withColumn("reason", F.expr(told_by("rule", [r.reason for r in rules])))
+        .withColumn("field", F.expr(f"nullif({told_by('rule', [r.field for r in rules])}, '')"))
+        .withColumn("text", F.to_json("_kdi_record"))
+    )
+    found = judged.select("_kdi_value", "_kdi_decoded", "reason", "field", "text").collect()
+    return {bytes(row[0]): Verdict(*row[1:]) for row in found}
+
+
+@pytest.mark.parametrize("message", ACCEPTED)
+def test_becomes_a_record_that_says_the_same(verdicts: dict[bytes, Verdict], message: str) -> None:
+    verdict = verdicts[_bytes(message)]
+
+    assert verdict.decoded
+    assert json.loads(verdict.record or "") == ACCEPTED[message]
+
+
+@pytest.mark.parametrize("message", CONDEMNED)
+def test_becomes_a_dead_letter_with_its_reason(verdicts: dict[bytes, Verdict], message: str | bytes) -> None:
+    verdict = verdicts[_bytes(message)]
+
+    assert not verdict.decoded
+    assert verdict.record is None
+    assert (verdict.reason, verdict.field) == CONDEMNED[message]
+
+
+def test_a_message_is_parsed_once(spark: SparkSession) -> None:
+    """Spark copies an expression to every place of use, unless something stands in between."""
+    from datetime import UTC, datetime
+
+    from pyspark.sql import Observation
+
+    from kdi_assets.drain.judge import judge
+    from kdi_assets.drain.shape import KAFKA_DDL, record_type
+    from kdi_assets.stream import KafkaCluster
+    from tests.driven import web_requests
+
+    stream = web_requests("t", KafkaCluster("main", "nowhere:1"))
+    messages = spark.createDataFrame([], KAFKA_DDL)
+    now = datetime.now(UTC)
+    rows = judge(messages, stream, record_type(stream), now=now, topic_partitions=1, counts=Observation())
+
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()
+
+    assert plan.count("from_json(") == 1
+
+
+def _bytes(message: str | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.encode()

@@ -1,0 +1,48 @@
+"""The ledger entry's form in the log."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pytest
+
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts, entry_of
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+P3 = TopicPartition("orders", 3)
+ENTRY = LedgerEntry(
+    version=12,
+    kind="drain",
+    app_id="orders",
+    attempt_id="try-1",
+    topic="orders",
+    topic_id="t",
+    table_id="d",
+    positions={P3: 20},
+    run_id="run",
+    ranges=(RangeCounts(OffsetRange(P3, 10, 20), rows=6, dead_letters=2, tombstones=1, gaps=1),),
+    gaps=(OffsetRange(P3, 14, 15),),
+    declared_losses=(OffsetRange(P3, 5, 10),),
+    digest=-(2**63),
+    rows_by_date={date(2026, 1, 2): 6},
+    bytes=99,
+    dead_letters_at=DeadLettersAt("letters", 4),
+)
+
+
+def test_an_entry_comes_back_from_the_log_as_it_was() -> None:
+    assert entry_of(ENTRY.to_json(), 12, "orders") == ENTRY
+
+
+def test_what_others_write_there_is_no_entry() -> None:
+    assert entry_of("", 1, "orders") is None
+    assert entry_of("made by hand", 1, "orders") is None
+    assert entry_of(ENTRY.to_json(), 12, "another ledger on the same table") is None
+
+
+def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
+    newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": 2})
+
+    with pytest.raises(ValueError, match="newer release"):
+        entry_of(newer, 12, "orders")

@@ -1,0 +1,157 @@
+"""Planning: which ranges, and which refusals; ledger and broker are plain values here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kdi_assets.drain.accounting import without
+from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.refusals import (
+    BrokerEndBelowPosition,
+    RetentionPassedPosition,
+    TableReplaced,
+    TopicPartitionVanished,
+    TopicRecreated,
+)
+from kdi_assets.drain.settle import unsettled
+from kdi_assets.ledger.state import LedgerState
+from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+
+NOW = datetime(2026, 5, 5, tzinfo=UTC)
+P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
+
+
+def orders(**fields: Any) -> Stream:
+    main = KafkaCluster("main", "nowhere:1")
+    given = {"topic": "orders", "table": "bronze/orders", "record_ddl": "a int", "date_expression": "x", **fields}
+    return Stream(cluster=main, **given)
+
+
+def ledger(positions: dict[TopicPartition, int], **fields: Any) -> LedgerState:
+    given: dict[str, Any] = {
+        "uri": "/lake/bronze/orders",
+        "version": 7,
+        "table_id": "table",
+        "ledger_version": 7,
+        "positions": positions,
+        "transactions": {f"orders-{tp.partition}": at - 1 for tp, at in positions.items()},
+        "restored_to": None,
+        "knows_table": True,
+        "knows_topic": True,
+        "entry": None,
+        **fields,
+    }
+    return LedgerState(**given)
+
+
+def topic(held: dict[TopicPartition, tuple[int, int]], *, open_offsets: int = 0) -> TopicState:
+    offsets = {tp: BrokerOffsets(earliest, end, end + open_offsets) for tp, (earliest, end) in held.items()}
+    return TopicState("orders", "topic-id", offsets)
+
+
+def plan(state: LedgerState, held: TopicState, *, stream: Stream | None = None, **options: Any) -> Plan:
+    return plan_drain(stream or orders(), ledger=state, topic=held, now=NOW, **options)
+
+
+def test_a_plan_reads_from_the_positions_to_the_last_stable_offsets() -> None:
+    planned = plan(ledger({P0: 10, P1: 5}), topic({P0: (0, 12), P1: (0, 5)}, open_offsets=4))
+
+    assert planned.ranges == (OffsetRange(P0, 10, 12),)
+    assert planned.positions_after == {P0: 12, P1: 5}
+    assert planned.version == 7
+
+
+def test_two_plans_of_the_same_offsets_are_two_attempts() -> None:
+    state, held = ledger({P0: 0}), topic({P0: (0, 1)})
+
+    assert plan(state, held).attempt_id != plan(state, held).attempt_id
+
+
+def test_a_plan_reads_no_further_than_it_is_told() -> None:
+    planned = plan(ledger({P0: 0}), topic({P0: (0, 100)}), until={P0: 60})
+
+    assert planned.ranges == (OffsetRange(P0, 0, 60),)
+
+
+def test_max_records_takes_short_ranges_whole_and_cuts_long_ones_evenly() -> None:
+    held = topic({P0: (0, 10), P1: (0, 1000), P2: (0, 1000)})
+
+    planned = plan(ledger({P0: 0, P1: 0, P2: 0}), held, stream=orders(max_records=110))
+
+    assert [r.offset_count for r in planned.ranges] == [10, 50, 50]
+
+
+def test_max_records_below_the_number_of_topic_partitions_still_goes_on() -> None:
+    held = topic({P0: (0, 10), P1: (0, 10), P2: (0, 10)})
+
+    planned = plan(ledger({P0: 0, P1: 0, P2: 0}), held, stream=orders(max_records=1))
+
+    assert sum(r.offset_count for r in planned.ranges) == 1
+
+
+def test_a_topic_partition_that_appeared_starts_at_zero_and_not_at_earliest() -> None:
+    assert plan(ledger({P0: 3}), topic({P0: (0, 3), P1: (0, 4)})).ranges == (OffsetRange(P1, 0, 4),)
+    with pytest.raises(RetentionPassedPosition, match=r"\[0, 2\) of orders/1"):
+        plan(ledger({P0: 3}), topic({P0: (0, 3), P1: (2, 4)}))
+
+
+def test_retention_that_passed_the_position_is_refused_with_the_range_and_the_command() -> None:
+    with pytest.raises(RetentionPassedPosition) as refused:
+        plan(ledger({P0: 17000}), topic({P0: (18500, 20000)}))
+
+    assert "[17000, 18500) of orders/0, at most 1,500 messages" in str(refused.value)
+    assert "kdi resolve bronze/orders accept-loss --topic-partition orders/0 --until 18500" in str(refused.value)
+
+
+def test_retention_that_reached_the_position_and_no_further_is_fine() -> None:
+    assert plan(ledger({P0: 5}), topic({P0: (5, 6)})).ranges == (OffsetRange(P0, 5, 6),)
+
+
+def test_a_broker_that_ends_before_the_position_is_refused() -> None:
+    with pytest.raises(BrokerEndBelowPosition, match=r"\[4, 9\) was drained"):
+        plan(ledger({P0: 9}), topic({P0: (0, 4)}))
+
+
+def test_a_last_stable_offset_below_the_position_is_only_an_open_transaction() -> None:
+    assert plan(ledger({P0: 9}), topic({P0: (0, 4)}, open_offsets=5)).ranges == ()
+
+
+def test_a_vanished_topic_partition_is_refused() -> None:
+    with pytest.raises(TopicPartitionVanished, match="orders/1"):
+        plan(ledger({P0: 1, P1: 1}), topic({P0: (0, 1)}))
+
+
+def test_a_strange_table_or_topic_is_refused_before_its_offsets_are_looked_at() -> None:
+    with pytest.raises(TableReplaced):
+        plan(ledger({P0: 1}, knows_table=False), topic({P0: (5, 6)}))
+    with pytest.raises(TopicRecreated):
+        plan(ledger({P0: 1}, knows_topic=False), topic({P0: (5, 6)}))
+
+
+def test_what_must_be_settled_first_is_said_with_its_positions() -> None:
+    held = topic({P0: (3, 9)})
+
+    nothing_there = unsettled(orders(), None, held)
+    restored = unsettled(orders(), ledger({P0: 4}, restored_to=2), held)
+    taken_over = unsettled(orders(), ledger({P0: 6}, ledger_version=None), held)
+
+    assert nothing_there is not None and (nothing_there.kind, nothing_there.positions) == ("start", {P0: 3})
+    assert restored is not None and (restored.kind, restored.positions) == ("restore", {P0: 4})
+    assert taken_over is not None and (taken_over.kind, taken_over.positions) == ("takeover", {P0: 6})
+    assert unsettled(orders(), ledger({P0: 4}), held) is None
+
+
+def test_gaps_are_taken_out_of_a_range() -> None:
+    whole = OffsetRange(P0, 0, 10)
+
+    assert without(whole, []) == [whole]
+    assert without(whole, [OffsetRange(P0, 0, 2), OffsetRange(P0, 5, 6), OffsetRange(P0, 9, 10)]) == [
+        OffsetRange(P0, 2, 5),
+        OffsetRange(P0, 6, 9),
+    ]
+    assert without(whole, [OffsetRange(P1, 3, 4)]) == [whole]
+    assert without(whole, [whole]) == []
