@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
@@ -127,7 +127,8 @@ def verdicts(spark: SparkSession) -> dict[bytes, Verdict]:
     from kdi_assets.formats.json import decode_json, json_rules
     from kdi_assets.formats.rules import first_of, told_by
 
-    record, rules = StructType.fromDDL(RECORD), json_rules(StructType.fromDDL(RECORD))
+    record = cast(StructType, StructType.fromDDL(RECORD))
+    rules = json_rules(record)
     messages = spark.createDataFrame([(bytearray(_bytes(m)),) for m in [*ACCEPTED, *CONDEMNED]], "_kdi_value binary")
     judged = (
         decode_json(messages, record)
