@@ -7,6 +7,7 @@ Here each of that means this process's share alone. Import it only to attach: it
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,8 +100,9 @@ def attach(home: Path) -> AttachedSession:
     try:
         if connection.address.spark_version != __version__:
             raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)
-        with interrupts_kept():
-            return AttachedSession(AttachedContext(_gateway_to(connection), connection, group))
+        with environment_set(_environment(connection)), interrupts_kept():
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+            return AttachedSession(AttachedContext(gateway, connection, group))
     except OSError as refused:
         connection.close()
         raise DriverGone(home=home, reason="its JVM does not answer") from refused
@@ -109,14 +111,14 @@ def attach(home: Path) -> AttachedSession:
         raise
 
 
-def _gateway_to(connection: ControlConnection) -> JavaGateway:
-    address = {
+def _environment(connection: ControlConnection) -> dict[str, str]:
+    """From where PySpark takes the JVM to speak to; left there, child processes would attach too."""
+    return {
         "PYSPARK_GATEWAY_PORT": str(connection.address.gateway_port),
         "PYSPARK_GATEWAY_SECRET": connection.address.secret,
         "PYSPARK_PIN_THREAD": "true",
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
-    with environment_set(address):  # PySpark reads it from there; left there, child processes would attach too
-        return launch_gateway()  # type: ignore[no-untyped-call]
 
 
 def _hang_up(gateway: JavaGateway) -> None:

@@ -59,12 +59,13 @@ class Clients:
             case "status":
                 return self._status()
             case "stop":
-                self._stop()
-                return {}
+                return {}  # it says so once more: a driver that stopped at once would hang up instead of answering
         return None
 
     def hear(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
-        if client := self._attached.get(hello.get("group", "")):
+        if hello["ask"] == "stop":
+            self._stop()
+        elif client := self._attached.get(hello.get("group", "")):
             client.session_tags.append(message["session_tag"])
 
     def farewell(self, hello: dict[str, Any]) -> None:

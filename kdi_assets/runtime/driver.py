@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +25,6 @@ from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 DRIVER_CONFIG = {**SESSION_CONFIG, "spark.scheduler.mode": "FAIR"}
 
@@ -93,7 +93,7 @@ def run_driver(
     with _only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output)
         jvm = jvm_of(session)
-        threading.Thread(target=lambda: wakes.put(Ending.JVM_ENDED if jvm.wait() else None), daemon=True).start()
+        wakes.watch(jvm)
         try:
             clients = _clients(session, wakes, recycle_after)
             with _open_doors(settings.home, session, clients):
@@ -113,7 +113,8 @@ def stop_driver(home: Path) -> None:
     Raises:
         DriverGone: It does not run or does not answer.
     """
-    with closing(ControlConnection(home, ask="stop")), _lock_file(home) as lock:
+    with closing(ControlConnection(home, ask="stop")) as connection, _lock_file(home) as lock:
+        connection.tell(stop=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
@@ -134,6 +135,15 @@ class _Wakes(SimpleQueue["Ending | None"]):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def watch(self, jvm: subprocess.Popen[bytes]) -> None:
+        """Let the end of the JVM be one."""
+
+        def wait() -> None:
+            jvm.wait()
+            self.put(Ending.JVM_ENDED)
+
+        threading.Thread(target=wait, daemon=True).start()
 
     def ending(self, clients: Clients, idle_exit_seconds: float | None) -> Ending:
         """Wait for an ending."""

@@ -59,8 +59,11 @@ def start_spark(
     from pyspark.sql import SparkSession
 
     java_home = find_java(settings.home)
+    jvm_config = _jvm_config(settings, config, app_name)
+    if SparkContext._gateway is not None:
+        _end_jvm(SparkContext._gateway)  # its context was stopped, or it died: PySpark would go on with it
     with environment_set(_environment(java_home)), interrupts_kept():
-        conf = _launch(_jvm_config(settings, config, app_name), java_home, output)
+        conf = _launch(jvm_config, java_home, output)
         if conf.get("spark.master", "").startswith("local"):
             # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
             for key, value in LOOPBACK.items():
@@ -71,18 +74,9 @@ def start_spark(
 def stop_spark(session: SparkSession) -> None:
     """Stop the context and end the JVM, so that this process could start another."""
     gateway = gateway_of(session)
-    jvm = jvm_of(session)
-    if jvm.poll() is None:
+    if jvm_of(session).poll() is None:
         session.stop()
-    forget_jvm()
-    gateway.close(keep_callback_server=True)
-    if jvm.stdin:
-        jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
-    try:
-        jvm.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait()
+    _end_jvm(gateway)
 
 
 def gateway_of(session: SparkSession) -> JavaGateway:
@@ -109,6 +103,19 @@ def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None
         raise SparkDidNotStart(java_home=java_home, output=str(where)) from ended
     SparkContext._ensure_initialized(gateway=gateway)
     return SparkConf(_jvm=gateway.jvm)
+
+
+def _end_jvm(gateway: JavaGateway) -> None:
+    forget_jvm()
+    gateway.close(keep_callback_server=True)
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    if jvm.stdin:
+        jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
+    try:
+        jvm.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) -> dict[str, str]:

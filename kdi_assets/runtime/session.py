@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.control import DriverGone
+from kdi_assets.runtime.launch import jvm_of, start_spark
 from kdi_assets.runtime.lean import spare_pandas
 from kdi_assets.settings import DriverMode, Settings
 
@@ -82,9 +83,10 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
     """
+    spare_pandas()
     root = _open_root(settings)
     if root is None and settings.driver == "own":
-        session = _start(settings, {**SESSION_CONFIG, **(config or {})}, app_name).newSession()
+        session = start_spark(settings, config={**SESSION_CONFIG, **(config or {})}, app_name=app_name).newSession()
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
@@ -102,11 +104,13 @@ def close_session(session: SparkSession) -> None:
 
 
 def is_open(session: SparkSession) -> bool:
-    """Whether the session can still be used: neither stopped nor closed, nor its warm driver gone."""
-    if session.sparkContext._jsc is None:
+    """Whether the session can still be used: neither stopped nor closed, and its JVM runs."""
+    context = session.sparkContext
+    if context._jsc is None:
         return False
-    connection = getattr(session.sparkContext, "connection", None)
-    return connection is None or not connection.driver_ended()
+    if _is_attached(session):
+        return not context.connection.driver_ended()  # type: ignore[attr-defined]
+    return jvm_of(session).poll() is None
 
 
 def use_in_thread(session: SparkSession) -> None:
@@ -155,15 +159,7 @@ def _open_root(settings: Settings) -> SparkSession | None:
     return root
 
 
-def _start(settings: Settings, config: Mapping[str, str], app_name: str) -> SparkSession:
-    from kdi_assets.runtime.launch import start_spark
-
-    spare_pandas()
-    return start_spark(settings, config=config, app_name=app_name)
-
-
 def _attach(settings: Settings) -> SparkSession:
-    spare_pandas()
     from kdi_assets.runtime.attached import attach
 
     return attach(settings.home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.jars import JarMissing
 from kdi_assets.runtime.launch import jvm_of, start_spark
 from kdi_assets.runtime.session import (
@@ -99,22 +101,55 @@ def test_without_the_locked_jars_nothing_is_started(settings: Settings, tmp_path
         start_spark(replace(settings, home=tmp_path), config={}, app_name="none")
 
 
+def run_python(settings: Settings, body: str) -> subprocess.CompletedProcess[str]:
+    """A process that may stop its JVM, as the test process may not."""
+    imports = "from kdi_assets.runtime.launch import SparkDidNotStart, jvm_of\n"
+    imports += "from kdi_assets.runtime.session import is_open, open_session\n"
+    imports += "from kdi_assets.settings import Settings\nsettings = Settings.from_environment()\n"
+    environment = {
+        "KDI_HOME": str(settings.home),
+        "KDI_SPARK_MASTER": "local[2]",
+        "PATH": os.environ["PATH"],
+        "SPARK_SUBMIT_OPTS": " ".join(QUICK_START),
+    }
+    command = [sys.executable, "-c", imports + body]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
 def test_a_jvm_that_does_not_start_is_an_error_that_says_where_to_look(settings: Settings) -> None:
-    body = """
-from kdi_assets.runtime.launch import SparkDidNotStart
-from kdi_assets.runtime.session import open_session
-from kdi_assets.settings import Settings
+    told = run_python(
+        settings,
+        """
 try:
-    open_session(Settings.from_environment(), config={"spark.driver.extraJavaOptions": "--add-modules=no.such.module"})
+    open_session(settings, config={"spark.driver.extraJavaOptions": "--add-modules=no.such.module"})
 except SparkDidNotStart as refusal:
     print(refusal)
-"""
-    environment = {"KDI_HOME": str(settings.home), "PATH": "/usr/bin:/bin"}
-    told = subprocess.run([sys.executable, "-c", body], env=environment, capture_output=True, text=True, check=True)
+""",
+    )
 
     assert "Spark's JVM ended before it answered" in told.stdout
     assert "the output above says why" in told.stdout
     assert "no.such.module" in told.stderr
+
+
+def test_a_session_opens_in_a_new_jvm_once_the_first_was_stopped_and_ends_with_it(
+    settings: Settings,
+) -> None:
+    told = run_python(
+        settings,
+        """
+first = open_session(settings)
+jvm = jvm_of(first)
+first.stop()
+second = open_session(settings)
+print(jvm.poll() is not None, second.range(3).count(), is_open(second))
+jvm_of(second).kill()
+jvm_of(second).wait()
+print(is_open(second))
+""",
+    )
+
+    assert told.stdout == "True 3 True\nFalse\n"
 
 
 def test_one_run_has_one_session_and_the_next_run_another_in_the_same_jvm(spark: SparkSession) -> None:

@@ -233,12 +233,29 @@ commit_in_thread()
     assert [commit.get("userMetadata") for commit in commits] == ["ours", "ours", "ours", None]
 
 
-def test_attaching_spares_the_process_pandas_and_gives_the_jvm_the_proxy(driver: Driver) -> None:
-    proxy = "spark._jvm.System.getProperty('https.proxyHost')"
+def test_attaching_spares_the_process_pandas(driver: Driver) -> None:
+    assert driver.answer("open_session(settings)\nsay('pandas' in sys.modules)") == "False"
 
-    answer = driver.answer(f"spark = open_session(settings)\nsay('pandas' in sys.modules, {proxy})")
 
-    assert answer == "False proxy.example"
+def test_the_jvm_knows_the_proxy_and_the_python_of_the_environment(driver: Driver) -> None:
+    answer = driver.answer("""
+spark = open_session(settings)
+say(spark._jvm.System.getProperty("https.proxyHost"))
+say(*spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect())
+""")
+
+    assert answer.splitlines() == ["proxy.example", sys.executable]
+
+
+def test_a_client_takes_its_turn_beside_a_longer_job(driver: Driver) -> None:
+    many_small_tasks = "open_session(settings).range(0, 1 << 38, 1, 1 << 14).selectExpr('max(id % 7)').collect()"
+    client = driver.client(many_small_tasks)
+    wait_until(lambda: driver.jobs() == 1)
+
+    assert driver.answer("say(open_session(settings).range(10).count())") == "10"
+
+    assert driver.jobs() == 1
+    assert client.process.poll() is None
 
 
 def test_a_second_driver_on_the_same_home_is_refused(driver: Driver) -> None:
