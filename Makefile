@@ -7,6 +7,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 KDI_HOME := $(CURDIR)/.kdi
 export KDI_HOME
+# Where it is set, every process would compile Dagster and its packages anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 bench: export KDI_SPARK_MASTER ?= local[*]
 
