@@ -14,10 +14,13 @@ UNFINISHED = (
 )
 
 
-def tables_in_flight(instance: DagsterInstance) -> frozenset[dg.AssetKey]:
-    """The assets that queued and running runs will materialize; sensor, UI and command line alike."""
-    records = instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED))
-    return frozenset(key for record in records for key in _planned(instance, record.dagster_run))
+def tables_in_flight(instance: DagsterInstance) -> dict[dg.AssetKey, dg.RunRecord]:
+    """The assets that queued and running runs will materialize, each with its oldest run.
+
+    It does not matter what started them: a sensor, the UI, the command line.
+    """
+    newest_first = instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED))
+    return {key: record for record in newest_first for key in _planned(instance, record.dagster_run)}
 
 
 def _planned(instance: DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:

@@ -71,11 +71,15 @@ def _decide(
     # In flight before the look as well as after: a run that ended in between has drained what was seen.
     before = tables_in_flight(context.instance)
     backlogs = look(list(streams.values()), lake=lake)
-    running = before | tables_in_flight(context.instance)
+    running = {**tables_in_flight(context.instance), **before}
     return streams_to_drain(
         backlogs,
         limits={name: s.drain_when for name, s in streams.items()},
-        in_flight={name for name, s in streams.items() if table_key(s) in running},
+        in_flight={
+            name: f"run {record.dagster_run.run_id[:8]} for {(now - record.create_timestamp).total_seconds():,.0f} s"
+            for name, s in streams.items()
+            if (record := running.get(table_key(s)))
+        },
         memories=memories,
         now=now.timestamp(),
     )

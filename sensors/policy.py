@@ -20,14 +20,14 @@ class Decision:
     Attributes:
         due: Worth a run now, the longest waiting first.
         below: Have a backlog under both limits.
-        in_flight: A run that has not finished drains them.
+        in_flight: A run that has not finished drains them; which, and for how long: one that died unseen holds them.
         held: Due, but the last run moved no position: seconds until the next try.
         refused: Have a refusal; someone must decide, or the brokers must come back.
     """
 
     due: tuple[Backlog, ...] = ()
     below: tuple[Backlog, ...] = ()
-    in_flight: tuple[Backlog, ...] = ()
+    in_flight: tuple[tuple[Backlog, str], ...] = ()
     held: tuple[tuple[Backlog, float], ...] = ()
     refused: tuple[Backlog, ...] = ()
 
@@ -36,7 +36,7 @@ def streams_to_drain(
     backlogs: Collection[Backlog],
     *,
     limits: Mapping[str, DrainWhen],
-    in_flight: Collection[str],
+    in_flight: Mapping[str, str],
     memories: Mapping[str, Memory],
     now: float,
 ) -> Decision:
@@ -44,7 +44,7 @@ def streams_to_drain(
 
     Args:
         limits: Per stream when a backlog is worth a run.
-        in_flight: Streams that an unfinished run drains; requested again they would pile up behind it.
+        in_flight: Streams that an unfinished run drains, and which; requested again they would pile up behind it.
         memories: What the cursor remembers of every stream.
         now: Seconds since the epoch.
     """
@@ -56,7 +56,7 @@ def streams_to_drain(
     return Decision(
         due=tuple(sorted((b for b in reached if not waits[b.stream]), key=_urgency)),
         below=tuple(b for b in free if b.offsets and b not in reached),
-        in_flight=tuple(b for b in fine if b.stream in in_flight),
+        in_flight=tuple((b, in_flight[b.stream]) for b in fine if b.stream in in_flight),
         held=tuple((b, waits[b.stream]) for b in reached if waits[b.stream]),
         refused=tuple(b for b in backlogs if b.refusal is not None),
     )
@@ -96,10 +96,9 @@ def _urgency(backlog: Backlog) -> tuple[float, int]:
 
 def explain(decision: Decision) -> str:
     """One line per group that has streams, and one per refusal; the first names the largest backlog."""
-    idle = (*decision.below, *decision.in_flight, *(b for b, _ in decision.held))
+    idle = (*decision.below, *(b for b, _ in decision.in_flight), *(b for b, _ in decision.held))
     lines = [f"due: {_listed(decision.due)}" if decision.due else f"nothing due; {largest(idle)}"]
-    if decision.in_flight:
-        lines.append(f"draining now: {_listed(decision.in_flight)}")
+    lines += [f"in flight: {_said(b)}, {run}" for b, run in decision.in_flight]
     lines += [f"{b.stream}: the last run moved no position, next try in {wait:.0f} s" for b, wait in decision.held]
     for backlog in decision.refused:
         if backlog.refusal is not None:

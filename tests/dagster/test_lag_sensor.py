@@ -131,9 +131,13 @@ def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
     cluster: Cluster, status: str, selected: bool
 ) -> None:
     cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 5000}
-    unfinished_run(cluster.instance, ORDERS, status=status, selected=selected)
+    run = unfinished_run(cluster.instance, ORDERS, status=status, selected=selected)
 
     assert requested(cluster.tick()) == [["bronze/clicks"]]
+    cluster.waiting["bronze/clicks"] = 0
+    assert f"in flight: bronze/orders 5,000 offsets, 2 s, run {run.run_id[:8]} for" in (
+        cluster.tick().skip_message or ""
+    )
 
 
 def test_a_stream_whose_runs_move_nothing_is_not_requested_at_every_tick(cluster: Cluster) -> None:

@@ -38,7 +38,8 @@ def decide(
 ) -> Decision:
     limits = {b.stream: DrainWhen(backlog_messages=1000, lag_seconds=60) for b in backlogs}
     known = {b.stream: (memories or {}).get(b.stream, BEGUN) for b in backlogs}
-    return streams_to_drain(backlogs, limits=limits, in_flight=in_flight, memories=known, now=now)
+    runs = dict.fromkeys(in_flight, "run 1a2b3c4d for 9 s")
+    return streams_to_drain(backlogs, limits=limits, in_flight=runs, memories=known, now=now)
 
 
 def names(backlogs: tuple[Backlog, ...]) -> list[str]:
@@ -65,7 +66,7 @@ def test_a_stream_in_flight_is_not_requested_again() -> None:
     decision = decide(backlog("a", 5000, 3.0), backlog("b", 5000, 3.0), in_flight=("a",))
 
     assert names(decision.due) == ["b"]
-    assert names(decision.in_flight) == ["a"]
+    assert [b.stream for b, _ in decision.in_flight] == ["a"]
 
 
 def test_a_refused_stream_costs_a_line_and_nothing_else() -> None:
@@ -122,7 +123,7 @@ def test_the_reason_names_the_largest_backlog_what_drains_and_what_waits() -> No
 
     assert explain(decision).splitlines() == [
         "nothing due; largest backlog: running 12,345 offsets, 70 s",
-        "draining now: running 12,345 offsets, 70 s",
+        "in flight: running 12,345 offsets, 70 s, run 1a2b3c4d for 9 s",
         "held: the last run moved no position, next try in 7 s",
     ]
 
