@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,7 +13,7 @@ from dagster_spark.utils import flatten_dict
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from kdi_assets.runtime.session import close_session, is_open, open_session, use_in_thread
+from kdi_assets.runtime.session import close_session, driver_loss_named, is_open, open_session, use_in_thread
 from kdi_assets.settings import Settings
 
 
@@ -31,6 +33,21 @@ class SparkResource(LazyPySparkResource):
         """The run's session, active in the calling thread; pass the method itself to whoever may need none."""
         session: SparkSession = self.spark_session
         return session
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Name the end of the warm driver when that is why the body failed.
+
+        Raises:
+            DriverGone: It is.
+        """
+        try:
+            yield
+        except Exception:
+            if self._spark_session is None:
+                raise
+            with driver_loss_named(self._spark_session):
+                raise
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Detach from the warm driver; a JVM of the process's own stays for its next run, and ends with the process."""

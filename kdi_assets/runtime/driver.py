@@ -98,7 +98,7 @@ def run_driver(
             clients = _clients(session, wakes, recycle_after)
             with _open_doors(settings.home, session, clients):
                 report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
-                ending = wakes.ending(clients, idle_exit_seconds)
+                ending = wakes.ending(clients.idle_seconds, idle_exit_seconds)
         finally:
             stop_spark(session)
         if ending is Ending.JVM_ENDED:
@@ -145,10 +145,10 @@ class _Wakes(SimpleQueue["Ending | None"]):
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def ending(self, clients: Clients, idle_exit_seconds: float | None) -> Ending:
-        """Wait for an ending."""
+    def ending(self, idle_seconds: Callable[[], float | None], idle_exit_seconds: float | None) -> Ending:
+        """Wait for an ending; ``idle_seconds`` answers none while a client is attached."""
         while True:
-            idle = clients.idle_seconds()
+            idle = idle_seconds()
             left = None if idle is None or idle_exit_seconds is None else idle_exit_seconds - idle
             if left is not None and left <= 0:
                 return Ending.IDLE

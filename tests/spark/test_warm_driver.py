@@ -23,7 +23,7 @@ KDI = Path(sys.executable).with_name("kdi")
 CLIENT = """
 import sys, threading
 from kdi_assets.runtime.control import DriverGone
-from kdi_assets.runtime.session import close_session, driver_loss_named, open_session, use_in_thread
+from kdi_assets.runtime.session import close_session, open_session, use_in_thread
 from kdi_assets.settings import Settings
 
 def say(*words):
@@ -192,6 +192,29 @@ second.sparkContext.stop()
     assert not driver.ended()
 
 
+def test_a_run_attaches_once_and_leaves_nothing_attached(driver: Driver) -> None:
+    served = driver_status(driver.home)["served"]
+
+    answer = driver.answer("""
+import dagster as dg
+from resources.spark import SparkResource
+
+@dg.asset
+def one(spark: SparkResource):
+    say(spark.session().range(1).count())
+
+@dg.asset(deps=[one])
+def other(spark: SparkResource):
+    say(spark.session().range(2).count())
+
+for _ in range(2):
+    dg.materialize([one, other], resources={"spark": SparkResource()})
+""")
+
+    assert answer.split() == ["1", "2", "1", "2"]
+    wait_until(lambda: driver_status(driver.home)["served"] == served + 2)
+
+
 def test_pysparks_builder_answers_the_clients_session_not_everyones(driver: Driver) -> None:
     changed = "SparkSession.builder.config('spark.sql.shuffle.partitions', '99').getOrCreate() is spark"
     body = f"from pyspark.sql import SparkSession\nspark = open_session(settings)\nsay({changed})"
@@ -299,16 +322,16 @@ def test_however_the_driver_ends_nothing_of_it_stays_and_its_clients_are_told(
     driver = start_driver()
     jvm = driver.jvm()
     body = f"""
-spark = open_session(settings)
-for _ in range(2):
-    try:
-        with driver_loss_named(spark):
-            {ENDLESS}
-    except DriverGone as gone:
-        say(gone.reason, '/', gone.parts()[2])
-        break
+from resources.spark import SparkResource
+resource = SparkResource()
 try:
-    open_session(settings)
+    with resource.watched():
+        spark = resource.session()
+        {ENDLESS}
+except DriverGone as gone:
+    say(gone.reason, '/', gone.parts()[2])
+try:
+    resource.session()
 except DriverGone as gone:
     say(type(gone).__name__)
 """

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.runtime.control import ControlConnection, ControlServer, DriverAddress, DriverGone, address_file
-from kdi_assets.runtime.driver import DriverRuns, _only_driver
+from kdi_assets.runtime.driver import DriverRuns, Ending, _only_driver, _Wakes
 
 SECRET = "only those who may read the file know"
 
@@ -145,3 +145,18 @@ def test_a_home_has_one_driver_at_a_time(tmp_path: Path) -> None:
 
     with _only_driver(tmp_path):
         pass
+
+
+def test_a_driver_ends_for_idleness_only_once_the_last_client_has_left() -> None:
+    wakes = _Wakes()
+    wakes.put(None)  # a client leaves
+
+    assert wakes.ending(iter((None, 0.0, 0.05)).__next__, 0.05) is Ending.IDLE
+
+
+def test_a_driver_that_may_idle_waits_for_another_ending() -> None:
+    wakes = _Wakes()
+    wakes.put(None)
+    wakes.put(Ending.RECYCLED)
+
+    assert wakes.ending(lambda: 1e9, None) is Ending.RECYCLED
