@@ -12,7 +12,7 @@ from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import append_letters
 from kdi_assets.drain.judge import DEAD_LETTER, Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import ReadOrWriteFailed, SchemaDisagrees, TopicRecreated
+from kdi_assets.drain.refusals import ReadOrWriteFailed, SchemaDisagrees, TableRefusesRows, TopicRecreated
 from kdi_assets.drain.shape import analyse, expressions, record_type
 from kdi_assets.ledger.commit import commit, stage_rows
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
@@ -185,7 +185,10 @@ def _spark_failures(stream: Stream, step: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as failed:
-        raise ReadOrWriteFailed(stream=stream.name, step=step, detail=root_cause(failed)) from failed
+        detail = root_cause(failed)
+        if "DELTA_VIOLATE_CONSTRAINT" in detail or "DELTA_NOT_NULL_CONSTRAINT" in detail:
+            raise TableRefusesRows(stream=stream.name, detail=detail) from failed
+        raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
 
 
 def root_cause(failed: BaseException) -> str:

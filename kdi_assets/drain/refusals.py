@@ -160,8 +160,7 @@ class UnexplainedGap(Terminal):
         return (
             f"{self.stream}: no message was read for {self.gap}, and {self.detail}.",
             "nothing was committed; positions stay as they are.",
-            f"kdi drain {self.stream} once more; if the messages are truly gone: kdi resolve {self.stream} accept-loss "
-            f"--topic-partition {self.gap.topic_partition} --until {self.gap.end}",
+            f"kdi drain {self.stream} once more; a gap that stays is the brokers' loss: look there first",
         )
 
 
@@ -177,6 +176,21 @@ class AnotherDrainActive(Transient):
             f"{self.stream}: another drain of this stream is active ({self.detail}).",
             "the other drain's commits stand; this one committed nothing since.",
             f"kdi drain {self.stream}   (when the other has ended)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TableRefusesRows(Terminal):
+    """A constraint of the table does not hold for a row that the stream gives."""
+
+    stream: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: the table refuses a row: {self.detail}",
+            "nothing was committed; positions stay as they are.",
+            "drop the constraint, or let `schema:` (NOT NULL) or `date:` make such messages dead letters",
         )
 
 

@@ -13,7 +13,7 @@ from kdi_assets.stream import Stream
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -88,9 +88,36 @@ def record_type(stream: Stream) -> StructType:
     names = [f.name.lower() for f in record.fields]
     if "kafka" in names:
         raise _mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
+    if unusable := _unusable(record):
+        raise _mistake(stream, "schema", unusable)
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise _mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
     return record
+
+
+def _unusable(declared: DataType, path: str = "") -> str:
+    """Why a type cannot be decoded without loss, or written; empty if it can."""
+    from pyspark.sql import types as t
+
+    match declared:
+        case t.StructType():
+            for field in declared.fields:
+                here = f"{path}.{field.name}" if path else field.name
+                if set(field.name) & set(" ,;{}()\n\t="):
+                    return f"{here} has a character that a Delta table's column cannot have (one of ' ,;{{}}()=')"
+                if found := _unusable(field.dataType, here):
+                    return found
+        case t.ArrayType():
+            return _unusable(declared.elementType, f"{path}[]")
+        case t.MapType():
+            if not isinstance(declared.keyType, t.StringType):
+                return f"{path} has keys that are no strings, as JSON's are"
+            return _unusable(declared.valueType, f"{path}[]")
+        case t.CharType() | t.VarcharType():
+            return f"{path} is {declared.simpleString()}; declare it string"
+        case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():
+            return f"{path} is {declared.simpleString()}, which is not supported"
+    return ""
 
 
 def as_message(messages: DataFrame) -> DataFrame:

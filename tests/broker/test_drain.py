@@ -308,6 +308,10 @@ def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, t
     ("fields", "field"),
     [
         ({"record_ddl": "a int, b strin"}, "schema"),
+        ({"record_ddl": "a int, A string"}, "schema"),
+        ({"record_ddl": "a struct<`b c`: int>"}, "schema"),
+        ({"record_ddl": "a map<int, int>"}, "schema"),
+        ({"record_ddl": "kafka int"}, "schema"),
         ({"columns": {"host": "parse_url(urll, 'HOST')"}}, "columns.host"),
         ({"date_expression": "to_date("}, "date"),
         ({"date_expression": "status"}, "date"),

@@ -15,6 +15,7 @@ from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import AnotherDrainActive, DeadLettersReplaced
 from kdi_assets.ledger.commit import TableChangedUnderDrain
+from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import DateWindow
@@ -302,6 +303,35 @@ def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactor
     report = web.audit()
     assert report.complete
     assert report.ghosts == len(found.ghosts)
+
+
+def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
+    """Purpose: what a dead try left should not grow for ever, and may be a live try's letters for a while.
+    Procedure: a try is ended before its commit; look for ghosts before and after the next drain; then restore the table
+    to before that drain, so that its letters do not count either, drain, and look again.
+    Pass: nothing is removed above the position; the dead try's letters go; the undone commit's letters stay, because
+    another RESTORE could bring them back.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(30, bad=0.5)
+
+    def at(point: str) -> None:
+        if point == "dead letters written":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        web.drain(at=at)
+    above = remove_ghosts(web.stream, web.lake)
+    web.drain()
+    below = remove_ghosts(web.stream, web.lake)
+    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 0")
+    web.drain()
+    undone = remove_ghosts(web.stream, web.lake)
+
+    found = web.found()
+    assert (above, below, undone) == (0, len(found.dead_letters), 0)
+    assert len(found.ghosts) == len(found.dead_letters)
+    web.assert_each_offset_once(produced)
 
 
 @pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
