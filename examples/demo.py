@@ -17,11 +17,10 @@ from examples.parts import (
     WORKSPACE,
     PartFailed,
     State,
-    await_driver,
+    WarmDriver,
     check_running,
     say,
     start_command,
-    start_driver,
     start_kafka,
     stopped_at_the_end,
     write,
@@ -55,15 +54,15 @@ def main() -> None:
     cancel_orphans()
     try:
         with stopped_at_the_end() as stack:
-            driver = start_driver(state, stack)
+            driver = WarmDriver(state, stack)
             start_kafka(state, stack)
             daemon = start_command(state, stack, "dagster", "dagster-daemon", "run", "-w", str(WORKSPACE))
-            await_driver(state, driver)
+            driver.await_ready()
             stream = load_streams()["bronze/web_requests"]
             watch = Watch(stream, lake=str(state.lake))
             stack.callback(watch.close)
             publish_some(stream, FIRST)
-            wait_until_drained(watch, stream, alive=lambda: check_running(driver=driver, dagster=daemon))
+            wait_until_drained(watch, stream, alive=lambda: check_running(driver=driver.child, dagster=daemon))
             prove(stream, watch)
             show_how_to_go_on(stream)
     except (KdiError, PartFailed) as failure:

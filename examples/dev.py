@@ -10,11 +10,10 @@ from examples.parts import (
     WORKSPACE,
     PartFailed,
     State,
-    await_driver,
+    WarmDriver,
     check_running,
     say,
     start_command,
-    start_driver,
     start_kafka,
     stopped_at_the_end,
 )
@@ -35,18 +34,16 @@ def main() -> None:
     cancel_orphans()
     try:
         with stopped_at_the_end() as stack:
-            driver = start_driver(state, stack)
+            driver = WarmDriver(state, stack)
             broker = start_kafka(state, stack)
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
             dagster = start_ui(state, stack)
-            await_driver(state, driver)
+            driver.await_ready()
             while True:
                 check_running(generator=generator, dagster=dagster)
                 if broker.exit_code() is not None:
                     raise broker.refusal("ended")
-                if driver.exit_code() is not None:
-                    say(f"the warm driver ended with exit code {driver.exit_code()}; starting another")
-                    driver = start_driver(state, stack)
+                driver.revive()
                 time.sleep(1)
     except (KdiError, PartFailed) as failure:
         sys.exit(f"{failure}\nLogs: {state.logs}/*.log and {state.broker}/broker.log")

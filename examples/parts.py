@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 WORKSPACE = CHECKOUT / "workspace.yaml"
 
-DRIVER_SECONDS = 60.0
+DRIVER_SECONDS = 120.0
 
 _began = time.monotonic()
 _console = Console(highlight=False, soft_wrap=True)
@@ -139,9 +139,37 @@ def stopped_at_the_end() -> Iterator[ExitStack]:
             say("stopping what was started")
 
 
-def start_driver(state: State, stack: ExitStack) -> Child:
-    """The warm driver; it takes some seconds until one can attach (``await_driver``)."""
-    return start_command(state, stack, "driver", "kdi", "driver", "run", "--idle-exit", "0")
+class WarmDriver:
+    """The JVM that runs attach to; it takes some seconds until they can."""
+
+    def __init__(self, state: State, stack: ExitStack) -> None:
+        self._state = state
+        self.child = self._start()
+        stack.callback(lambda: self.child.stop())  # the one of then: it may be another by the time that all end
+
+    def _start(self) -> Child:
+        return Child([BIN / "kdi", "driver", "run", "--idle-exit", "0"], log=self._state.logs / "driver.log")
+
+    def revive(self) -> None:
+        """Start another one if it has ended."""
+        if (code := self.child.exit_code()) is not None:
+            say(f"the warm driver ended with exit code {code}; starting another")
+            self.child = self._start()
+
+    def await_ready(self) -> None:
+        """Wait until runs can attach.
+
+        Raises:
+            PartFailed: It ended, or takes too long.
+        """
+        deadline = time.monotonic() + DRIVER_SECONDS
+        while time.monotonic() < deadline:
+            check_running(driver=self.child)
+            with suppress(DriverGone):
+                say(f"the warm driver is ready (process {driver_status(self._state.home)['pid']})")
+                return
+            time.sleep(0.1)
+        raise PartFailed(f"the warm driver is not ready after {DRIVER_SECONDS:.0f} s", self.child.log)
 
 
 def start_kafka(state: State, stack: ExitStack) -> Broker:
@@ -159,25 +187,6 @@ def start_command(state: State, stack: ExitStack, name: str, program: str, *argu
     child = Child([BIN / program, *arguments], log=state.logs / f"{name}.log")
     stack.callback(child.stop)
     return child
-
-
-def await_driver(state: State, driver: Child) -> None:
-    """Wait until runs can attach.
-
-    Raises:
-        PartFailed: It ended, or takes more than a minute.
-    """
-    deadline = time.monotonic() + DRIVER_SECONDS
-    while time.monotonic() < deadline:
-        check_running(driver=driver)
-        try:
-            told = driver_status(state.home)
-        except DriverGone:
-            time.sleep(0.1)
-            continue
-        say(f"warm driver is ready (process {told['pid']})")
-        return
-    raise PartFailed(f"the warm driver is not ready after {DRIVER_SECONDS:.0f} s", driver.log)
 
 
 def check_running(**parts: Child) -> None:
