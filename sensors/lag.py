@@ -97,7 +97,7 @@ def _result(
     requests = run_requests(decision.due, streams, now=now)
     requested = {key for request in requests for key in request.asset_selection or ()}
     drained = [b for b in decision.due if table_key(streams[b.stream]) in requested]
-    after = {b.stream: memories[b.stream].requested(progress(b, memories[b.stream]), now.timestamp()) for b in drained}
+    after = {b.stream: memories[b.stream].requested(progress(b), now.timestamp()) for b in drained}
     told = [f"told of {len(untold)} dates that a commit touched and no event named"] if untold else []
     why = "\n".join([explain(decision), *without_today(decision.due, streams, now=now), *told])
     if requests:

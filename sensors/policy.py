@@ -50,8 +50,8 @@ def streams_to_drain(
     """
     fine = [b for b in backlogs if b.refusal is None]
     free = [b for b in fine if b.stream not in in_flight]
-    # A stream without a table is due at once: a run commits its start, and until then "latest" moves on.
-    reached = [b for b in free if is_due(b, limits[b.stream]) or not memories[b.stream].table_id]
+    # An unsettled stream is due at once: a run commits its positions, and until then "latest" moves on.
+    reached = [b for b in free if is_due(b, limits[b.stream]) or b.unsettled]
     waits = {b.stream: hold_seconds(b, memories[b.stream], now=now) for b in reached}
     return Decision(
         due=tuple(sorted((b for b in reached if not waits[b.stream]), key=_urgency)),
@@ -74,19 +74,19 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     The position decides, not the run's status: a run that was retried, cancelled or deleted says nothing certain of
     the table.
     """
-    if memory.positions != progress(backlog, memory):
+    if memory.positions != progress(backlog):
         return 0.0
     wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
     return max(0.0, memory.requested_at + wait - now)
 
 
-def progress(backlog: Backlog, memory: Memory) -> str:
+def progress(backlog: Backlog) -> str:
     """A short text that is another one as soon as any committed position moved.
 
-    Without a table nothing is committed, and what a start of "latest" would be moves without anyone's doing.
+    Of an unsettled stream nothing is committed, and what a start of "latest" would be moves without anyone's doing.
     """
-    if not memory.table_id:
-        return "no table"
+    if backlog.unsettled:
+        return "unsettled"
     return digest({tp: seen.position for tp, seen in backlog.topic_partitions.items()})
 
 

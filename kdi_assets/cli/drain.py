@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def drain(
     streams: Annotated[
-        list[str] | None, typer.Argument(metavar="[STREAM]...", help="Tables' paths, their last parts, or topics.")
+        list[str] | None, typer.Argument(metavar="STREAM", help="Tables' paths, their last parts, or topics.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every stream that a document describes.")] = False,
     defs: Defs = None,

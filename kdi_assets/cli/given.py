@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +23,9 @@ Defs = Annotated[
     Path | None, typer.Option("--defs", help="Folder of the YAML documents; default: KDI_DEFS, else the package's.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per stream, each on a line.")]
+
+HUSH_SECONDS, JVM_SECONDS = 2.0, 5.0
+"""How long an interrupted JVM may take to stop logging, and then to remove its temporary files."""
 
 
 def streams_meant(names: Sequence[str], defs: Path | None) -> list[Stream]:
@@ -97,6 +102,28 @@ class OneSession:
             with driver_loss_named(self._session):
                 raise
 
+    def abandon(self) -> None:
+        """End a JVM of our own at once, even one that is just starting.
+
+        Interrupted there, PySpark forgets it, and it would wait for a parent for ever. It may be sending a commit: that
+        lands whole or not at all, as after a power cut.
+        """
+        import psutil
+
+        if self._settings.driver == "shared":
+            return  # it is not ours to end; it cancels our jobs when we hang up
+        if self._session is not None:
+            # The interrupted thread's connection still owes an answer; another thread has one of its own.
+            hush = Thread(target=self._session.sparkContext.setLogLevel, args=("OFF",), daemon=True)
+            hush.start()
+            hush.join(HUSH_SECONDS)
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.terminate()
+        for child in psutil.wait_procs(children, timeout=JVM_SECONDS)[1]:
+            child.kill()
+
     def close(self) -> None:
         """Give the session up."""
         from kdi_assets.runtime.session import close_session
@@ -112,6 +139,7 @@ def one_session(command: str) -> Iterator[OneSession]:
     try:
         yield session
     except KeyboardInterrupt:
+        session.abandon()
         progress("interrupted: commits reported so far stand; a commit lands whole or not at all")
         raise
     finally:
@@ -119,10 +147,10 @@ def one_session(command: str) -> Iterator[OneSession]:
 
 
 def _quieten() -> None:
-    """PySpark prints every refusal of an expression with the JVM's whole stack, which would bury our line about it."""
+    """Keep from stderr what says less than our own line about the same, on many more lines."""
     from pyspark.logger import PySparkLogger
 
+    # PySpark prints every refusal of an expression with the JVM's whole stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-
-
-Session = Callable[[], "SparkSession"]
+    # py4j logs Ctrl-C as an error with its traceback, on the root logger itself; other loggers pass by this filter.
+    logging.getLogger().addFilter(lambda record: "KeyboardInterrupt" not in record.getMessage())

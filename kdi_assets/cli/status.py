@@ -27,7 +27,7 @@ HEAD = ("STREAM", "BACKLOG", "LAG", "DEAD LETTERS, 24 H", "TABLE", "STATE")
 def status(
     streams: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[STREAM]...", help="Tables' paths, last parts, or topics; default: all."),
+        typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all."),
     ] = None,
     defs: Defs = None,
     as_json: AsJson = False,
@@ -123,7 +123,7 @@ class StreamStatus:
 
     def _state_cell(self, now: datetime) -> str:
         if refusal := self.backlog.refusal:
-            return f"{self.state}: {_words(refusal)}"
+            return _words(refusal) if isinstance(refusal, Transient) else f"refused: {_words(refusal)}"
         drained_at = self.table.drained_at
         when = f" {clock(drained_at, date=now - drained_at > timedelta(hours=20))}" if drained_at else ""
         held = self.backlog.open_transaction_offsets

@@ -30,6 +30,7 @@ class Backlog:
         offsets: Between positions and ends, over all topic partitions; gaps count.
         lag_seconds: Age of the oldest message that waits; ``None`` if none does or its time is unknown.
         refusal: Why the stream cannot be drained as it stands.
+        unsettled: Whether the next drain must commit positions first: a start, a RESTORE's answer, a takeover.
         open_transaction_offsets: Behind the last stable offset: held back until a producer commits or aborts.
     """
 
@@ -39,6 +40,7 @@ class Backlog:
     lag_seconds: float | None
     refusal: KdiError | None
     open_transaction_offsets: int
+    unsettled: bool = False
 
 
 def look(stream: Stream, lake: str) -> Backlog:
@@ -65,6 +67,7 @@ class _Seen:
     topic: TopicState | None
     positions: Mapping[TopicPartition, int]
     refusal: KdiError | None
+    unsettled: bool = False
 
 
 def _topics(cluster: KafkaCluster, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
@@ -83,7 +86,7 @@ def _survey(stream: Stream, lake: str, topic: TopicState | KdiError) -> _Seen:
         found.plan(stream)  # refuses what a drain would refuse
     except KdiError as refusal:
         return _Seen(stream.name, stream.cluster.name, topic, found.positions() if found else {}, refusal)
-    return _Seen(stream.name, stream.cluster.name, topic, found.positions(), None)
+    return _Seen(stream.name, stream.cluster.name, topic, found.positions(), None, found.settlement is not None)
 
 
 def _oldest(cluster: KafkaCluster, seen: Collection[_Seen]) -> Mapping[TopicPartition, datetime]:
@@ -112,5 +115,6 @@ def _backlog(seen: _Seen, oldest: Mapping[TopicPartition, datetime]) -> Backlog:
         offsets=sum(b.end - b.position for b in partitions.values() if b.position is not None and b.position < b.end),
         lag_seconds=max(0.0, *ages) if ages else None,
         refusal=seen.refusal,
+        unsettled=seen.unsettled,
         open_transaction_offsets=sum(o.high_watermark - o.end for o in held.values()),
     )

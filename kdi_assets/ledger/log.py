@@ -32,6 +32,21 @@ class NotADeltaTable(Terminal):
         )
 
 
+@dataclass(eq=False, kw_only=True)
+class TableUnreadable(Terminal):
+    """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
+
+    uri: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: the table's log cannot be read: {self.detail}",
+            "nothing was read and nothing was written there.",
+            f"ls {self.uri}/_delta_log   (a commit that is cut off or missing is restored from the storage's versions)",
+        )
+
+
 class CommitUnreadable(Exception):
     """A commit is no longer in the log (cleaned up), or its file cannot be parsed."""
 
@@ -102,7 +117,7 @@ class TableLog:
             return None
         except DeltaError as refused:
             if version is None:
-                raise
+                raise TableUnreadable(uri=uri, detail=str(refused).strip().splitlines()[0]) from refused
             raise CommitUnreadable(uri, version) from refused
 
     @classmethod

@@ -59,7 +59,7 @@ def test_an_interrupted_demo_stops_every_process_it_started(
     assert State(home).users()
 
     process.send_signal(asked)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
 
     assert process.returncode == code, output
     assert State(home).users() == []
@@ -73,7 +73,7 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     process = start("examples.demo")
     begin = read_until(process, "Kafka answers")
     refused, _ = (cleaning := start("examples.clean")).communicate(timeout=60)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=700)
     output = "".join(begin) + output
 
     assert process.returncode == 0, output

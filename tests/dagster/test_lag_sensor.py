@@ -19,7 +19,6 @@ from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
 from kdi_assets.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
-from sensors.memory import Memory, write_cursor
 from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, unfinished_run
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -36,11 +35,8 @@ class Cluster:
     waiting: dict[str, int] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, KdiError] = field(default_factory=dict)
+    unsettled: set[str] = field(default_factory=set)
     cursor: str | None = None
-
-    def __post_init__(self) -> None:
-        """Every stream has begun: the cursor knows its table."""
-        self.cursor = write_cursor({s.name: Memory(table_id="id", reconciled=0) for s in self.streams})
 
     def look(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [self._backlog(stream) for stream in streams]
@@ -56,6 +52,7 @@ class Cluster:
             lag_seconds=2.0 if offsets else None,
             refusal=self.refusals.get(stream.name),
             open_transaction_offsets=0,
+            unsettled=stream.name in self.unsettled,
         )
 
     def definitions(self) -> dg.Definitions:
@@ -160,8 +157,8 @@ def test_streams_of_different_date_windows_get_runs_of_their_own(cluster: Cluste
     assert requested(cluster.tick()) == [["bronze/late"], ["bronze/clicks", "bronze/orders"]]
 
 
-def test_a_stream_without_a_table_is_due_at_once_so_that_its_start_is_committed(cluster: Cluster) -> None:
-    cluster.cursor = write_cursor({ORDERS.name: Memory(table_id="id"), PAYMENTS.name: Memory(table_id="id")})
+def test_an_unsettled_stream_is_due_at_once_so_that_its_positions_are_committed(cluster: Cluster) -> None:
+    cluster.unsettled = {CLICKS.name}
 
     assert requested(cluster.tick()) == [["bronze/clicks"]]
 

@@ -82,7 +82,7 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely() -> Non
     memory, requests, now = BEGUN, [], NOW
     while now < NOW + 3600:
         if decide(stuck, memories={"orders": memory}, now=now).due:
-            memory = memory.requested(progress(stuck, BEGUN), now)
+            memory = memory.requested(progress(stuck), now)
             requests.append(now - NOW)
         now += 5
 
@@ -92,18 +92,18 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely() -> Non
 
 def test_a_position_that_moved_ends_the_waiting() -> None:
     stuck = backlog("orders", 5000, 90.0)
-    memory = replace(BEGUN, positions=progress(stuck, BEGUN), requested_at=NOW - 5, futile=6)
+    memory = replace(BEGUN, positions=progress(stuck), requested_at=NOW - 5, futile=6)
     moved = backlog("orders", 5000, 90.0, position=1)
 
     assert not decide(stuck, memories={"orders": memory}).due
     assert names(decide(moved, memories={"orders": memory}).due) == ["orders"]
-    assert memory.requested(progress(moved, BEGUN), NOW).futile == 0
+    assert memory.requested(progress(moved), NOW).futile == 0
 
 
-def test_a_stream_without_a_table_is_due_at_once_and_waits_after_a_run_that_made_none() -> None:
+def test_an_unsettled_stream_is_due_at_once_and_waits_after_a_run_that_settled_nothing() -> None:
     """With `latest`, the positions that a look proposes move on with every message, and are nobody's progress."""
-    first, later = backlog("orders", position=7), backlog("orders", position=9)
-    memory = Memory().requested(progress(first, Memory()), NOW)
+    first, later = (replace(backlog("orders", position=at), unsettled=True) for at in (7, 9))
+    memory = Memory().requested(progress(first), NOW)
 
     assert names(decide(first, memories={"orders": Memory()}).due) == ["orders"]
     assert not decide(later, memories={"orders": memory}, now=NOW + 5).due
@@ -111,7 +111,7 @@ def test_a_stream_without_a_table_is_due_at_once_and_waits_after_a_run_that_made
 
 def test_the_reason_names_the_largest_backlog_what_drains_and_what_waits() -> None:
     held = backlog("held", 2000, 61.0)
-    memory = replace(BEGUN, positions=progress(held, BEGUN), requested_at=NOW - 3)
+    memory = replace(BEGUN, positions=progress(held), requested_at=NOW - 3)
     decision = decide(
         backlog("small", 7, 2.0),
         backlog("smaller", 3),
