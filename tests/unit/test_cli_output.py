@@ -1,0 +1,102 @@
+"""What the commands print, and the exit codes they give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.cli.output import columns, duration, error_fields, exit_code, plain, printable
+from kdi_assets.components.load import UnknownStream
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+DECIDE = TopicMissing(cluster="main", topic="orders")
+RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+USAGE = UnknownStream(name="ordres", known=("orders",))
+TP = TopicPartition("orders", 3)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "code"),
+    [([], 0), ([RETRY], 75), ([DECIDE], 1), ([RETRY, DECIDE, RETRY], 1), ([USAGE], 2)],
+)
+def test_the_exit_code_is_that_of_the_worst_refusal(refusals: Sequence[KdiError], code: int) -> None:
+    assert exit_code(refusals) == code
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_lines_end_without_blanks() -> None:
+    text = columns(("STREAM", "BACKLOG", "STATE"), [("a", "1,000", "x"), ("bronze/orders", "7", "")], align="<><")
+
+    assert text.splitlines() == [
+        "STREAM         BACKLOG  STATE",
+        "a                1,000  x",
+        "bronze/orders        7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (38, "38 s"),
+        (59.6, "1 min"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (3660, "1 h 1 min"),
+        (530_000, "6 d 3 h"),
+    ],
+)
+def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_what_would_steer_a_terminal_is_escaped_and_the_rest_is_not() -> None:
+    assert printable("Größe 10 €: \x1b[31mred\x9b\n") == "Größe 10 €: \\x1b[31mred\\x9b\\n"
+
+
+def test_json_names_topic_partitions_ranges_dates_and_moments_in_one_way() -> None:
+    noon_in_berlin = datetime(2026, 7, 1, 14, 0, 0, tzinfo=timezone(timedelta(hours=2)))
+
+    answer = plain(
+        {
+            "positions": {TP: 7},
+            "ranges": (OffsetRange(TP, 1, 3),),
+            date(2026, 7, 1): noon_in_berlin,
+            "lag_seconds": None,
+            "folder": Path("/lake"),
+        }
+    )
+
+    assert json.loads(json.dumps(answer)) == {
+        "positions": {"orders/3": 7},
+        "ranges": [{"topic_partition": "orders/3", "start": 1, "end": 3}],
+        "2026-07-01": "2026-07-01T12:00:00Z",
+        "lag_seconds": None,
+        "folder": "/lake",
+    }
+
+
+def test_an_error_in_json_has_its_numbers_and_its_three_parts() -> None:
+    refusal = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=10, earliest=25)
+
+    told = plain(error_fields(refusal))
+
+    assert isinstance(told, dict)
+    assert {name: told[name] for name in ("type", "retry_helps", "topic_partition", "position", "earliest")} == {
+        "type": "RetentionPassedPosition",
+        "retry_helps": False,
+        "topic_partition": "orders/3",
+        "position": 10,
+        "earliest": 25,
+    }
+    assert (told["happened"], told["safe"], told["run"]) == refusal.parts()
+
+
+def test_moments_of_a_row_keep_their_second_in_utc() -> None:
+    assert plain(datetime(2026, 1, 1, 0, 0, 59, 999_000, tzinfo=UTC)) == "2026-01-01T00:00:59Z"

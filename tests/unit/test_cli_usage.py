@@ -1,0 +1,108 @@
+"""Bad usage: exit code 2, said on stderr, before any broker or table is looked at."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.cli.main import main
+
+DOCUMENTS = """
+type: kdi_assets.components.TopicTable
+attributes: {topic: orders, table: bronze/orders, schema: "id bigint", date: current_date()}
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+Kdi = Callable[..., Answer]
+
+
+@pytest.fixture
+def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kdi:
+    """Runs a command in this process, over one stream whose broker does not exist."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "defs.yaml").write_text(DOCUMENTS)
+    monkeypatch.setenv("KDI_DEFS", str(tmp_path))
+    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("KDI_LAKE", str(tmp_path / "lake"))
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["kdi", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        answer = capsys.readouterr()
+        return Answer(code, answer.out, re.sub(r"[\s│]+", " ", answer.err))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["drain"], "name streams, or give --all"),
+        (["drain", "orders", "--all"], "give --all, or names, not both"),
+        (["plan"], "Missing argument 'STREAM'"),
+        (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
+        (["plan", "ordres"], "no stream is called ordres"),
+        (["status", "ordres"], "no stream is called ordres"),
+        (["peek", "orders", "--topic-partition", "orders"], "'orders' is none; write orders/0"),
+        (["peek", "orders", "--topic-partition", "payments/0"], "bronze/orders drains topic orders, not payments"),
+        (["resolve", "orders", "forget"], "'forget' is not one of 'accept-loss', 'new-topic', 'rewind', 'adopt'"),
+        (
+            ["resolve", "orders", "adopt", "--topic-partition", "0"],
+            "it belongs to accept-loss and rewind, not to adopt",
+        ),
+        (["resolve", "orders", "rewind", "--until", "7"], "it belongs to accept-loss, not to rewind"),
+        (["resolve", "orders", "rewind", "--to", "7"], "--to and --topic-partition belong together"),
+        (["resolve", "orders", "accept-loss", "--until", "7"], "it needs --topic-partition"),
+    ],
+)
+def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:
+    answer = kdi(*arguments)
+
+    assert answer.code == 2
+    assert said in answer.err
+    assert answer.out == ""
+
+
+def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_DRIVER", "borrowed")
+
+    answer = kdi("status")
+
+    assert answer.code == 2
+    assert "KDI_DRIVER is 'borrowed'; it takes own or shared" in answer.err
+
+
+def test_wrong_documents_are_for_someone_to_decide(kdi: Kdi, tmp_path: Path) -> None:
+    (tmp_path / "orders" / "defs.yaml").write_text(DOCUMENTS.replace("schema", "shcema"))
+
+    answer = kdi("status")
+
+    assert answer.code == 1
+    assert "shcema: no such field; did you mean schema?" in answer.err
+
+
+def test_without_a_table_there_is_nothing_to_audit_and_spark_is_not_started(kdi: Kdi) -> None:
+    answer = kdi("audit", "orders", "--json")
+
+    assert answer.code == 1
+    assert json.loads(answer.out)["error"]["type"] == "NothingToAudit"
+    assert "starting Spark" not in answer.err
