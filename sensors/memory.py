@@ -19,6 +19,7 @@ class Memory:
         requested_at: When, in seconds since the epoch.
         futile: Requests in a row before the last one that moved no position.
         table_id: The table whose log was compared with Dagster's events.
+        letters: Version of the dead letters that the newest entry seen counted on; -1 if unknown.
         reconciled: Its version up to which that was done, inclusive; -1: nothing was, or there is no table yet.
     """
 
@@ -27,6 +28,7 @@ class Memory:
     futile: int = 0
     table_id: str = ""
     reconciled: int = -1
+    letters: int = -1
 
     def requested(self, positions: str, now: float) -> Memory:
         """The memory after a run was requested at these positions."""

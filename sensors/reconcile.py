@@ -20,6 +20,7 @@ from kdi_assets.components.names import table_key
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import Stream
 from sensors.in_flight import tables_in_flight
+from sensors.leftovers import sweep
 from sensors.memory import Memory
 from sensors.table_log import Piece, read_piece
 
@@ -55,7 +56,8 @@ def reconcile_all(
         if piece is None or (piece.entries and table_key(stream) in tables_in_flight(instance)):
             continue
         missing += untold(stream, piece.entries, instance)
-        after[stream.name] = replace(known, table_id=piece.table_id, reconciled=piece.through)
+        letters = sweep(stream, lake, piece.entries, known=known.letters)
+        after[stream.name] = replace(known, table_id=piece.table_id, reconciled=piece.through, letters=letters)
     return missing, after
 
 

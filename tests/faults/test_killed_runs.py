@@ -45,6 +45,8 @@ def test_a_killed_run_loses_and_doubles_nothing_and_dagster_shows_every_date(
     web.assert_each_offset_once(produced)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         assert _dates_after_a_tick(web, instance) == {row["date"].isoformat() for row in web.found().rows}
+    assert web.found().ghosts == []  # the tick removed what the dead try had left
+    web.assert_each_offset_once(produced)
 
 
 def _doomed_run(web: DrivenStream, point: str, *, home: Path, dagster_home: Path) -> int:
