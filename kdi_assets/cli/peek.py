@@ -230,7 +230,7 @@ def _spark_failures(stream: Stream) -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kdi_assets.drain.carry_out import root_cause
+    from kdi_assets.drain.failures import root_cause
 
     try:
         yield

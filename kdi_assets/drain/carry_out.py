@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import append_letters
+from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import DEAD_LETTER, Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import ReadOrWriteFailed, SchemaDisagrees, TableRefusesRows, TopicRecreated
+from kdi_assets.drain.refusals import SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.shape import analyse, expressions, record_type
 from kdi_assets.ledger.commit import commit, stage_rows
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
@@ -73,7 +73,7 @@ def carry_out(
     rows = _rows(messages, plan, stream, record, observation)
     refuse_other_schema(stream, uri, rows.schema)
     at("before reading")
-    with _spark_failures(stream, "reading the topic and writing files"):
+    with spark_failures(stream, "reading the topic and writing files"):
         staged = stage_rows(spark, rows, uri)  # files only: without a version no reader sees them
         counts = counted(observation)
     at("files written")
@@ -83,7 +83,7 @@ def carry_out(
     letters, letters_at = _write_letters(plan, stream, lake, record, counts, spark)
     at("dead letters written")
     # The last moment at which refusing costs nothing.
-    with _spark_failures(stream, "accounting for the offsets"):
+    with spark_failures(stream, "accounting for the offsets"):
         account = account_for(
             spark, plan, stream, counts, rows_written=staged.rows, dead_letters_written=letters, messages=messages
         )
@@ -107,7 +107,8 @@ def carry_out(
         bytes=staged.bytes,
         dead_letters_at=letters_at,
     )
-    landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
+    with spark_failures(stream, "committing"):
+        landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
     at("commit sent")
     return _commit(landed)
 
@@ -161,7 +162,7 @@ def _write_letters(
     if not counts.of(DEAD_LETTER):
         return 0, plan.dead_letters_at
     letters = condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
-    with _spark_failures(stream, "writing dead letters"):
+    with spark_failures(stream, "writing dead letters"):
         return append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
 
 
@@ -174,30 +175,6 @@ def _refuse_recreated(plan: Plan, stream: Stream) -> None:
 
 def _reads_headers(stream: Stream) -> bool:
     return any("headers" in sql for sql in expressions(stream).values())
-
-
-@contextmanager
-def _spark_failures(stream: Stream, step: str) -> Iterator[None]:
-    """Translate Spark's failures into ours; an error of ours passes."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as failed:
-        detail = root_cause(failed)
-        if "DELTA_VIOLATE_CONSTRAINT" in detail or "DELTA_NOT_NULL_CONSTRAINT" in detail:
-            raise TableRefusesRows(stream=stream.name, detail=detail) from failed
-        raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
-
-
-def root_cause(failed: BaseException) -> str:
-    """The first line of the innermost Java exception, where Spark says what really happened."""
-    java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
-    while java is not None and java.getCause() is not None:
-        java = java.getCause()
-    text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
-    return text.strip().splitlines()[0][:500]
 
 
 def _type(declared: DataType) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.plan import expected, refuse_strangers
 from kdi_assets.drain.shape import analyse
 from kdi_assets.errors import Terminal
@@ -117,10 +118,12 @@ def settle(
     uri = stream.table_uri(lake)
     if ledger is None:
         schema = analyse(stream, spark)
-        empty = spark.createDataFrame([], schema)
-        return create_table(spark, empty, uri, properties=_properties(stream, schema), entry=entry)
+        with spark_failures(stream, "creating the table"):
+            empty = spark.createDataFrame([], schema)
+            return create_table(spark, empty, uri, properties=_properties(stream, schema), entry=entry)
     expect = expected(stream, ledger, settlement.positions)
-    return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)
+    with spark_failures(stream, "committing positions"):
+        return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)
 
 
 def _start(stream: Stream, topic: TopicState) -> dict[TopicPartition, int]:

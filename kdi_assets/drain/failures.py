@@ -1,0 +1,33 @@
+"""Spark's failures as ours: one place that knows which of them a retry can help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kdi_assets.drain.refusals import ReadOrWriteFailed, TableRefusesRows
+from kdi_assets.stream import Stream
+
+
+@contextmanager
+def spark_failures(stream: Stream, step: str) -> Iterator[None]:
+    """Translate Spark's failures into ours; an error of ours passes."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as failed:
+        detail = root_cause(failed)
+        if "DELTA_VIOLATE_CONSTRAINT" in detail or "DELTA_NOT_NULL_CONSTRAINT" in detail:
+            raise TableRefusesRows(stream=stream.name, detail=detail) from failed
+        raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
+
+
+def root_cause(failed: BaseException) -> str:
+    """The first line of the innermost Java exception, where Spark says what really happened."""
+    java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
+    return text.strip().splitlines()[0][:500]
