@@ -118,24 +118,45 @@ class State:
             return False  # another user's, or it has just ended
 
 
+class StopSignals:
+    """SIGINT and SIGTERM end the program, but never between the start of a process and the note that it is to stop."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._asked = 0
+
+    def hear(self, number: int, _frame: object = None) -> None:
+        """The handler of both."""
+        self._asked = number
+        if not self._held:
+            sys.exit(128 + number)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Heard at the end of the body."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._asked:
+            sys.exit(128 + self._asked)
+
+
+_signals = StopSignals()
+
+
 @contextmanager
 def stopped_at_the_end() -> Iterator[ExitStack]:
     """A stack of what to stop, the last first, however the body ends: Ctrl-C and SIGTERM too."""
-
-    def end(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    def ignore_signals() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+        signal.signal(number, _signals.hear)
     with ExitStack() as stack:
         try:
             yield stack
         finally:
-            ignore_signals()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
             say("stopping what was started")
 
 
@@ -144,8 +165,9 @@ class WarmDriver:
 
     def __init__(self, state: State, stack: ExitStack) -> None:
         self._state = state
-        self.child = self._start()
-        stack.callback(lambda: self.child.stop())  # the one of then: it may be another by the time that all end
+        with _signals.held():
+            self.child = self._start()
+            stack.callback(lambda: self.child.stop())  # the one of then: it may be another by the time that all end
 
     def _start(self) -> Child:
         return Child([BIN / "kdi", "driver", "run", "--idle-exit", "0"], log=self._state.logs / "driver.log")
@@ -154,7 +176,8 @@ class WarmDriver:
         """Start another one if it has ended."""
         if (code := self.child.exit_code()) is not None:
             say(f"the warm driver ended with exit code {code}; starting another")
-            self.child = self._start()
+            with _signals.held():
+                self.child = self._start()
 
     def await_ready(self) -> None:
         """Wait until runs can attach.
@@ -174,8 +197,9 @@ class WarmDriver:
 
 def start_kafka(state: State, stack: ExitStack) -> Broker:
     """The broker, answering; processes started from now on know it by ``KDI_KAFKA``."""
-    broker = start_broker(state.broker, port=USUAL_PORT, home=state.home)
-    stack.callback(broker.stop)
+    with _signals.held():
+        broker = start_broker(state.broker, port=USUAL_PORT, home=state.home)
+        stack.callback(broker.stop)
     os.environ["KDI_KAFKA"] = broker.bootstrap_servers
     taken = "" if broker.port == USUAL_PORT else f" (port {USUAL_PORT} is taken)"
     say(f"Kafka answers on {broker.bootstrap_servers}{taken}")
@@ -184,8 +208,9 @@ def start_kafka(state: State, stack: ExitStack) -> Broker:
 
 def start_command(state: State, stack: ExitStack, name: str, program: str, *arguments: str) -> Child:
     """A command of this environment in the background; it writes to ``logs/NAME.log``."""
-    child = Child([BIN / program, *arguments], log=state.logs / f"{name}.log")
-    stack.callback(child.stop)
+    with _signals.held():
+        child = Child([BIN / program, *arguments], log=state.logs / f"{name}.log")
+        stack.callback(child.stop)
     return child
 
 
