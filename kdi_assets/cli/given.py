@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,6 +103,19 @@ class OneSession:
             with driver_loss_named(self._session):
                 raise
 
+    def interrupt(self, *_: object) -> None:
+        """Answer Ctrl-C; a JVM of our own would log what it breaks off with its whole stack, so it is told first.
+
+        Raises:
+            KeyboardInterrupt: Always.
+        """
+        if self._session is not None and self._settings.driver == "own":
+            # The connection of this thread waits for an answer; another thread has one of its own.
+            hush = Thread(target=self._session.sparkContext.setLogLevel, args=("OFF",), daemon=True)
+            hush.start()
+            hush.join(HUSH_SECONDS)
+        raise KeyboardInterrupt
+
     def abandon(self) -> None:
         """End a JVM of our own at once, even one that is just starting.
 
@@ -112,11 +126,6 @@ class OneSession:
 
         if self._settings.driver == "shared":
             return  # it is not ours to end; it cancels our jobs when we hang up
-        if self._session is not None:
-            # The interrupted thread's connection still owes an answer; another thread has one of its own.
-            hush = Thread(target=self._session.sparkContext.setLogLevel, args=("OFF",), daemon=True)
-            hush.start()
-            hush.join(HUSH_SECONDS)
         children = psutil.Process().children(recursive=True)
         for child in children:
             with suppress(psutil.NoSuchProcess):
@@ -136,6 +145,10 @@ class OneSession:
 def one_session(command: str) -> Iterator[OneSession]:
     """A session for the body, if it asks for one."""
     session = OneSession(Settings.from_environment(), f"kdi {command}")
+    # Another handler than Python's own: whoever started us ignores Ctrl-C, or has an answer of his own.
+    answers = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if answers:
+        signal.signal(signal.SIGINT, session.interrupt)
     try:
         yield session
     except KeyboardInterrupt:
@@ -143,6 +156,8 @@ def one_session(command: str) -> Iterator[OneSession]:
         progress("interrupted: commits reported so far stand; a commit lands whole or not at all")
         raise
     finally:
+        if answers:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         session.close()
 
 

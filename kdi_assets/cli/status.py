@@ -84,7 +84,7 @@ class StreamStatus:
         """One word."""
         if refusal := self.backlog.refusal:
             return "unreachable" if isinstance(refusal, Transient) else "refused"
-        if self.backlog.offsets:
+        if self.backlog.offsets or (self.backlog.unsettled and self.table.version is not None):
             return "waiting"
         return "drained" if self.table.drained_at else "never drained"
 
@@ -110,6 +110,7 @@ class StreamStatus:
             "state": self.state,
             "backlog_offsets": backlog.offsets if self.looked else None,
             "lag_seconds": backlog.lag_seconds,
+            "unsettled": backlog.unsettled,
             "open_transaction_offsets": backlog.open_transaction_offsets if self.looked else None,
             "topic_partitions": {
                 tp: {"earliest": held.earliest, "position": held.position, "end": held.end}
