@@ -30,7 +30,7 @@ test: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 clean-demo:
 	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean

@@ -139,8 +139,16 @@ class Broker:
         # Beside its place and renamed: a format that was cut off would be taken for a broker's data.
         new = self.data / "logs.new"
         rmtree(new, ignore_errors=True)
+        # With "=": an id may begin with "-", and would be taken for an option.
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._write_properties(new)]
+        command = [
+            *java,
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster_id}",
+            "-c",
+            self._write_properties(new),
+        ]
         with self.log.open("ab") as log:
             code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         if code:
