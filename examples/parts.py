@@ -102,20 +102,21 @@ class State:
         """Processes that work on this state, a line each; not this one and what started it."""
         own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
         others = (process for process in psutil.process_iter(["cmdline"]) if process.pid not in own)
-        lines = [f"process {p.pid}: {' '.join(p.info['cmdline'])[:100]}" for p in others if self._is_user(p)]
-        try:
-            return [*lines, f"process {driver_status(self.home)['pid']}: the warm driver"]
-        except DriverGone:
-            return lines
+        lines = [f"process {process.pid}: {part}" for process in others if (part := self._part_of(process))]
+        with suppress(DriverGone):
+            lines.append(f"process {driver_status(self.home)['pid']}: the warm driver")
+        return lines
 
-    def _is_user(self, process: psutil.Process) -> bool:
+    def _part_of(self, process: psutil.Process) -> str:
+        """What the process is to this state; empty if nothing."""
         command = " ".join(process.info["cmdline"] or ())
         if str(self.broker / "server.properties") in command:
-            return True
+            return "the broker"
         try:
-            return "dagster" in command and process.environ().get("DAGSTER_HOME") == str(self.dagster)
+            mine = "dagster" in command and process.environ().get("DAGSTER_HOME") == str(self.dagster)
         except psutil.Error:
-            return False  # another user's, or it has just ended
+            mine = False  # another user's, or it has just ended
+        return "Dagster" if mine else ""
 
 
 class StopSignals:
