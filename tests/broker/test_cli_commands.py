@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 DOCUMENT = """
 type: kdi_assets.components.TopicTable
-attributes: {{topic: {topic}, table: bronze/{table}, app_id: {table}, schema: "id bigint NOT NULL, at date", date: at}}
+attributes: {{topic: {topic}, table: bronze/{table}, app_id: {table}, schema: "id bigint, at date", date: at}}
 """
 GOOD = '{{"id": {id}, "at": "2026-03-{day:02}"}}'
 
