@@ -26,7 +26,7 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> tuple[in
     Returns:
         How many were written, and where: the version holds them, it may hold others' too.
     """
-    from delta.exceptions import DeltaConcurrentModificationException
+    from delta.exceptions import ConcurrentWriteException, MetadataChangedException, ProtocolChangedException
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -36,7 +36,7 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> tuple[in
         observed = stamped.observe(written, F.count("*").alias("letters"))
         try:
             observed.write.format("delta").mode("append").options(**_PROPERTIES).save(uri)
-        except DeltaConcurrentModificationException:
+        except (ConcurrentWriteException, MetadataChangedException, ProtocolChangedException):
             # Two drains that both make the table: one of them finds it there the next time. Appends do not conflict.
             if not left:
                 raise
