@@ -84,7 +84,8 @@ def _text(outcome: Outcome) -> str:
     if not outcome.commits:
         if report is None:
             return f"{name}: not drained"
-        return f"{name}: nothing was waiting ({report.seconds:.1f} s)"
+        settled = "positions committed; " if report.settled else ""
+        return f"{name}: {settled}nothing was waiting ({report.seconds:.1f} s)"
     letters = sum(c.dead_letters for c in outcome.commits)
     facts = [counted(_rows(outcome), "row"), counted(letters, "dead letter"), _versions(outcome.commits)]
     if report is None:

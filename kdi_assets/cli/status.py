@@ -75,9 +75,9 @@ class StreamStatus:
     table: TableFacts
 
     @property
-    def looked(self) -> bool:
-        """Whether the topic could be looked at."""
-        return bool(self.backlog.topic_partitions)
+    def known(self) -> bool:
+        """Whether both the topic's ends and the positions could be read; without either no backlog can be told."""
+        return any(held.position is not None for held in self.backlog.topic_partitions.values())
 
     @property
     def state(self) -> str:
@@ -91,10 +91,10 @@ class StreamStatus:
     def cells(self, now: datetime) -> tuple[str, ...]:
         """As people read it."""
         backlog, table = self.backlog, self.table
-        lag = "?" if not self.looked or backlog.offsets else "-"
+        lag = "?" if not self.known or backlog.offsets else "-"
         return (
             self.stream.name,
-            f"{backlog.offsets:,}" if self.looked else "?",
+            f"{backlog.offsets:,}" if self.known else "?",
             lag if backlog.lag_seconds is None else duration(backlog.lag_seconds),
             "-" if table.dead_letters is None else f"{table.dead_letters:,}",
             "-" if table.version is None else f"v{table.version}",
@@ -108,10 +108,10 @@ class StreamStatus:
             "stream": self.stream.name,
             "topic": self.stream.topic,
             "state": self.state,
-            "backlog_offsets": backlog.offsets if self.looked else None,
+            "backlog_offsets": backlog.offsets if self.known else None,
             "lag_seconds": backlog.lag_seconds,
             "unsettled": backlog.unsettled,
-            "open_transaction_offsets": backlog.open_transaction_offsets if self.looked else None,
+            "open_transaction_offsets": backlog.open_transaction_offsets if backlog.topic_partitions else None,
             "topic_partitions": {
                 tp: {"earliest": held.earliest, "position": held.position, "end": held.end}
                 for tp, held in backlog.topic_partitions.items()
@@ -180,4 +180,4 @@ def _text(seen: Sequence[StreamStatus], now: datetime) -> str:
 
 def _words(refusal: KdiError) -> str:
     """``RetentionPassedPosition`` as a person says it."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(refusal).__name__).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(refusal).__name__).lower()

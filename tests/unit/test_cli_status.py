@@ -14,6 +14,7 @@ from kdi_assets.drain.look import Backlog, PartitionBacklog
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
+from kdi_assets.ledger.log import NotADeltaTable
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
@@ -126,6 +127,17 @@ def test_what_someone_must_decide_is_called_refused() -> None:
     lost = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=10, earliest=25)
 
     assert status(90, refusal=lost).cells(NOW)[-1] == "refused: retention passed position"
+
+
+def test_where_positions_cannot_be_read_no_backlog_is_claimed() -> None:
+    unread = Backlog(
+        "bronze/orders", {TP: PartitionBacklog(None, 90, 0)}, 0, None, NotADeltaTable(uri="/lake/orders"), 0
+    )
+
+    seen = StreamStatus(STREAM, unread, TableFacts())
+
+    assert seen.cells(NOW) == ("bronze/orders", "?", "?", "-", "-", "refused: not a delta table")
+    assert seen.fields()["backlog_offsets"] is None
 
 
 def test_of_a_silent_broker_nothing_is_claimed() -> None:
