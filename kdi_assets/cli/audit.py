@@ -9,6 +9,7 @@ import typer
 
 from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant
 from kdi_assets.cli.output import EXIT_DECIDE, counted, json_line, refusal_in_json
+from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def audit(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> Non
         refusal_in_json(chosen.name, as_json=as_json),
         one_session("audit") as session,
         session.watched(),
+        spark_failures("audit", chosen),
     ):
         report = account(chosen, lake=Settings.from_environment().lake, session=session)
     if as_json:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +12,7 @@ import typer
 
 from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
 from kdi_assets.cli.output import clock, json_line, printable, progress, refusal_in_json
-from kdi_assets.errors import Transient
+from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -29,21 +28,6 @@ SHOWN_CHARACTERS = 500
 Which = Literal["next", "newest", "from offset"]
 At = tuple[int, int]
 """Number of a topic partition, and an offset."""
-
-
-@dataclass(eq=False, kw_only=True)
-class PeekFailed(Transient):
-    """Spark could not read or decode the messages."""
-
-    stream: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: reading messages failed: {self.detail}",
-            "nothing was written; peek only reads.",
-            f"kdi peek {self.stream}   (once more)",
-        )
 
 
 def peek(
@@ -120,13 +104,13 @@ def peek_at(
 
     Raises:
         ShapeMistake: The stream's document does not work.
-        PeekFailed: Spark failed.
+        SparkFailed: It could not read or decode the messages.
     """
     from kdi_assets.drain.shape import record_type
     from kdi_assets.sources.kafka_frame import read_ranges
 
     record = record_type(stream)
-    with _spark_failures(stream):
+    with spark_failures("peek", stream):
         picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
         if not picked:
             return []
@@ -223,19 +207,6 @@ def _judged(
     coordinates = ".".join(name(step) for step in stream.coordinates.split("."))
     at = [F.expr(f"{coordinates}.{c}").alias(c) for c in ("partition", "offset")]
     return rows.select(*at, F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")), letters
-
-
-@contextmanager
-def _spark_failures(stream: Stream) -> Iterator[None]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    from kdi_assets.drain.failures import root_cause
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as failed:
-        raise PeekFailed(stream=stream.name, detail=root_cause(failed)) from failed
 
 
 def _title(which: Which, shown: int) -> str:

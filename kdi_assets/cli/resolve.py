@@ -9,6 +9,7 @@ import typer
 
 from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
 from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
+from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def resolve(
         refusal_in_json(chosen.name, as_json=as_json),
         one_session("resolve") as session,
         session.watched(),
+        spark_failures("resolve", chosen),
     ):
         decision = decide(
             chosen,
