@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -323,7 +324,7 @@ def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(
     assert kdi.stderr is not None
 
     await_line(kdi, "starting Spark")
-    jvm = await_child(kdi.pid, "java")
+    jvm = await_child(kdi.pid, "SparkSubmit")
     os.killpg(kdi.pid, signal.SIGINT)
     out, err = kdi.communicate(timeout=60)
 
@@ -345,12 +346,13 @@ def await_line(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"ended without saying {text!r}: {''.join(seen)}")
 
 
-def await_child(pid: int, name: str) -> psutil.Process:
-    """The child of this name, as soon as it is there; or the process ends first, and that is an error."""
+def await_child(pid: int, word: str) -> psutil.Process:
+    """The child with the word in its command line, as soon as it is there; if the process ends first, an error."""
     while True:
         for child in psutil.Process(pid).children(recursive=True):
-            if child.name() == name:
-                return child
+            with suppress(psutil.NoSuchProcess):
+                if any(word in part for part in child.cmdline()):
+                    return child
 
 
 def delete_before(broker: Broker, topic: str, partition: int, offset: int) -> None:
