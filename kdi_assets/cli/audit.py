@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def audit(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None:
     """Account for every offset from the first position to the current one.
 
-    Exit codes: 0 complete; 1 offsets are missing or twice, or nothing was drained yet; 75 a retry helps.
+    Exit codes: 0 complete; 1 offsets are missing or twice, or nothing was drained
+    yet; 75 a retry helps.
     """
     from kdi_assets.ledger.audit import audit as account
 

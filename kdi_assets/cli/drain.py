@@ -31,8 +31,10 @@ def drain(
 ) -> None:
     """Drain everything that waits now into the streams' tables, exactly once; one stream after the other.
 
-    A stream that is refused does not stop the others. Exit codes: 0 all were drained; 1 a refusal among them that
-    someone must decide; 75 a refusal that a retry may heal, and none of the other kind.
+    A stream that is refused does not stop the others.
+
+    Exit codes: 0 all were drained; 1 a refusal among them that someone must
+    decide; 75 refusals, and a retry may heal them all.
     """
     if bool(streams) == all_:
         raise typer.BadParameter("name streams, or give --all" if not all_ else "give --all, or names, not both")

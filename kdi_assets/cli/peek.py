@@ -42,8 +42,10 @@ def peek(
 ) -> None:
     """Decode a few messages with the stream's own definition: row, or reason and field. Nothing is written.
 
-    Without --offset: the next ones that a drain would read, or the newest if none is waiting.
-    Exit codes: 0 shown, dead letters too; 1 and 75 as everywhere.
+    Without --offset: the next that a drain would read, or the newest if none
+    is waiting, or where the drain would begin is unknown.
+
+    Exit codes: 0 shown, dead letters too; 1 someone must decide; 75 a retry helps.
     """
     chosen = stream_meant(stream, defs)
     only = topic_partition_meant(topic_partition, chosen)
@@ -212,7 +214,7 @@ def _judged(
 def _title(which: Which, shown: int) -> str:
     if not shown:
         return "no message there"
-    return {"next": "the next to be drained", "newest": "all drained; the newest", "from offset": "as asked"}[which]
+    return {"next": "the next to be drained", "newest": "the newest", "from offset": "as asked"}[which]
 
 
 def _decoded(value: bytes | None) -> str:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None:
     """Say what `kdi drain` would do first: commit positions, read ranges, or refuse. Nothing is changed.
 
-    Needs no Spark. Exit codes: 0 there is a plan, or nothing is left to drain; 1 and 75: the drain would be refused.
+    Needs no Spark.
+
+    Exit codes: 0 there is a plan, or nothing is left to drain; 1 the drain would
+    be refused, and someone must decide; 75 it would, and a retry helps.
     """
     from kdi_assets.drain.survey import survey
 

@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 def resolve(
     stream: StreamName,
-    action: Annotated[Action, typer.Argument(help="What to decide; see above.")],
+    action: Annotated[Action, typer.Argument(metavar="ACTION", help="accept-loss, new-topic, rewind or adopt.")],
     topic_partition: Annotated[
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one (accept-loss, rewind); default: all.")
     ] = None,
@@ -43,9 +43,15 @@ def resolve(
 ) -> None:
     """Decide what a drain refuses to decide; the decision goes into the table's ledger.
 
-    accept-loss gives up offsets that are gone. new-topic begins at the start of a topic that was made anew. rewind sets
-    positions back. adopt takes a table, or dead letters, that lie in the old ones' place.
-    Exit codes: 0 shown, or done; 1 it does not apply; 75 a retry helps.
+    accept-loss gives up offsets that are gone.
+
+    new-topic begins at the start of a topic that was made anew.
+
+    rewind sets positions back; without options, behind the table's rows.
+
+    adopt takes a table, or dead letters, that lie in the old ones' place.
+
+    Exit codes: 0 shown, or done with --yes; 1 it does not apply; 75 a retry helps.
     """
     from kdi_assets.drain.resolve import carry_out_decision, decide
 

@@ -34,8 +34,11 @@ def status(
 ) -> None:
     """Show backlog, lag, dead letters and what stands in the way of each stream. Needs no Spark.
 
-    BACKLOG counts offsets; LAG is the age of the oldest message that waits; `?` is unknown. Exit codes: 0 it could
-    look, whatever it saw, refusals too; 1 the documents are wrong; 75 no broker answered for any of the streams.
+    BACKLOG counts offsets, LAG is the age of the oldest message that waits,
+    `?` is unknown.
+
+    Exit codes: 0 it could look, whatever it saw, refusals too; 1 the documents
+    are wrong; 75 no broker answered for any of the streams.
     """
     from kdi_assets.drain.look import look_at
 

@@ -49,7 +49,7 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit) -> dg.AssetsDefin
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         lake = Settings.from_environment().lake
-        with refusals_shown(context):
+        with refusals_shown(context), spark.watched():
             if key in context.selected_asset_keys:
                 drain_and_tell(context, stream, drain=drain, lake=lake, session=spark.session)
             if check in context.selected_asset_check_keys:

@@ -45,6 +45,8 @@ def read_ranges(
         .option("startingOffsets", _offsets(topic, {r.topic_partition.partition: r.start for r in ranges}))
         .option("endingOffsets", _offsets(topic, {r.topic_partition.partition: r.end for r in ranges}))
         .option("failOnDataLoss", "true")
+        .option("fetchOffset.numRetries", "10")  # by default three in 30 ms: a broker that restarts takes longer
+        .option("fetchOffset.retryIntervalMs", "500")
         .option("includeHeaders", str(headers).lower())
         .option("minPartitions", str(_tasks(spark, ranges)))
         .options(**{f"kafka.{k}": v for k, v in java_client_config(cluster).items()})

@@ -11,8 +11,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from kdi_assets.components.assets import stream_definitions
 from kdi_assets.components.names import table_key
 from kdi_assets.drain.look import look_at
+from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.conftest import CHECKOUT, DrivenFactory
 from tests.driven import DrivenStream
@@ -51,7 +53,7 @@ def test_a_killed_run_loses_and_doubles_nothing_and_dagster_shows_every_date(
 
 def _doomed_run(web: DrivenStream, point: str, *, home: Path, dagster_home: Path) -> int:
     environment = {**os.environ, "KDI_HOME": str(home), "KDI_LAKE": web.lake, "DAGSTER_HOME": str(dagster_home)}
-    (dagster_home / "dagster.yaml").touch()
+    (dagster_home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     arguments = [web.stream.topic, web.stream.cluster.bootstrap_servers, point]
     command = [sys.executable, "-m", "tests.faults.doomed_run", *arguments]
     return subprocess.run(command, cwd=CHECKOUT, env=environment, timeout=180, check=False).returncode
@@ -63,7 +65,9 @@ def _dates_after_a_tick(web: DrivenStream, instance: dg.DagsterInstance) -> set[
     for run in instance.get_runs():
         instance.report_run_failed(run)
     sensor = lag_sensor("main", [web.stream], look=look_at)
-    with dg.build_sensor_context(instance=instance) as context:
-        for event in sensor.evaluate_tick(context).asset_events:
-            instance.report_runless_asset_event(event)
+    table = stream_definitions(web.stream)
+    defs = dg.Definitions.merge(table, dg.Definitions(sensors=[sensor], resources={"spark": SparkResource()}))
+    context = dg.build_sensor_context(instance, definitions=defs, sensor_name=sensor.name)
+    for event in defs.get_repository_def().get_sensor_def(sensor.name).evaluate_tick(context).asset_events:
+        instance.report_runless_asset_event(event)
     return instance.get_materialized_partitions(table_key(web.stream))
