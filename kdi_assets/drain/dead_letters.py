@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.refusals import DeadLettersReplaced
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.state import LedgerGap
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _CREATIONS = 3
 _PROPERTIES = {"delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
@@ -51,6 +51,7 @@ def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> Non
 
     Raises:
         DeadLettersReplaced: The table is gone, another one, or was restored since.
+        LedgerGap: Its log cannot be read.
     """
     if entry is None or entry.dead_letters_at is None:
         return
@@ -60,7 +61,7 @@ def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> Non
         happened = "dropped"
     elif log.table_id != recorded.table_id:
         happened = f"replaced by table {log.table_id}"
-    elif any(commit.replaces_rows for commit in log.commits(after=recorded.version)):
+    elif _was_rewritten(log, since=recorded.version, stream=stream):
         happened = "restored or overwritten"
     else:
         return
@@ -73,13 +74,8 @@ def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> Non
     )
 
 
-def counting_letters(spark: SparkSession, uri: str, attempts: Collection[str]) -> DataFrame:
-    """The letters that count: those of attempts that a live ledger entry names. Every reader of ours reads these.
-
-    Args:
-        attempts: Attempt ids of the live ledger entries; ``ledger.history`` knows them.
-    """
-    from pyspark.sql import functions as F
-
-    letters = spark.read.format("delta").load(uri)
-    return letters.where(F.col("attempt_id").isin(list(attempts)))
+def _was_rewritten(log: TableLog, *, since: int, stream: Stream) -> bool:
+    try:
+        return any(commit.replaces_rows for commit in log.commits(after=since))
+    except CommitUnreadable as gone:
+        raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version) from gone

@@ -26,6 +26,10 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
 
 def root_cause(failed: BaseException) -> str:
     """The first line of the innermost Java exception, where Spark says what really happened."""
+    from py4j.protocol import Py4JNetworkError
+
+    if isinstance(failed, Py4JNetworkError):
+        return "the driver's JVM ended or closed the connection; its own output says why (out of memory?)"
     java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()

@@ -194,7 +194,10 @@ class _Case:
                 after[tp] = max(positions[tp], target)
         if after == positions:
             raise self._no("no offset behind the positions is missing at the broker")
-        return after, f"{sum(after[tp] - positions[tp] for tp in after):,} offsets are given up and recorded as lost"
+        given_up = sum(after[tp] - positions[tp] for tp in after)
+        held = sum(max(0, after[tp] - max(positions[tp], o.earliest)) for tp, o in self.topic.partitions.items())
+        readable = f"; {held:,} of them are still at the broker" if held else ""
+        return after, f"{given_up:,} offsets are given up and recorded as lost{readable}"
 
     def new_topic(self) -> tuple[dict[TopicPartition, int], str]:
         ledger = self.ledger
@@ -210,7 +213,8 @@ class _Case:
         if (only is None) != (to is None):
             raise self._no("--topic-partition and --to belong together")
         if only is None or to is None:
-            return self._behind_rows(session), "positions lie behind the highest offset in the rows"
+            reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
+            return self._behind_rows(session), reason
         position, held = self.before.get(only, 0), self.topic.partitions[only]
         if not held.earliest <= to <= min(position, held.end):
             top = min(position, held.end)

@@ -74,8 +74,9 @@ def json_rules(record: StructType) -> list[Rule]:
         Rule("trailing_text", f"{elements} <> 2 OR ({enclosed} IS NULL AND try_parse_json({_TEXT}) IS NOT NULL)"),
         Rule("malformed_json", f"{elements} IS NULL"),
         Rule("not_an_object", f"NOT startswith({first}, 'OBJECT')"),
-        *rules_of(_DOCUMENT, record),
+        # A field that does not parse is null: asked before whether it is missing.
         *_field_rules(record),
+        *rules_of(_DOCUMENT, record),
         Rule("wrong_type", "true"),
     ]
 

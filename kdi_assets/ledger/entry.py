@@ -8,11 +8,27 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any, Literal
 
+from kdi_assets.errors import Terminal
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 FORMAT = 1
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve"]
+
+
+@dataclass(eq=False, kw_only=True)
+class WrittenByNewerRelease(Terminal):
+    """A ledger entry has a format that this release does not know."""
+
+    app_id: str
+    version: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"ledger {self.app_id}: commit {self.version} was written by a newer release.",
+            "nothing was read and nothing was written.",
+            "pip install --upgrade kdi-assets   (before this table is touched)",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +111,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
     """The entry in a commit's user metadata; ``None`` if the commit is not of this ledger.
 
     Raises:
-        ValueError: It is of a newer format than this release knows.
+        WrittenByNewerRelease: It is of a newer format than this release knows.
     """
     if '"kdi_ledger"' not in user_metadata:
         return None
@@ -103,7 +119,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
     if plain.get("app_id") != app_id:
         return None
     if plain.pop("kdi_ledger") > FORMAT:
-        raise ValueError(f"commit {version} was written by a newer release; upgrade before touching this table")
+        raise WrittenByNewerRelease(app_id=app_id, version=version)
     topic = plain["topic"]
     at = plain["dead_letters_at"]
     return LedgerEntry(

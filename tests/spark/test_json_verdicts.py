@@ -108,6 +108,7 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     '{"dt":"2024-02-31"}': ("out_of_range", "dt"),
     '{"req":{}}': ("missing_field", "req.x"),
     '{"req":{"x":null}}': ("missing_field", "req.x"),
+    '{"req":{"x":"seven"}}': ("wrong_type", "req.x"),
 }
 
 
