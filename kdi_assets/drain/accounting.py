@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.judge import DEAD_LETTER, ROW, TOMBSTONE, Counts
+from kdi_assets.drain.judge import DEAD_LETTER, TOMBSTONE, Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
 from kdi_assets.ledger.entry import RangeCounts
@@ -48,9 +48,9 @@ def account_for(
         UnexplainedGap: An offset without a message where there must be one, or where a second client sees one.
     """
     for what, written, read in (
-        ("rows", rows_written, counts.of(ROW)),
-        ("dead letters", dead_letters_written, counts.of(DEAD_LETTER)),
-        ("messages with a verdict", sum(counts.by_verdict.values()), counts.messages),
+        ("rows", rows_written, counts.rows),
+        ("dead letters", dead_letters_written, counts.dead_letters),
+        ("messages with a verdict", counts.rows + sum(counts.others.values()), counts.messages),
     ):
         if written != read:
             raise _mismatch(plan, f"{written:,} {what} against {read:,} that were read")
@@ -91,10 +91,9 @@ def digest_of(spark: SparkSession, ranges: Sequence[OffsetRange]) -> int:
 
 
 def _confirmed_gaps(plan: Plan, stream: Stream, counts: Counts, messages: DataFrame) -> tuple[OffsetRange, ...]:
-    short = [r for r in plan.ranges if _read(r.topic_partition, counts) < r.offset_count]
-    if not short:
+    if counts.messages >= plan.offset_count:
         return ()
-    gaps = tuple(_missing(messages, short))
+    gaps = tuple(_missing(messages, plan.ranges))
     if gaps and not can_have_gaps(stream.cluster, stream.topic):
         detail = "the topic is neither compacted nor written by transactions"
         raise UnexplainedGap(stream=stream.name, gap=gaps[0], detail=detail)
@@ -127,13 +126,10 @@ def _missing(messages: DataFrame, ranges: Sequence[OffsetRange]) -> list[OffsetR
 
 def _range_counts(r: OffsetRange, counts: Counts, gaps: Sequence[OffsetRange]) -> RangeCounts:
     number = r.topic_partition.partition
-    rows, letters, tombstones = (counts.by_verdict.get((number, v), 0) for v in (ROW, DEAD_LETTER, TOMBSTONE))
+    letters, tombstones = (counts.others.get((number, verdict), 0) for verdict in (DEAD_LETTER, TOMBSTONE))
     missing = sum(g.offset_count for g in gaps if g.topic_partition == r.topic_partition)
-    return RangeCounts(r, rows, letters, tombstones, missing)
-
-
-def _read(tp: TopicPartition, counts: Counts) -> int:
-    return sum(n for (number, _), n in counts.by_verdict.items() if number == tp.partition)
+    # The digest has proved that exactly the offsets of the range were read: what is nothing else is a row.
+    return RangeCounts(r, r.offset_count - letters - tombstones - missing, letters, tombstones, missing)
 
 
 def _mismatch(plan: Plan, detail: str) -> AccountingMismatch:

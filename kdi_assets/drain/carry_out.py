@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import append_letters
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import DEAD_LETTER, Counts, condemned, counted, judge
+from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.shape import analyse, expressions, record_type
@@ -159,7 +159,7 @@ def _write_letters(
     plan: Plan, stream: Stream, lake: str, record: StructType, counts: Counts, spark: SparkSession
 ) -> tuple[int, DeadLettersAt | None]:
     """Read the ranges once more for the messages that became no row; without any, nothing is read."""
-    if not counts.of(DEAD_LETTER):
+    if not counts.dead_letters:
         return 0, plan.dead_letters_at
     letters = condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
     with spark_failures(stream, "writing dead letters"):

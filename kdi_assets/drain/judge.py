@@ -29,21 +29,24 @@ class Counts:
 
     Attributes:
         messages: All of them.
-        by_verdict: (number of the topic partition, verdict) to messages.
+        rows: Those that became a row.
+        others: (number of the topic partition, verdict) to messages, of those that did not.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
         dead_letter_digest: The same of the dead letters.
         tombstone_digest: The same of the tombstones.
     """
 
     messages: int
-    by_verdict: Mapping[tuple[int, int], int]
+    rows: int
+    others: Mapping[tuple[int, int], int]
     digest: int
     dead_letter_digest: int
     tombstone_digest: int
 
-    def of(self, verdict: int) -> int:
-        """Messages with this verdict, over all topic partitions."""
-        return sum(n for (_, v), n in self.by_verdict.items() if v == verdict)
+    @property
+    def dead_letters(self) -> int:
+        """Dead letters of all topic partitions."""
+        return sum(n for (_, verdict), n in self.others.items() if verdict == DEAD_LETTER)
 
 
 def judge(
@@ -114,11 +117,11 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
 def counted(counts: Observation) -> Counts:
     """Read the observation of ``judge`` after its action."""
     seen = counts.get
-    by_verdict: Counter[tuple[int, int]] = Counter()
-    for bin_ in seen["by_verdict"] or ():
-        by_verdict[divmod(int(bin_["x"]), _VERDICTS)] += int(bin_["y"])
+    others: Counter[tuple[int, int]] = Counter()
+    for bin_ in seen["others"] or ():
+        others[divmod(int(bin_["x"]), _VERDICTS)] += int(bin_["y"])
     digests = (int(seen[d] or 0) for d in ("digest", "dead_letter_digest", "tombstone_digest"))
-    return Counts(int(seen["messages"]), by_verdict, *digests)
+    return Counts(int(seen["messages"]), int(seen["rows"]), others, *digests)
 
 
 def _evaluated(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame:
@@ -148,12 +151,14 @@ def _aggregates(topic_partitions: int) -> list[Column]:
 
     digest = f"xxhash64({_PARTITION}, {_OFFSET})"
     # Exact as long as there are at least twice as many bins as different values; an aggregate for each pair of topic
-    # partition and verdict would cost three times as much at 64 topic partitions.
-    bins = 2 * _VERDICTS * topic_partitions
+    # partition and verdict would cost three times as much at 64 topic partitions. It skips nulls, and so the rows,
+    # which are nearly all: how many of them each topic partition had follows from its range.
+    other = f"CASE WHEN {_VERDICT} <> {ROW} THEN {_PARTITION} * {_VERDICTS} + {_VERDICT} END"
     return [
         F.expr("count(*)").alias("messages"),
+        F.expr(f"count_if({_VERDICT} = {ROW})").alias("rows"),
         F.expr(f"bit_xor({digest})").alias("digest"),
         F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {digest} END)").alias("dead_letter_digest"),
         F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {TOMBSTONE} THEN {digest} END)").alias("tombstone_digest"),
-        F.expr(f"histogram_numeric({_PARTITION} * {_VERDICTS} + {_VERDICT}, {bins})").alias("by_verdict"),
+        F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
     ]

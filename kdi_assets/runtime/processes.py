@@ -94,7 +94,9 @@ def stop_signals() -> Iterator[threading.Event]:
 def _die_with(parent: int) -> None:
     """In the child, before it becomes its program."""
     # A shell that starts us with & has SIGINT ignored, children inherit that, and Dagster turns SIGTERM into SIGINT.
+    # One that inherits an ignored SIGTERM could not be stopped at all.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it died before we asked to be told

@@ -56,7 +56,7 @@ class Client:
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(number)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=180)
 
 
 class Driver:
