@@ -48,6 +48,8 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # The JVM never compiles a method beyond this; what Spark generates for a wide record would stay interpreted.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
     }
 )
 """What every session can have for itself."""
