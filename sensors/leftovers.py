@@ -8,6 +8,7 @@ from itertools import pairwise
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.stream import Stream
 
 
@@ -38,6 +39,6 @@ def sweep(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, known: i
     if suspects_ghosts(entries, known=known):
         try:
             remove_ghosts(stream, lake)
-        except (KdiError, DeltaError, OSError):
+        except (KdiError, CommitUnreadable, DeltaError, OSError):
             return known  # they count for nothing, so a tick must not fail for them
     return letters_version(entries, known)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.judge import DEAD_LETTER, TOMBSTONE, Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
@@ -32,7 +33,7 @@ def account_for(
     counts: Counts,
     *,
     rows_written: int,
-    dead_letters_written: int,
+    letters: Written,
     messages: DataFrame,
 ) -> Account:
     """Refuse unless the messages read are the offsets planned, and what was written is what was read.
@@ -40,7 +41,7 @@ def account_for(
     Args:
         counts: From the pass that wrote the rows.
         rows_written: From the statistics of the files.
-        dead_letters_written: From the write of the dead letters.
+        letters: From the write of the dead letters.
         messages: The planned ranges, to look for the offsets that are missing; not read if none is.
 
     Raises:
@@ -49,11 +50,13 @@ def account_for(
     """
     for what, written, read in (
         ("rows", rows_written, counts.rows),
-        ("dead letters", dead_letters_written, counts.dead_letters),
+        ("dead letters", letters.count, counts.dead_letters),
         ("messages with a verdict", counts.rows + sum(counts.others.values()), counts.messages),
     ):
         if written != read:
             raise _mismatch(plan, f"{written:,} {what} against {read:,} that were read")
+    if letters.digest != counts.dead_letter_digest:
+        raise _mismatch(plan, "the dead letters written are not the messages that became no row")
     gaps = _confirmed_gaps(plan, stream, counts, messages)
     visible = [part for r in plan.ranges for part in without(r, gaps)]
     if sum(r.offset_count for r in visible) != counts.messages:

@@ -8,14 +8,14 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import account_for
-from kdi_assets.drain.dead_letters import append_letters
+from kdi_assets.drain.dead_letters import Written, append_letters, replaced
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.shape import analyse, expressions, record_type
 from kdi_assets.ledger.commit import commit, stage_rows
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -80,13 +80,11 @@ def carry_out(
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
-    letters, letters_at = _write_letters(plan, stream, lake, record, counts, spark)
+    letters = _write_letters(plan, stream, lake, record, counts, spark)
     at("dead letters written")
     # The last moment at which refusing costs nothing.
     with spark_failures(stream, "accounting for the offsets"):
-        account = account_for(
-            spark, plan, stream, counts, rows_written=staged.rows, dead_letters_written=letters, messages=messages
-        )
+        account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
     entry = LedgerEntry(
         version=-1,
@@ -105,7 +103,7 @@ def carry_out(
         tombstone_digest=counts.tombstone_digest,
         rows_by_date=dict(sorted(staged.rows_by_date.items())),
         bytes=staged.bytes,
-        dead_letters_at=letters_at,
+        dead_letters_at=letters.at,
     )
     with spark_failures(stream, "committing"):
         landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
@@ -157,13 +155,16 @@ def _rows(messages: DataFrame, plan: Plan, stream: Stream, record: StructType, o
 
 def _write_letters(
     plan: Plan, stream: Stream, lake: str, record: StructType, counts: Counts, spark: SparkSession
-) -> tuple[int, DeadLettersAt | None]:
+) -> Written:
     """Read the ranges once more for the messages that became no row; without any, nothing is read."""
     if not counts.dead_letters:
-        return 0, plan.dead_letters_at
+        return Written(0, 0, plan.dead_letters_at)
     letters = condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
     with spark_failures(stream, "writing dead letters"):
-        return append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
+        written = append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
+    if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
+        raise replaced(stream, lake, plan.dead_letters_at, f"replaced by table {written.at.table_id}")
+    return written
 
 
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:
@@ -174,7 +175,7 @@ def _refuse_recreated(plan: Plan, stream: Stream) -> None:
 
 
 def _reads_headers(stream: Stream) -> bool:
-    return any("headers" in sql for sql in expressions(stream).values())
+    return any("headers" in sql.lower() for sql in expressions(stream).values())
 
 
 def _type(declared: DataType) -> str:

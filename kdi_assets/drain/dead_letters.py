@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.refusals import DeadLettersReplaced
@@ -17,14 +18,23 @@ _CREATIONS = 3
 _PROPERTIES = {"delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
 
 
-def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> tuple[int, DeadLettersAt]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Letters of one try: how many, ``bit_xor(xxhash64(partition, offset))`` of them, and where they lie."""
+
+    count: int
+    digest: int
+    at: DeadLettersAt | None
+
+
+def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
     """Append the letters of one try, once.
 
     Args:
         letters: As ``judge.condemned`` gives them.
 
     Returns:
-        How many were written, and where: the version holds them, it may hold others' too.
+        What was written, and where: the version holds them, it may hold others' too.
     """
     from delta.exceptions import ConcurrentWriteException, MetadataChangedException, ProtocolChangedException
     from pyspark.sql import Observation
@@ -33,7 +43,8 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> tuple[in
     for left in reversed(range(_CREATIONS)):
         written = Observation()
         stamped = letters.withColumn("schema_id", F.lit(None).cast("int")).withColumn("attempt_id", F.lit(attempt_id))
-        observed = stamped.observe(written, F.count("*").alias("letters"))
+        digest = F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
+        observed = stamped.observe(written, F.count("*").alias("letters"), digest)
         try:
             observed.write.format("delta").mode("append").options(**_PROPERTIES).save(uri)
         except (ConcurrentWriteException, MetadataChangedException, ProtocolChangedException):
@@ -43,7 +54,8 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> tuple[in
             continue
         break
     log = TableLog.existing(uri)
-    return int(written.get["letters"]), DeadLettersAt(log.table_id, log.version)
+    seen = written.get
+    return Written(int(seen["letters"]), int(seen["digest"] or 0), DeadLettersAt(log.table_id, log.version))
 
 
 def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> None:
@@ -65,9 +77,14 @@ def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> Non
         happened = "restored or overwritten"
     else:
         return
-    raise DeadLettersReplaced(
+    raise replaced(stream, lake, recorded, happened)
+
+
+def replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) -> DeadLettersReplaced:
+    """The refusal."""
+    return DeadLettersReplaced(
         stream=stream.name,
-        uri=uri,
+        uri=stream.dead_letters_uri(lake),
         recorded_id=recorded.table_id,
         recorded_version=recorded.version,
         happened=happened,

@@ -20,6 +20,8 @@ from kdi_assets.ledger.state import (
     positions_in,
     read_ledger,
     read_transactions,
+    table_txn_id,
+    topic_txn_id,
     version_id,
 )
 from kdi_assets.sources.kafka import TopicState, read_topic
@@ -103,6 +105,7 @@ def decide(
     if topic_partition is not None and topic_partition not in topic.partitions:
         raise NothingToResolve(stream=stream.name, action=action, detail=f"the topic has no {topic_partition}")
     case = _Case(stream, lake, topic, log, action)
+    case.refuse_strangers()
     match action:
         case "accept-loss":
             after, reason = case.accept_loss(topic_partition, until)
@@ -181,6 +184,21 @@ class _Case:
         ledger = self.ledger
         return dict(ledger.positions) if ledger else positions_in(self.transactions, self.stream)
 
+    def refuse_strangers(self) -> None:
+        """A decision is committed with the ids that are there now, so it must not pass over one that changed."""
+        newest = self.log.transaction(version_id(self.stream.app_id))
+        if newest is None:
+            return
+        if self.action in ("accept-loss", "rewind") and not self._knows(
+            topic_txn_id(self.stream.app_id, self.topic.topic_id), newest
+        ):
+            raise self._no("the topic is another one; new-topic decides that")
+        if self.action != "adopt" and not self._knows(table_txn_id(self.stream.app_id, self.log.table_id), newest):
+            raise self._no("the table is another one; adopt decides that")
+
+    def _knows(self, identity: str, newest: int) -> bool:
+        return self.log.transaction(identity) == newest
+
     def accept_loss(self, only: TopicPartition | None, until: int | None) -> tuple[dict[TopicPartition, int], str]:
         if self.ledger is None:
             raise self._no("the positions are unknown; rewind first")
@@ -228,6 +246,9 @@ class _Case:
             if ledger.entry is None or ledger.entry.dead_letters_at == self.dead_letters_at():
                 raise self._no("the table and its dead letters are those that the ledger knows")
             return self.before, "the dead letters that are there now are accepted"
+        if ledger is not None and ledger.ledger_version is not None and not ledger.knows_topic:
+            reason = f"table {self.log.table_id} is the stream's; its topic is another one too, drained from offset 0"
+            return dict.fromkeys(self.topic.partitions, 0), reason
         reason = f"table {self.log.table_id} is the stream's; positions lie behind the highest offset in its rows"
         return self._behind_rows(session), reason
 

@@ -103,8 +103,8 @@ def _unusable(declared: DataType, path: str = "") -> str:
         case t.StructType():
             for field in declared.fields:
                 here = f"{path}.{field.name}" if path else field.name
-                if set(field.name) & set(" ,;{}()\n\t="):
-                    return f"{here} has a character that a Delta table's column cannot have (one of ' ,;{{}}()=')"
+                if set(field.name) & set(" ,;{}()\n\t=.'\"`[]"):
+                    return f"{here} has a character that a column's name cannot have here (one of ' ,;{{}}()=.\"`[]')"
                 if found := _unusable(field.dataType, here):
                     return found
         case t.ArrayType():

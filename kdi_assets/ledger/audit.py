@@ -13,6 +13,7 @@ from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.state import RETIRED
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def audit(stream: Stream, *, lake: str, session: Callable[[], SparkSession]) -> 
         raise NothingToAudit(stream=stream.name, uri=uri)
     drains = [e for e in history.entries if e.ranges]
     spark = session()
-    rows = _coordinates(spark, stream, uri)
+    rows = _coordinates(spark, stream, uri, version=history.version)
     letters, ghosts = _letters(spark, stream.dead_letters_uri(lake), [e.attempt_id for e in drains])
-    found = rows.select("*", _lit(True)).unionByName(letters.select("*", _lit(False)))
+    found = _since(history.entries[0], rows.select("*", _lit(True)).unionByName(letters.select("*", _lit(False))))
     counted = _count(found)
     untiled = _untiled(history.entries)
     agrees = _agrees(counted, drains) and not untiled
@@ -123,7 +124,8 @@ def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[Topic
     """The highest offset in the rows of each topic partition."""
     from pyspark.sql import functions as F
 
-    highest = _coordinates(spark, stream, uri).groupBy("partition").agg(F.max("offset").alias("offset"))
+    newest = TableLog.existing(uri).version
+    highest = _coordinates(spark, stream, uri, version=newest).groupBy("partition").agg(F.max("offset").alias("offset"))
     return {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in highest.collect()}
 
 
@@ -136,11 +138,19 @@ class _Found:
     digest: int
 
 
-def _coordinates(spark: SparkSession, stream: Stream, uri: str) -> DataFrame:
+def _since(first: LedgerEntry, found: DataFrame) -> DataFrame:
+    """What the ledger can speak of: of a table that had rows before, those behind the first positions."""
+    if first.kind == "start":
+        return found
+    begun = [f"(partition = {tp.partition} AND offset >= {at})" for tp, at in first.positions.items()]
+    return found.where(" OR ".join(begun) or "false")
+
+
+def _coordinates(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     steps = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
-    table = spark.read.format("delta").load(uri)
+    table = spark.read.format("delta").option("versionAsOf", version).load(uri)
     return table.select(F.expr(f"{steps}.partition").alias("partition"), F.expr(f"{steps}.offset").alias("offset"))
 
 
@@ -190,11 +200,18 @@ def _untiled(entries: Sequence[LedgerEntry]) -> tuple[str, ...]:
     """Where one entry does not begin where the one before it ended."""
     faults = []
     at: dict[TopicPartition, int] = {}
+    topic_id = ""
     for entry in entries:
         for r in (r.range for r in entry.ranges):
             if at.get(r.topic_partition, 0 if at else r.start) != r.start:
                 faults.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
-        at = dict(entry.positions)
+        if entry.kind == "resolve" and entry.topic_id == topic_id:
+            faults += [
+                f"v{entry.version} set {tp} back from {at[tp]} to {position}: what lies between may be twice"
+                for tp, position in entry.positions.items()
+                if position < at.get(tp, position)
+            ]
+        at, topic_id = {tp: p for tp, p in entry.positions.items() if p != RETIRED}, entry.topic_id
     return tuple(faults)
 
 

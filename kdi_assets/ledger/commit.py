@@ -218,7 +218,11 @@ def _commit_once(spark: SparkSession, transaction: Any, actions: Any, entry: Led
     try:
         landed = _send(spark, transaction, actions, operation)
     except (Py4JError, OSError) as failed:
-        if find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None:
+        try:
+            landed_all_the_same = find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None
+        except CommitUnreadable:
+            raise failed from None  # if it landed, the next look at the ledger finds it
+        if landed_all_the_same:
             log.warning("%s: the commit of attempt %s reported an error and landed", uri, entry.attempt_id)
             return
         if isinstance(failed, Py4JJavaError) and _is_conflict(failed):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import CommitUnreadable, TableLog, storage_uri
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.log import TableLog, storage_uri
 from kdi_assets.stream import Stream
 
 
@@ -15,21 +15,24 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     commit that a RESTORE undid: another RESTORE may bring it back.
 
     Returns:
-        How many were removed; none while part of the log is gone, because nobody can say who committed then.
+        How many were removed.
+
+    Raises:
+        CommitUnreadable: Part of the log is gone or does not answer, so nobody can say who committed.
     """
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-    rows, letters = TableLog.open(stream.table_uri(lake)), TableLog.open(stream.dead_letters_uri(lake))
-    if rows is None or letters is None or not _is_whole(rows):
-        return 0
-    committed = entries(rows.uri, stream.app_id)
-    if not committed:
+    letters = TableLog.open(stream.dead_letters_uri(lake))
+    if letters is None:
         return 0
     table = DeltaTable(storage_uri(letters.uri))
+    # The letters first, the ledger after: a try that is seen here, and that the ledger then does not name although the
+    # position moved past it, cannot commit any more.
     written = pc.unique(table.to_pyarrow_table(columns=["attempt_id"])["attempt_id"]).to_pylist()
+    committed = _every_entry(stream, lake)
     ghosts = sorted(set(written) - {e.attempt_id for e in committed})
-    if not ghosts:
+    if not ghosts or not committed:
         return 0
     named = ", ".join(f"'{attempt}'" for attempt in ghosts)
     below = " OR ".join(
@@ -44,10 +47,8 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     return int(removed["num_deleted_rows"])
 
 
-def _is_whole(log: TableLog) -> bool:
-    """Whether every commit is still there: the clean-up takes the oldest first."""
-    try:
-        log.commit(0)
-    except CommitUnreadable:
-        return False
-    return True
+def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:
+    """Every entry of the log from its first commit on, the oldest first."""
+    rows = TableLog.existing(stream.table_uri(lake))
+    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in rows.commits(after=-1))
+    return [entry for entry in found if entry]

@@ -15,11 +15,13 @@ class LiveHistory:
     """The commits that the rows at the newest version come from; what a RESTORE undid is not in it.
 
     Attributes:
+        version: The newest version when it was read.
         entries: Ledger entries, the oldest first.
         since: The oldest version that could be read; above 0 the log was cleaned up.
         removing: Commits of others that may have removed or changed rows.
     """
 
+    version: int
     entries: tuple[LedgerEntry, ...]
     since: int
     removing: tuple[CommitInfo, ...]
@@ -62,4 +64,4 @@ def live_history(uri: str, app_id: str) -> LiveHistory | None:
         elif commit.replaces_rows or commit.operation.startswith(_REMOVING):
             removing.append(commit)
         version -= 1
-    return LiveHistory(tuple(found[::-1]), version + 1, tuple(removing[::-1]))
+    return LiveHistory(log.version, tuple(found[::-1]), version + 1, tuple(removing[::-1]))

@@ -50,9 +50,10 @@ class TableUnreadable(Terminal):
 class CommitUnreadable(Exception):
     """A commit is no longer in the log (cleaned up), or its file cannot be parsed."""
 
-    def __init__(self, uri: str, version: int) -> None:
+    def __init__(self, uri: str, version: int, *, gone: bool = False) -> None:
         super().__init__(f"{uri}: commit {version} cannot be read")
         self.version = version
+        self.gone = gone
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,11 @@ class TableLog:
         """The table's columns as Delta's schema JSON, which is Spark's."""
         return dict(json.loads(self._table.schema().to_json()))
 
+    @property
+    def files(self) -> frozenset[str]:
+        """Addresses of the data files at this version."""
+        return frozenset(self._table.file_uris())
+
     def transaction(self, app_id: str) -> int | None:
         """The version of a transaction id, ``None`` if absent; -1 is a value like others (Delta protocol, "Transaction
         identifiers")."""
@@ -158,9 +164,13 @@ class TableLog:
     def version_at(self, moment: datetime) -> int:
         """The newest version that was committed at or before ``moment``."""
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
         table = DeltaTable(storage_uri(self.uri))
-        table.load_as_version(moment)
+        try:
+            table.load_as_version(moment)
+        except DeltaError as refused:
+            raise CommitUnreadable(self.uri, 0) from refused
         return table.version()
 
     def commit(self, version: int) -> CommitInfo:
@@ -172,8 +182,8 @@ class TableLog:
         try:
             with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
                 actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
-        except (OSError, ValueError) as gone:
-            raise CommitUnreadable(self.uri, version) from gone
+        except (OSError, ValueError) as failed:
+            raise CommitUnreadable(self.uri, version, gone=isinstance(failed, FileNotFoundError)) from failed
         return _commit_info(version, actions)
 
     def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
@@ -200,7 +210,13 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     if "datetime" in given:
         return log.version_at(datetime.fromtimestamp(int(given["datetime"]) / 1000, UTC))
     moment = datetime.fromisoformat(given["timestamp"])
-    return log.version_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if moment.tzinfo:
+        return log.version_at(moment)
+    # Spark wrote it in the time zone of whoever restored: believed only if the files say the same.
+    target = log.version_at(moment.replace(tzinfo=UTC))
+    if TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files:
+        raise CommitUnreadable(log.uri, restore.version)
+    return target
 
 
 def storage_uri(uri: str) -> str:

@@ -102,6 +102,8 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
     newest = raw.get(version_id(stream.app_id))
     try:
         live, positions = ledger.live(log)
+        same_topic = newest is None or ledger.topic_at(live, log) == topic_id or ledger.names_topic(live, topic_id)
+        entry = ledger.entry(live)
     except CommitUnreadable as gone:
         raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version) from gone
     return LedgerState(
@@ -113,8 +115,9 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
         transactions=raw,
         restored_to=live.version if live.version != log.version else None,
         knows_table=newest is not None and log.transaction(table_txn_id(stream.app_id, log.table_id)) == newest,
-        knows_topic=newest is not None and log.transaction(topic_txn_id(stream.app_id, topic_id)) == newest,
-        entry=ledger.entry(live),
+        # Both: a RESTORE to before a new topic brings back positions of the old one, under the new one's id.
+        knows_topic=same_topic and ledger.names_topic(log, topic_id),
+        entry=entry,
     )
 
 
@@ -180,13 +183,15 @@ class _Ledger:
         """
         transactions = read_transactions(log, self.stream, self.topic_partitions)
         since = transactions.get(version_id(self.stream.app_id))
+        if since is None and not positions_in(transactions, self.stream):
+            return log, {}  # a table that nobody drained into yet, whatever was restored in it
         target = self._last_restore(log, since)
         if target is None:
             return log, positions_in(transactions, self.stream)
         restored = TableLog.existing(log.uri, target)
         # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
         live, positions = self.live(restored)
-        return (live, positions) if positions else (live, self._first_positions(log, target))
+        return (live, positions) if positions else (live, dict(self._start_entry(log, target).positions))
 
     def _last_restore(self, log: TableLog, since: int | None) -> int | None:
         if since == log.version:
@@ -212,12 +217,23 @@ class _Ledger:
                 return None
         return None
 
-    def _first_positions(self, log: TableLog, target: int) -> dict[TopicPartition, int]:
+    def names_topic(self, log: TableLog, topic_id: str) -> bool:
+        """Whether the newest ledger commit at the log's version was made for this topic."""
+        newest = log.transaction(version_id(self.stream.app_id))
+        return newest is not None and log.transaction(topic_txn_id(self.stream.app_id, topic_id)) == newest
+
+    def topic_at(self, live: TableLog, log: TableLog) -> str | None:
+        """The topic that a version from before the first ledger commit belongs to: the one the stream began with."""
+        if live.transaction(version_id(self.stream.app_id)) is not None:
+            return None
+        return self._start_entry(log, live.version).topic_id
+
+    def _start_entry(self, log: TableLog, target: int) -> LedgerEntry:
         """Where the stream began: what holds for a version from before its first ledger commit."""
         for commit in log.commits(after=target):
             entry = entry_of(commit.user_metadata, commit.version, self.stream.app_id)
             if entry and entry.kind == "start":
-                return dict(entry.positions)
+                return entry
             if entry or commit.transactions:
                 break
         raise CommitUnreadable(log.uri, target)
@@ -228,5 +244,7 @@ class _Ledger:
             return None
         try:
             return entry_of(live.commit(version).user_metadata, version, self.stream.app_id)
-        except CommitUnreadable:
-            return None
+        except CommitUnreadable as unreadable:
+            if unreadable.gone:
+                return None  # cleaned up: the positions are in the checkpoint
+            raise

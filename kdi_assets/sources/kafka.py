@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
     from confluent_kafka.admin import AdminClient
 
+YEAR_10000 = 253_402_300_800_000
 REQUEST_SECONDS = 10.0
 """How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
 
@@ -146,7 +147,8 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
     admin = AdminClient(client_config(cluster))
     spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
     found = _ask_offsets(admin, cluster, list(topic.partitions), spec, committed=True)
-    answered = {tp: future.result() for tp, future in found.items()}
+    with _reachable(cluster):
+        answered = {tp: future.result() for tp, future in found.items()}
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
@@ -161,8 +163,10 @@ def oldest_timestamps(cluster: KafkaCluster, positions: Mapping[TopicPartition, 
         while waiting and datetime.now(UTC).timestamp() < deadline:
             for message in consumer.consume(num_messages=100, timeout=0.2):
                 tp = _topic_partition(message)
-                if tp in waiting and message.error() is None:
-                    found[tp] = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+                milliseconds = message.timestamp()[1]
+                # A producer may write anything there, nanoseconds too, and -1 is none: what is no time is unknown.
+                if tp in waiting and message.error() is None and 0 <= milliseconds < YEAR_10000:
+                    found[tp] = datetime.fromtimestamp(milliseconds / 1000, UTC)
                 waiting.discard(tp)
                 consumer.pause([_rd_partition(tp)])
     return found
