@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from kdi_assets.drain.refusals import (
     TableReplaced,
     TopicRecreated,
 )
-from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
 from kdi_assets.drain.settle import StartOutOfRange
 from kdi_assets.drain.shape import ShapeMistake
 from kdi_assets.ledger.history import entries
@@ -27,6 +28,7 @@ from kdi_assets.ledger.state import TransactionRetentionSet
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
 from kdi_assets.stream import DateWindow, TopicPartition
 from tests.conftest import DrivenFactory
+from tests.kafka_log import Publisher
 
 
 def test_every_message_becomes_a_row_or_a_dead_letter(driven: DrivenFactory) -> None:
@@ -203,18 +205,26 @@ def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactor
     web.drain()
     admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
     admin.delete_topics([web.stream.topic])[web.stream.topic].result(10)
-    _until_gone(admin, web.stream.topic)
+    _until(lambda: web.stream.topic not in admin.list_topics(timeout=5).topics, "the topic is still there")
     admin.create_topics([NewTopic(web.stream.topic, 1, 1)])[web.stream.topic].result(10)
-    again = web.publisher.produce_all(web.stream.topic, ['{"status": 1}'] * 5, partition=0)
+    _until(lambda: web.stream.topic in admin.list_topics(timeout=5).topics, "the topic is not there")
+    # A client of its own: one that saw the topic vanish may refuse it for a while.
+    anew = Publisher(web.stream.cluster.bootstrap_servers)
+    again = anew.produce_all(web.stream.topic, ['{"status": 1}'] * 5, partition=0)
 
     with pytest.raises(TopicRecreated, match="kdi resolve .* new-topic"):
         web.drain()
+    with pytest.raises(NothingToResolve, match="new-topic decides that"):
+        decide(web.stream, web.lake, "rewind", session=web.session)
     decision = decide(web.stream, web.lake, "new-topic", session=web.session)
     carry_out_decision(web.session(), decision, web.stream, web.lake)
     report = web.drain()
 
     assert report.dead_letters == len(again)  # they have no date; the offsets begin at 0 again
     assert report.positions == {TopicPartition(web.stream.topic, 0): 5}
+    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 1")
+    with pytest.raises(TopicRecreated):  # the positions are those of the old topic again
+        web.drain()
 
 
 def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: DrivenFactory) -> None:
@@ -243,8 +253,6 @@ def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: Driven
 
 
 def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(driven: DrivenFactory) -> None:
-    from tests.kafka_log import Publisher
-
     web = driven(partitions=1)
     writer = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
     writer.client.init_transactions(30)
@@ -265,8 +273,6 @@ def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(drive
 
 
 def test_an_open_transaction_holds_the_drain_at_the_last_stable_offset(driven: DrivenFactory) -> None:
-    from tests.kafka_log import Publisher
-
     web = driven(partitions=1)
     web.publisher.produce_all(web.stream.topic, ["{}"] * 5, partition=0)
     writer = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
@@ -283,6 +289,19 @@ def test_an_open_transaction_holds_the_drain_at_the_last_stable_offset(driven: D
 
     assert (first.dead_letters, held) == (5, 4)
     assert second.dead_letters == 4
+
+
+def test_a_message_from_no_time_at_all_stops_nobody(driven: DrivenFactory) -> None:
+    """Producers write micro- and nanoseconds where milliseconds belong."""
+    web = driven(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    message = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"url":"https://a.b/"}'
+    web.publisher.client.produce(web.stream.topic, message, partition=0, timestamp=1_700_000_000_000_000)
+    assert web.publisher.client.flush(30) == 0
+
+    assert look(web.stream, web.lake).lag_seconds is None
+    report = web.drain()
+
+    assert report.rows_added == 1
 
 
 def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
@@ -437,11 +456,11 @@ def _first(topic: str) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-def _until_gone(admin: object, topic: str) -> None:
-    """Deletion is acknowledged before every answer knows it."""
+def _until(reached: Callable[[], bool], otherwise: str) -> None:
+    """Topics are made and deleted before every answer knows it."""
     import time
 
     deadline = time.monotonic() + 20
-    while topic in admin.list_topics(timeout=5).topics:  # type: ignore[attr-defined]
-        assert time.monotonic() < deadline, f"{topic} is still there"
+    while not reached():
+        assert time.monotonic() < deadline, otherwise
         time.sleep(0.05)
