@@ -449,7 +449,9 @@ def test_a_drain_without_a_session_starts_none(driven: DrivenFactory) -> None:
     def no_session() -> None:
         raise AssertionError("nothing is waiting; no session is needed")
 
-    drain(web.stream, lake=web.lake, session=no_session)  # type: ignore[arg-type]
+    report = drain(web.stream, lake=web.lake, session=no_session)  # type: ignore[arg-type]
+
+    assert report.commits == ()
 
 
 def _first(topic: str) -> TopicPartition:
