@@ -74,7 +74,6 @@ class CommitInfo:
     user_metadata: str
     changes_metadata: bool
     transactions: Mapping[str, int]
-    rows_added: int | None
     committed_at: datetime | None = None
 
     @property
@@ -226,8 +225,6 @@ def storage_uri(uri: str) -> str:
 
 def _commit_info(version: int, actions: Actions) -> CommitInfo:
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    added = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
-    rows = [json.loads(add["stats"]).get("numRecords") for add in added if add.get("stats")]
     return CommitInfo(
         version=version,
         operation=str(info.get("operation", "")),
@@ -235,7 +232,6 @@ def _commit_info(version: int, actions: Actions) -> CommitInfo:
         user_metadata=str(info.get("userMetadata") or ""),
         changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
         transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
-        rows_added=sum(rows) if len(rows) == len(added) and None not in rows else None,
         committed_at=datetime.fromtimestamp(info["timestamp"] / 1000, UTC) if "timestamp" in info else None,
     )
 
