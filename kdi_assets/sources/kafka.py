@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError, Terminal, Transient
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 YEAR_10000 = 253_402_300_800_000
 REQUEST_SECONDS = 10.0
 """How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
+LEADER_SECONDS = 3.0
+"""How long a look waits for topic partitions that change their leader, or that a broker does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,23 @@ class BrokerUnreachable(Transient):
 
 
 @dataclass(eq=False, kw_only=True)
+class LeaderMissing(Transient):
+    """The brokers know the topic, but a topic partition has no leader that answers for it at this moment."""
+
+    cluster: str
+    topic: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster}: no leader answers for all partitions of {self.topic!r} ({self.detail}).",
+            "nothing was read and nothing was written.",
+            "repeat the command: leaders change when a topic is new and when a broker restarts; "
+            "if it stays, look at the brokers",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class TopicMissing(Terminal):
     """The cluster does not know the topic."""
 
@@ -93,7 +113,7 @@ def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
 
 
 def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
-    """Look at many topics in one batch of requests.
+    """Look at many topics in one batch of requests, and again at those whose leaders are changing.
 
     Returns:
         Per topic its state, or why it has none; a broken topic costs only its own entry.
@@ -103,10 +123,19 @@ def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Top
 
     Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
     """
+    states = _look(cluster, topics)
+    until = monotonic() + LEADER_SECONDS
+    while (moving := [t for t, s in states.items() if isinstance(s, LeaderMissing)]) and monotonic() < until:
+        sleep(0.1)
+        states |= _look(cluster, moving)
+    return states
+
+
+def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient(client_config(cluster))
+    admin = AdminClient(client_config(cluster))  # a new one each time: it would keep the leaders that it knows
     with _reachable(cluster):
         futures = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
     described: dict[str, Any] = {}
@@ -132,6 +161,7 @@ def read_topic(cluster: KafkaCluster, topic: str) -> TopicState:
 
     Raises:
         TopicMissing: The cluster does not know it.
+        LeaderMissing: A topic partition has no leader that answers.
         BrokerUnreachable: No broker answered.
     """
     state = read_topics(cluster, [topic])[topic]
@@ -141,14 +171,23 @@ def read_topic(cluster: KafkaCluster, topic: str) -> TopicState:
 
 
 def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
-    """The first offset of every topic partition whose timestamp is at or after ``moment``; the end if there is none."""
+    """The first offset of every topic partition whose timestamp is at or after ``moment``; the end if there is none.
+
+    Raises:
+        LeaderMissing: A topic partition has no leader that answers.
+        BrokerUnreachable: No broker answered.
+    """
+    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
     admin = AdminClient(client_config(cluster))
     spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
     found = _ask_offsets(admin, cluster, list(topic.partitions), spec, committed=True)
-    with _reachable(cluster):
-        answered = {tp: future.result() for tp, future in found.items()}
+    try:
+        with _reachable(cluster):
+            answered = {tp: future.result() for tp, future in found.items()}
+    except KafkaException as refused:
+        raise _topic_error(cluster, topic.topic, refused, described=True) from refused
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
@@ -225,7 +264,7 @@ def _list_offsets(
         try:
             answers[tp] = BrokerOffsets(*(int(asked[tp].result().offset) for asked in (earliest, end, high)))
         except KafkaException as refused:
-            answers[tp] = _topic_error(cluster, tp.topic, refused)
+            answers[tp] = _topic_error(cluster, tp.topic, refused, described=True)
     return answers
 
 
@@ -278,11 +317,22 @@ def _topic_partition(message: Message) -> TopicPartition:
     return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
-def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception, *, described: bool = False) -> KdiError:
     from confluent_kafka import KafkaError
 
     error = refused.args[0]
-    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+    unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+    moving = (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    )
+    # One broker described it and another does not know it: it was made, or deleted, this instant.
+    if error.code() in moving or (error.code() in unknown and described):
+        return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
+    if error.code() in unknown:
         return TopicMissing(cluster=cluster.name, topic=topic)
     return BrokerUnreachable(
         cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"{topic}: {error.str()}"

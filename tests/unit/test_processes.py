@@ -25,6 +25,7 @@ from pathlib import Path
 from kdi_assets.runtime.processes import Child
 child = Child([sys.executable, "-c", "import signal; signal.pause()"])
 print(child.pid, flush=True)
+input()
 {then}
 """
 
@@ -69,15 +70,20 @@ def test_what_a_child_left_behind_is_stopped_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("then", ["sys.exit(0)", "raise RuntimeError", "time.sleep(600)"])
 def test_a_child_does_not_outlive_its_parent_whether_that_ends_fails_or_is_killed(then: str) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(then=then)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", PARENT.format(then=then)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
-
-    if "sleep" in then:
-        parent.kill()
-    parent.wait(30)
-    parent.stdout.close()
+    with parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.stdin.write("go on\n")
+        parent.stdin.flush()
+        if "sleep" in then:
+            parent.kill()
+        parent.wait(30)
 
     gone, alive = psutil.wait_procs([child], timeout=10)
     assert gone and not alive

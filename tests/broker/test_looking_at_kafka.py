@@ -1,0 +1,57 @@
+"""What a look at the brokers answers while they are not in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kdi_assets.sources import kafka
+from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, read_topic, read_topics
+from kdi_assets.stream import KafkaCluster, TopicPartition
+from tests.conftest import TopicFactory
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int) -> Iterator[int]:
+    """Let the first questions for offsets end in an error, as a broker does that does not lead the partition yet."""
+    asked = count(1)
+    ask = AdminClient.list_offsets
+
+    def list_offsets(self: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
+        if next(asked) > first:
+            return ask(self, wanted, **options)
+        refused: Future[Any] = Future()
+        refused.set_exception(KafkaException(KafkaError(code)))
+        return dict.fromkeys(wanted, refused)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
+    return asked
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_a_topic_made_this_instant_is_waited_for(
+    cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    new = topic(partitions=2)
+    refuse(monkeypatch, code, first=4)
+
+    assert sorted(read_topic(cluster, new).partitions) == [TopicPartition(new, 0), TopicPartition(new, 1)]
+
+
+def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
+    cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = topic()
+    monkeypatch.setattr(kafka, "LEADER_SECONDS", 0.3)
+    asked = refuse(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE, first=1_000_000)
+
+    states = read_topics(cluster, [new, "no_such_topic"])
+
+    assert isinstance(states[new], LeaderMissing)
+    assert isinstance(states["no_such_topic"], TopicMissing)
+    assert next(asked) > 4  # it looked again before it gave up
