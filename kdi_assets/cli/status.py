@@ -164,11 +164,11 @@ def _live_entries(log: TableLog, app_id: str) -> Iterator[tuple[LedgerEntry | No
     while version >= 0:
         try:
             commit = log.commit(version)
+            if commit.is_restore:
+                version = restore_target(log, commit)
+                continue
         except CommitUnreadable:
             return
-        if commit.is_restore:
-            version = restore_target(log, commit)
-            continue
         if commit.committed_at is not None:
             yield entry_of(commit.user_metadata, version, app_id), commit.committed_at
         version -= 1

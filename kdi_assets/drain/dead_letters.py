@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.refusals import DeadLettersReplaced
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.state import LedgerGap
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -62,8 +61,7 @@ def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> Non
     """Refuse if the letters that the ledger counts on may not be there any more.
 
     Raises:
-        DeadLettersReplaced: The table is gone, another one, or was restored since.
-        LedgerGap: Its log cannot be read.
+        DeadLettersReplaced: The table is gone, another one, was restored since, or may have been.
     """
     if entry is None or entry.dead_letters_at is None:
         return
@@ -73,9 +71,7 @@ def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> Non
         happened = "dropped"
     elif log.table_id != recorded.table_id:
         happened = f"replaced by table {log.table_id}"
-    elif _was_rewritten(log, since=recorded.version, stream=stream):
-        happened = "restored or overwritten"
-    else:
+    elif not (happened := _rewritten(log, since=recorded.version)):
         return
     raise replaced(stream, lake, recorded, happened)
 
@@ -91,8 +87,10 @@ def replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) 
     )
 
 
-def _was_rewritten(log: TableLog, *, since: int, stream: Stream) -> bool:
+def _rewritten(log: TableLog, *, since: int) -> str:
+    """What may have taken letters away since a version; empty if nothing did."""
     try:
-        return any(commit.replaces_rows for commit in log.commits(after=since))
+        rewritten = any(commit.replaces_rows for commit in log.commits(after=since))
     except CommitUnreadable as gone:
-        raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version) from gone
+        return f"changed by commit {gone.version}, which cannot be read"
+    return "restored or overwritten" if rewritten else ""

@@ -54,11 +54,11 @@ def live_history(uri: str, app_id: str) -> LiveHistory | None:
     while version >= 0:
         try:
             commit = log.commit(version)
+            if commit.is_restore:
+                version = restore_target(log, commit)
+                continue
         except CommitUnreadable:
             break
-        if commit.is_restore:
-            version = restore_target(log, commit)
-            continue
         if entry := entry_of(commit.user_metadata, version, app_id):
             found.append(entry)
         elif commit.replaces_rows or commit.operation.startswith(_REMOVING):

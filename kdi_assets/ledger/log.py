@@ -48,12 +48,13 @@ class TableUnreadable(Terminal):
 
 
 class CommitUnreadable(Exception):
-    """A commit is no longer in the log (cleaned up), or its file cannot be parsed."""
+    """A commit is no longer in the log (cleaned up), its file cannot be parsed, or what it says is ambiguous."""
 
-    def __init__(self, uri: str, version: int, *, gone: bool = False) -> None:
-        super().__init__(f"{uri}: commit {version} cannot be read")
+    def __init__(self, uri: str, version: int, *, gone: bool = False, why: str = "cannot be read") -> None:
+        super().__init__(f"{uri}: commit {version} {why}")
         self.version = version
         self.gone = gone
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,9 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     """The version that a RESTORE went to.
 
     Spark writes ``version: 2`` or ``timestamp: '…'``; delta-rs ``version: '1'`` or ``datetime: '<milliseconds>'``.
+
+    Raises:
+        CommitUnreadable: The version is gone, or the time that it names is ambiguous.
     """
     given = {k: str(v).strip("\"'") for k, v in restore.parameters.items() if v not in (None, "null", "")}
     if "version" in given:
@@ -214,7 +218,8 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     # Spark wrote it in the time zone of whoever restored: believed only if the files say the same.
     target = log.version_at(moment.replace(tzinfo=UTC))
     if TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files:
-        raise CommitUnreadable(log.uri, restore.version)
+        why = f"is a RESTORE to {given['timestamp']}, and which version that was depends on a time zone it does not say"
+        raise CommitUnreadable(log.uri, restore.version, why=why)
     return target
 
 

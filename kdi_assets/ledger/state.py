@@ -52,12 +52,12 @@ class LedgerGap(Terminal):
     stream: str
     uri: str
     version: int
+    why: str
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.stream}: commit {self.version} of {self.uri} cannot be read, so it is unknown whether a RESTORE or "
-            "another ledger commit stands there.",
-            "the rows of the table; this drain wrote nothing.",
+            f"{self.stream}: commit {self.version} of {self.uri} {self.why}; the positions are not known.",
+            "the rows of the table; nothing is drained until this is decided.",
             f"kdi resolve {self.stream} rewind   (proposes the highest offset in the rows, plus one)",
         )
 
@@ -73,7 +73,7 @@ class TransactionRetentionSet(Terminal):
     def parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: {_RETENTION} is {self.value!r} on {self.uri}: idle topic partitions lose their positions.",
-            "the rows of the table; this drain wrote nothing.",
+            "the rows of the table; nothing is drained until this is mended.",
             f"ALTER TABLE delta.`{self.uri}` UNSET TBLPROPERTIES ('{_RETENTION}')",
         )
 
@@ -105,7 +105,7 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
         same_topic = newest is None or ledger.topic_at(live, log) == topic_id or ledger.names_topic(live, topic_id)
         entry = ledger.entry(live)
     except CommitUnreadable as gone:
-        raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version) from gone
+        raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version, why=gone.why) from gone
     return LedgerState(
         uri=log.uri,
         version=log.version,
@@ -191,7 +191,9 @@ class _Ledger:
         restored = TableLog.existing(log.uri, target)
         # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
         live, positions = self.live(restored)
-        return (live, positions) if positions else (live, dict(self._start_entry(log, target).positions))
+        if restored.transaction(version_id(self.stream.app_id)) is None:
+            positions = {**self._start(log, target), **positions}
+        return live, positions
 
     def _last_restore(self, log: TableLog, since: int | None) -> int | None:
         if since == log.version:
@@ -226,16 +228,24 @@ class _Ledger:
         """The topic that a version from before the first ledger commit belongs to: the one the stream began with."""
         if live.transaction(version_id(self.stream.app_id)) is not None:
             return None
-        return self._start_entry(log, live.version).topic_id
+        return self._first_entry(log, live.version).topic_id
 
-    def _start_entry(self, log: TableLog, target: int) -> LedgerEntry:
-        """Where the stream began: what holds for a version from before its first ledger commit."""
+    def _start(self, log: TableLog, target: int) -> dict[TopicPartition, int]:
+        """Where the stream began, of the topic partitions that nobody had read until then.
+
+        What another writer had read by then is not among it: where it began nobody recorded, and of a version without
+        its transaction it had written no row.
+        """
+        first = self._first_entry(log, target)
+        before = read_transactions(TableLog.existing(log.uri, first.version - 1), self.stream, self.topic_partitions)
+        read = positions_in(before, self.stream)
+        return {tp: position for tp, position in first.positions.items() if tp not in read}
+
+    def _first_entry(self, log: TableLog, target: int) -> LedgerEntry:
+        """The stream's first ledger commit, which came behind ``target``."""
         for commit in log.commits(after=target):
-            entry = entry_of(commit.user_metadata, commit.version, self.stream.app_id)
-            if entry and entry.kind == "start":
+            if entry := entry_of(commit.user_metadata, commit.version, self.stream.app_id):
                 return entry
-            if entry or commit.transactions:
-                break
         raise CommitUnreadable(log.uri, target)
 
     def entry(self, live: TableLog) -> LedgerEntry | None:
