@@ -21,7 +21,7 @@ class RetentionPassedPosition(Terminal):
         tp, lost = self.topic_partition, self.earliest - self.position
         return (
             f"{self.stream}: retention deleted [{self.position}, {self.earliest}) of {tp}, at most {lost:,} messages.",
-            f"every offset below {self.position} is accounted for; this drain wrote nothing.",
+            f"every offset below {self.position} is accounted for; positions stay as they are.",
             f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.earliest}",
         )
 
@@ -39,7 +39,7 @@ class BrokerEndBelowPosition(Terminal):
         return (
             f"{self.stream}: {self.topic_partition} ends at {self.end}, and [{self.end}, {self.position}) was drained "
             "from it before: the broker lost these offsets and will give them to other messages.",
-            "the rows drained so far; this drain wrote nothing.",
+            "the rows drained so far; positions stay as they are.",
             f"kdi resolve {self.stream} rewind --topic-partition {self.topic_partition} --to {self.end}",
         )
 
@@ -57,7 +57,7 @@ class TopicRecreated(Terminal):
         was = f"the positions belong to id {self.recorded_id}" if self.recorded_id else "the positions are another's"
         return (
             f"{self.stream}: topic {self.topic} has id {self.found_id}; {was}. It was deleted and made again.",
-            "the rows drained so far; this drain wrote nothing.",
+            "the rows drained so far; positions stay as they are.",
             f"kdi resolve {self.stream} new-topic",
         )
 
@@ -73,7 +73,7 @@ class TopicPartitionVanished(Terminal):
     def parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: the broker has no {self.topic_partition} any more; it was drained up to {self.position}.",
-            "the rows drained so far; this drain wrote nothing.",
+            "the rows drained so far; positions stay as they are.",
             f"kdi resolve {self.stream} new-topic",
         )
 
@@ -110,7 +110,7 @@ class DeadLettersReplaced(Terminal):
         return (
             f"{self.stream}: the dead letters in {self.uri} were {self.happened}; the ledger counts on table "
             f"{self.recorded_id} at version {self.recorded_version} or later.",
-            "the rows of the stream's own table; this drain wrote nothing.",
+            "the rows of the stream's own table; positions stay as they are.",
             f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.recorded_version} brings them back; "
             f"kdi resolve {self.stream} adopt accepts what is there",
         )
