@@ -1,0 +1,72 @@
+"""Ghosts are removed only where the whole log says who committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.log import CommitUnreadable
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from sensors.leftovers import sweep
+
+P0 = TopicPartition("orders", 0)
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
+LETTER = RangeCounts(OffsetRange(P0, 0, 10), rows=9, dead_letters=1)
+COUNTS_ON = DeadLettersAt("letters", 1)
+DRAIN = LedgerEntry(1, "drain", "orders", "committed", "orders", "topic", "table", {P0: 10}, ranges=(LETTER,))
+
+
+@pytest.fixture
+def first_commit(lake: str) -> Path:
+    """The file of the table's first commit; one letter counts and one is a ghost."""
+    for entry in (replace(DRAIN, attempt_id="first", ranges=()), replace(DRAIN, dead_letters_at=COUNTS_ON)):
+        properties = CommitProperties(custom_metadata={"userMetadata": entry.to_json()})
+        rows = pa.table({"id": [1]})
+        write_deltalake(STREAM.table_uri(lake), rows, mode="append", commit_properties=properties)
+    DeltaTable(STREAM.table_uri(lake)).create_checkpoint()
+    letters = {"partition": [0, 0], "offset": [3, 3], "attempt_id": ["committed", "never committed"]}
+    write_deltalake(STREAM.dead_letters_uri(lake), pa.table(letters))
+    return Path(STREAM.table_uri(lake)) / "_delta_log" / f"{0:020}.json"
+
+
+def attempts(lake: str) -> list[str]:
+    """Whose letters are there."""
+    letters = DeltaTable(STREAM.dead_letters_uri(lake)).to_pyarrow_table()
+    return sorted(letters["attempt_id"].to_pylist())
+
+
+@pytest.mark.parametrize("text", [None, "{cut off"])
+def test_ghosts_are_kept_while_a_commit_that_may_name_them_cannot_be_read(
+    lake: str, first_commit: Path, text: str | None
+) -> None:
+    whole = first_commit.read_text()
+    first_commit.unlink()
+    if text:
+        first_commit.write_text(text)
+
+    with pytest.raises(CommitUnreadable):
+        remove_ghosts(STREAM, lake)
+    kept = attempts(lake)
+    first_commit.write_text(whole)
+    removed = remove_ghosts(STREAM, lake)
+
+    assert kept == ["committed", "never committed"]
+    assert (removed, attempts(lake)) == (1, ["committed"])
+
+
+def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(lake: str, first_commit: Path) -> None:
+    drained = [replace(DRAIN, dead_letters_at=COUNTS_ON)]  # version 1 of the letters, where one drain makes one: 0
+    hidden = first_commit.rename(first_commit.with_name("hidden"))
+
+    silent = sweep(STREAM, lake, drained, known=-1)
+    hidden.rename(first_commit)
+    answered = sweep(STREAM, lake, drained, known=silent)
+
+    assert (silent, answered) == (-1, COUNTS_ON.version)
+    assert attempts(lake) == ["committed"]
