@@ -103,7 +103,8 @@ def explain(decision: Decision) -> str:
     for backlog in decision.refused:
         if backlog.refusal is not None:
             happened, _, run = backlog.refusal.parts()
-            lines.append(f"{happened} Run: {run}")
+            whose = "" if happened.startswith(f"{backlog.stream}:") else f"{backlog.stream}: "
+            lines.append(f"{whose}{happened} Run: {run}")
     return "\n".join(lines)
 
 

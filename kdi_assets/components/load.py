@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
-from kdi_assets.components.mistakes import Mistakes, did_you_mean, in_order
+from kdi_assets.components.mistakes import Mistakes, in_order
 from kdi_assets.components.reading import Loaded, read_streams
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import Stream
@@ -32,10 +33,17 @@ class UnknownStream(Terminal):
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"no stream is called {self.name}: {did_you_mean(self.name, self.known)}",
+            f"no stream is called {self.name}{self._guess()}",
             "nothing was started; no topic and no table was touched.",
             "the same command with one of: " + (", ".join(self.known) or "(no document describes a stream)"),
         )
+
+    def _guess(self) -> str:
+        """A known name that is close, as a whole or in its last part."""
+        last_parts = {name.rpartition("/")[2]: name for name in self.known}
+        close = get_close_matches(self.name, self.known, n=1)
+        close += [last_parts[part] for part in get_close_matches(self.name.rpartition("/")[2], last_parts, n=1)]
+        return f": did you mean {close[0]}?" if close else "."
 
 
 @dataclass(eq=False, kw_only=True)

@@ -51,3 +51,16 @@ def test_an_unknown_name_is_answered_with_the_closest_and_all_there_are() -> Non
 
     assert "did you mean bronze/web_requests?" in str(refused.value)
     assert "one of: bronze/orders, bronze/web_requests" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["ordres", "raw/ordres", "bronz/orders"])
+def test_an_unknown_name_may_be_close_in_its_last_part_alone(name: str) -> None:
+    with pytest.raises(UnknownStream, match=r"did you mean bronze/orders\?"):
+        select_streams(streams(bronze__web_requests="w", bronze__orders="o"), [name])
+
+
+def test_a_name_that_is_close_to_none_is_answered_with_all_of_them_once() -> None:
+    with pytest.raises(UnknownStream, match=r"no stream is called xyz\.\n") as refused:
+        select_streams(streams(bronze__web_requests="w", bronze__orders="o"), ["xyz"])
+
+    assert str(refused.value).count("bronze/orders") == 1

@@ -128,6 +128,12 @@ def test_the_reason_names_the_largest_backlog_what_drains_and_what_waits() -> No
     ]
 
 
+def test_a_refusal_that_is_about_the_cluster_says_whose_it_is() -> None:
+    decision = decide(replace(backlog("payments_eu"), refusal=MISSING))
+
+    assert "payments_eu: Kafka cluster main has no topic 'payments'. Run: create" in explain(decision)
+
+
 def test_idle_streams_are_said_to_have_no_backlog() -> None:
     assert explain(decide(backlog("a"), backlog("b"))) == "nothing due; no backlog"
 
