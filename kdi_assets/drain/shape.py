@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -246,4 +247,6 @@ def _mistake(stream: Stream, field: str, message: str) -> ShapeMistake:
 
 
 def _first_line(refused: PySparkException) -> str:
-    return str(refused).strip().splitlines()[0]
+    """What Spark says, without our working columns among the names that it suggests."""
+    line = str(refused).strip().splitlines()[0]
+    return re.sub(r"`_kdi_\w+`(\.`[^`]*`)*(, )?", "", line).replace(", ]", "]")

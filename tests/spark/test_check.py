@@ -74,6 +74,13 @@ def test_what_spark_does_not_understand_is_said_with_file_line_and_field(
     assert (result.exit_code, summary) == (1, "streams: 1, mistakes: 1")
 
 
+def test_columns_that_no_document_knows_are_not_suggested(tmp_path: Path) -> None:
+    result = checked(tmp_path, STREAMS.replace("(url, 'HOST')", "(kdi_parse, 'HOST')").replace("id bigint, ", ""))
+
+    assert "Did you mean one of the following? [`at`, `kafka`]." in result.stdout
+    assert "_kdi_" not in result.stdout
+
+
 def test_every_wrong_expression_of_a_stream_is_found_and_mistakes_of_other_documents_too(tmp_path: Path) -> None:
     text = STREAMS.replace("parse_url", "parse_ulr").replace("to_date(", "to_dat(")
     other = "---\ntype: kdi_assets.components.TopicTable\nattributes: {topic: x}\n"
