@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from kdi_assets.drain.drain import DrainReport, drain
 from kdi_assets.ledger.audit import AuditReport, audit
@@ -63,13 +66,22 @@ class DrivenStream:
 
     def partitions(self) -> int:
         """How many topic partitions there are."""
-        return len(
-            self.publisher.client.list_topics(self.stream.topic, timeout=10).topics[self.stream.topic].partitions
-        )
+        topic, until = self.stream.topic, time.monotonic() + 20
+        # A broker may tell of a topic before it tells of its partitions.
+        while not (found := self.publisher.client.list_topics(topic, timeout=10).topics[topic].partitions):
+            assert time.monotonic() < until, f"{topic} has no partitions"
+            time.sleep(0.05)
+        return len(found)
 
     def drain(self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None) -> DrainReport:
         """Drain, with another definition if one is given."""
         return drain(stream or self.stream, lake=self.lake, session=self.session, at=at)
+
+    def as_another_writer(self, app_id: str, *, last: int) -> None:
+        """Commit a position as kafka-delta-ingest does: the last offset of topic partition 0, inclusive."""
+        table = DeltaTable(self.uri)
+        ingested = CommitProperties(app_transactions=[Transaction(f"{app_id}-0", last)])
+        table.create_write_transaction([], mode="append", schema=table.schema(), commit_properties=ingested)
 
     def audit(self) -> AuditReport:
         return audit(self.stream, lake=self.lake, session=self.session)

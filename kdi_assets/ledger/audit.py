@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import xor
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ class AuditReport:
 
     Attributes:
         complete: Every offset from the first position to the current one is accounted for, and none is there twice.
-        offsets: Offsets that the live ledger entries cover.
+        offsets: Offsets that the live ledger entries cover, less those that a decision set positions back over.
         rows: Rows of the table, by their coordinates.
         dead_letters: Letters that count.
         ghosts: Letters of tries that never committed; they are in the table and count for nothing.
@@ -94,29 +94,29 @@ def audit(stream: Stream, *, lake: str, session: Callable[[], SparkSession]) -> 
     history = live_history(uri, stream.app_id)
     if history is None or not history.entries:
         raise NothingToAudit(stream=stream.name, uri=uri)
-    drains = [e for e in history.entries if e.ranges]
+    standing, torn, set_back = _standing(history.entries)
+    drains = [e for e in standing if e.ranges]
     spark = session()
     rows = _coordinates(spark, stream, uri, version=history.version)
-    letters, ghosts = _letters(spark, stream.dead_letters_uri(lake), [e.attempt_id for e in drains])
+    letters, ghosts = _letters(spark, stream.dead_letters_uri(lake), [e.attempt_id for e in history.entries])
     found = _since(history.entries[0], rows.select("*", _lit(True)).unionByName(letters.select("*", _lit(False))))
     counted = _count(found)
-    untiled = _untiled(history.entries)
-    agrees = _agrees(counted, drains) and not untiled
+    agrees = not set_back and _agrees(counted, drains)  # of half a range the entries keep no counts
     holes, doubles = ((), ()) if agrees else _faults(spark, found, drains)
     return AuditReport(
-        complete=agrees,
+        complete=not torn and (agrees or bool(set_back) and not (holes or doubles)),
         stream=stream.name,
         version=max(e.version for e in history.entries),
-        offsets=sum(r.range.offset_count for e in drains for r in e.ranges) + _losses(history.entries),
+        offsets=sum(r.range.offset_count for e in drains for r in e.ranges) + _losses(standing),
         rows=sum(c.rows for c in counted.values()),
         dead_letters=sum(c.letters for c in counted.values()),
         tombstones=sum(e.tombstones for e in drains),
         gaps=sum(g.offset_count for e in drains for g in e.gaps),
-        declared_losses=_losses(history.entries),
+        declared_losses=_losses(standing),
         ghosts=ghosts,
         holes=holes,
         doubles=doubles,
-        notes=(*untiled, *_notes(history)),
+        notes=(*torn, *set_back, *_notes(history)),
     )
 
 
@@ -196,23 +196,42 @@ def _agrees(counted: Mapping[int, _Found], drains: Sequence[LedgerEntry]) -> boo
     )
 
 
-def _untiled(entries: Sequence[LedgerEntry]) -> tuple[str, ...]:
-    """Where one entry does not begin where the one before it ended."""
-    faults = []
+def _standing(entries: Sequence[LedgerEntry]) -> tuple[list[LedgerEntry], list[str], list[str]]:
+    """What the entries still stand for: from where a decision set a position back, those before it count no more.
+
+    Returns:
+        The entries, where one does not begin where the one before it ended, and where positions were set back.
+    """
+    standing: list[LedgerEntry] = []
+    torn, set_back = [], []
     at: dict[TopicPartition, int] = {}
     topic_id = ""
     for entry in entries:
         for r in (r.range for r in entry.ranges):
             if at.get(r.topic_partition, 0 if at else r.start) != r.start:
-                faults.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
+                torn.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
         if entry.kind == "resolve" and entry.topic_id == topic_id:
-            faults += [
-                f"v{entry.version} set {tp} back from {at[tp]} to {position}: what lies between may be twice"
-                for tp, position in entry.positions.items()
-                if position < at.get(tp, position)
-            ]
+            for tp, position in entry.positions.items():
+                if position < at.get(tp, position):
+                    set_back.append(f"v{entry.version} set {tp} back from {at[tp]} to {position}")
+                    standing = [_cut(e, tp, position) if e.topic_id == topic_id else e for e in standing]
+        standing.append(entry)
         at, topic_id = {tp: p for tp, p in entry.positions.items() if p != RETIRED}, entry.topic_id
-    return tuple(faults)
+    return standing, torn, set_back
+
+
+def _cut(entry: LedgerEntry, tp: TopicPartition, end: int) -> LedgerEntry:
+    """The entry without what lies behind ``end`` in one topic partition."""
+
+    def below(r: OffsetRange) -> OffsetRange:
+        return replace(r, end=max(r.start, min(r.end, end))) if r.topic_partition == tp else r
+
+    return replace(
+        entry,
+        ranges=tuple(replace(r, range=below(r.range)) for r in entry.ranges if below(r.range).offset_count),
+        gaps=tuple(below(g) for g in entry.gaps if below(g).offset_count),
+        declared_losses=tuple(below(r) for r in entry.declared_losses if below(r).offset_count),
+    )
 
 
 def _faults(
@@ -266,5 +285,5 @@ def _notes(history: LiveHistory) -> list[str]:
     if history.entries[0].kind == "takeover":
         notes.insert(0, f"audited from the takeover at v{history.entries[0].version} on")
     elif history.entries[0].kind != "start":
-        notes.insert(0, f"the log is readable from v{history.since} on")
+        notes.insert(0, f"audited from v{history.entries[0].version} on, the log is readable from v{history.since} on")
     return notes

@@ -67,23 +67,6 @@ def test_rows_that_come_later_are_added_behind_those_before(driven: DrivenFactor
     assert web.audit().complete
 
 
-def test_the_audit_names_what_someone_removed_and_what_someone_doubled(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(100)
-    web.drain()
-    spark = web.session()
-
-    spark.sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset IN (10, 11)")
-    one = spark.read.format("delta").load(web.uri).where("meta.kafka.offset = 50")
-    one.write.format("delta").mode("append").save(web.uri)
-    report = web.audit()
-
-    assert not report.complete
-    assert [(r.start, r.end) for r in report.holes] == [(10, 12)]
-    assert [(r.start, r.end) for r in report.doubles] == [(50, 51)]
-    assert any("DELETE" in note for note in report.notes)
-
-
 def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory) -> None:
     web = driven(partitions=2, max_records=100)
     produced = web.produce(350)
@@ -421,15 +404,11 @@ def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory
 
 def test_positions_of_another_writer_are_taken_over_as_they_stand(driven: DrivenFactory) -> None:
     """kafka-delta-ingest's form: one transaction for each topic partition with rows, the last offset inclusive."""
-    from deltalake import CommitProperties, DeltaTable, Transaction
-
     web = driven(partitions=2)
     produced = web.produce(40)
     web.drain()
     app_id = "kafka_delta_ingest"
-    table = DeltaTable(web.uri)
-    ingested = CommitProperties(app_transactions=[Transaction(f"{app_id}-0", 4)])
-    table.create_write_transaction([], mode="append", schema=table.schema(), commit_properties=ingested)
+    web.as_another_writer(app_id, last=4)
 
     other = web.with_definition(app_id=app_id)
     kinds = [look(other.stream, other.lake)]
