@@ -209,6 +209,31 @@ def test_a_restore_to_before_the_first_row_drains_everything_again(driven: Drive
     web.assert_each_offset_once(produced)
 
 
+def test_a_restore_to_before_a_takeover_goes_back_to_the_other_writers_positions(driven: DrivenFactory) -> None:
+    """Purpose: the version restored to has no ledger entry, but the other writer's transactions stand in its log.
+    Procedure: another writer commits ten rows twice; the table is taken over and drained; it is restored to the other
+    writer's first commit, and drained again.
+    Pass: the first ten stay, all behind them is drained again; every offset exactly once.
+    """
+    before = driven(partitions=1)
+    for last in (9, 19):
+        before.produce(10, seed=last)
+        before.drain()
+        before.as_another_writer("kafka_delta_ingest", last=last)
+    web = before.with_definition(app_id="kafka_delta_ingest")
+    web.produce(10, bad=0.3)
+    web.drain()
+    produced = web.produce(10, bad=0.3, seed=1)
+
+    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 2")
+    report = web.drain()
+
+    assert report.settled == ("the table was restored to version 2",)
+    assert [str(r) for c in report.commits for r in c.ranges] == [f"{web.stream.topic}/0 [10, 40)"]
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
 def test_an_optimize_that_came_last_is_no_reason_to_look_further(driven: DrivenFactory) -> None:
     """Commits of others behind the newest ledger commit leave the positions as they are."""
     web = driven(partitions=1)
