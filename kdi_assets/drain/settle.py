@@ -119,8 +119,7 @@ def settle(
     if ledger is None:
         schema = analyse(stream, spark)
         with spark_failures(stream, "creating the table"):
-            empty = spark.createDataFrame([], schema)
-            return create_table(spark, empty, uri, properties=_properties(stream, schema), entry=entry)
+            return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
     expect = expected(stream, ledger, settlement.positions)
     with spark_failures(stream, "committing positions"):
         return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)

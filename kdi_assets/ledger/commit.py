@@ -23,6 +23,7 @@ from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, ve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 KNOWN_DELTA = ("4.4.0",)
 """Delta versions whose internals this module was tested with."""
@@ -113,7 +114,7 @@ def stage_rows(spark: SparkSession, rows: DataFrame, uri: str) -> Staged:
 
 
 def create_table(
-    spark: SparkSession, empty: DataFrame, uri: str, *, properties: Mapping[str, str], entry: LedgerEntry
+    spark: SparkSession, schema: StructType, uri: str, *, properties: Mapping[str, str], entry: LedgerEntry
 ) -> LedgerEntry:
     """Create the table partitioned by ``date``, its first positions in the same commit: version 0.
 
@@ -124,7 +125,7 @@ def create_table(
     transaction = table.startTransaction(_none(spark), _none(spark))
     if transaction.readVersion() >= 0:
         raise OvertakenCommit(uri=uri, version=0, operation="CREATE TABLE")
-    actions = _write(spark, transaction, table, empty, properties).actions()
+    actions = _write(spark, transaction, table, _no_rows(spark, schema), properties).actions()
     entry = replace(entry, version=0, table_id=str(transaction.metadata().id()))
     _set_transactions(spark, transaction, entry)
     try:
@@ -283,6 +284,14 @@ def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, p
         False,
     )
     return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
+
+
+def _no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """An empty frame made in the JVM: PySpark's own ``createDataFrame`` starts Python workers for it."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    declared = _jvm(spark).org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    return DataFrame(spark._jsparkSession.createDataFrame(_jvm(spark).java.util.ArrayList(), declared), spark)
 
 
 def _staged(actions: Any) -> Staged:

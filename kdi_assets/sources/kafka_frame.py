@@ -60,7 +60,14 @@ def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
     mechanism = properties.pop("sasl.mechanisms", None) or properties.get("sasl.mechanism")
     user, password = properties.pop("sasl.username", None), properties.pop("sasl.password", None)
     authority = properties.pop("ssl.ca.location", None)
-    config = {**properties, "bootstrap.servers": cluster.bootstrap_servers, "isolation.level": "read_committed"}
+    config = {
+        # What a range holds is there. Spark asks for a partition's bounds behind every fetch, on the connection where
+        # the next fetch already waits for new messages: by default half a second for each topic partition and read.
+        "fetch.max.wait.ms": "10",
+        **properties,
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "isolation.level": "read_committed",
+    }
     if mechanism:
         config["sasl.mechanism"] = mechanism
     if mechanism in _JAAS_MODULE and user is not None:
