@@ -30,7 +30,7 @@ test: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=12
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12
 
 clean-demo:
 	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
@@ -205,7 +206,7 @@ def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactor
 
     assert report.dead_letters == len(again)  # they have no date; the offsets begin at 0 again
     assert report.positions == {TopicPartition(web.stream.topic, 0): 5}
-    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 1")
+    DeltaTable(web.uri).restore(1)
     with pytest.raises(TopicRecreated):  # the positions are those of the old topic again
         web.drain()
 

@@ -166,11 +166,10 @@ def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFacto
     for seed in (1, 2, 3):
         produced = web.produce(10, bad=0.2, seed=seed)
         web.drain()
-    spark = web.session()
 
-    spark.sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 1")  # becomes version 4
-    spark.sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 3")  # 5: all rows are back
-    spark.sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 4")  # 6: which is version 1
+    _restore(web)  # to version 1, becomes version 4
+    DeltaTable(web.uri).restore(3)  # 5: all rows are back
+    DeltaTable(web.uri).restore(4)  # 6: which is version 1
     report = web.drain()
 
     assert report.settled == ("the table was restored to version 1",)
@@ -203,7 +202,7 @@ def test_a_restore_to_before_the_first_row_drains_everything_again(driven: Drive
     produced = web.produce(10)
     web.drain()
 
-    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 0")
+    DeltaTable(web.uri).restore(0)
     web.drain()
 
     web.assert_each_offset_once(produced)
@@ -225,7 +224,7 @@ def test_a_restore_to_before_a_takeover_goes_back_to_the_other_writers_positions
     web.drain()
     produced = web.produce(10, bad=0.3, seed=1)
 
-    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 2")
+    DeltaTable(web.uri).restore(2)
     report = web.drain()
 
     assert report.settled == ("the table was restored to version 2",)
@@ -349,7 +348,7 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     above = remove_ghosts(web.stream, web.lake)
     web.drain()
     below = remove_ghosts(web.stream, web.lake)
-    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 0")
+    DeltaTable(web.uri).restore(0)
     web.drain()
     undone = remove_ghosts(web.stream, web.lake)
 
@@ -369,7 +368,7 @@ def test_dead_letters_that_may_be_gone_stop_the_stream(driven: DrivenFactory, ha
         web.drain()
     uri, spark = web.stream.dead_letters_uri(web.lake), web.session()
     if happened == "restored":
-        spark.sql(f"RESTORE TABLE delta.`{uri}` TO VERSION AS OF 0")
+        DeltaTable(uri).restore(0)
     elif happened == "dropped":
         rmtree(uri)
     else:
