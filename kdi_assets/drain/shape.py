@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.errors import Terminal
-from kdi_assets.formats.json import DECODED, PARSED, RECORD, VALUE, decode_json
+from kdi_assets.formats.json import DECODED, DOCUMENT, RECORD, VALUE, decode_json
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Stream
 
@@ -136,7 +136,7 @@ def expose(decoded: DataFrame, record: StructType) -> DataFrame:
     """Give expressions their names: the record's fields beside ``kafka``; ours begin with ``_kdi_``."""
     from pyspark.sql import functions as F
 
-    ours = [F.col(c) for c in ("kafka", VALUE, PARSED, DECODED, RECORD)]
+    ours = [F.col(c) for c in ("kafka", VALUE, DOCUMENT, DECODED, RECORD)]
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in record.fields]
     return decoded.select(*ours, *fields)
 
@@ -160,7 +160,7 @@ def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
     # The condition is more than a shortcut: Spark hoists a subexpression that stands twice out of whatever surrounds
     # it, also out of the guard, but never out of a branch that may not be taken.
     attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in expressions(stream).items()]
-    return exposed.select("kafka", VALUE, PARSED, DECODED, RECORD, *attempts)
+    return exposed.select("kafka", VALUE, DOCUMENT, DECODED, RECORD, *attempts)
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:

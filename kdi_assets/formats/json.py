@@ -8,30 +8,37 @@ would be changed on the way are parsed as a wider type and narrowed by us (``jso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
 from kdi_assets.formats.rules import Rule, any_of, literal, name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PARSED = "_kdi_parsed"
+DOCUMENT = "_kdi_document"
 RECORD = "_kdi_record"
 DECODED = "_kdi_decoded"
 
-# A name that no message has by chance; a message that carries it anyway is condemned, never misread.
-_LIST, _END, _CORRUPT = "_kdi_9f1c7e52", "_kdi_end_9f1c7e52", "_kdi_corrupt"
+# Names that no message has by chance; a message that carries the second anyway is condemned, never misread. They are
+# short because they are parsed with every message.
+_LIST, _END, _CORRUPT = "_k9f1c", "_k7e52", "_kdi_corrupt"
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-_DOCUMENT = f"get({PARSED}.{_LIST}, 0)"
 VALUE = "_kdi_value"
 _TEXT = f"CAST({VALUE} AS STRING)"
+_ASCII, _PARSED = "_kdi_ascii", "_kdi_parsed"
+# Null unless the array holds one document and our marker. CASE, because Spark would copy a bare element of an array to
+# all of its uses: the JVM compiles no method beyond 8,000 bytes, and this one is then several times as slow.
+_THE_ONE_DOCUMENT = f"""
+CASE WHEN {_PARSED}.{_CORRUPT} IS NULL AND size({_PARSED}.{_LIST}) = 2
+      AND get({_PARSED}.{_LIST}, 0).{_END} IS NULL AND get({_PARSED}.{_LIST}, 1).{_END} IS NOT NULL
+     THEN get({_PARSED}.{_LIST}, 0) END"""
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -43,8 +50,8 @@ def decode_json(messages: DataFrame, record: StructType) -> DataFrame:
         record: The type of a record; ``NOT NULL`` fields must be there.
 
     Returns:
-        ``messages`` with ``_kdi_parsed`` (the raw parse, for ``json_rules``), ``_kdi_decoded: boolean`` (never null)
-        and ``_kdi_record: record``, null where not decoded. Lazy: nothing runs here.
+        ``messages`` with ``_kdi_document`` (as parsed, for ``json_rules``), ``_kdi_decoded: boolean`` (never null) and
+        ``_kdi_record: record``, null where not decoded, beside columns of its own. Lazy: nothing runs here.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
@@ -52,11 +59,16 @@ def decode_json(messages: DataFrame, record: StructType) -> DataFrame:
     element = StructType([*wide(record).fields, StructField(_END, IntegerType())])
     schema = StructType([StructField(_LIST, ArrayType(element)), StructField(_CORRUPT, StringType())])
     inside = F.expr(f"""concat('{{"{_LIST}":[', {_TEXT}, ',{{"{_END}":1}}]}}')""")
-    condemned = any_of([*_document_rules(), *rules_of(_DOCUMENT, record)])
+    is_utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
+    condemned = any_of(rules_of(DOCUMENT, record))
     return (
-        messages.withColumn(PARSED, F.from_json(inside, schema, _OPTIONS))
-        .withColumn(DECODED, F.expr(f"{VALUE} IS NOT NULL AND NOT ({condemned})"))
-        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(_DOCUMENT, record)} END"))
+        messages.withColumn(_ASCII, _is_ascii(messages.sparkSession))
+        .withColumn(_PARSED, F.from_json(inside, schema, _OPTIONS))
+        .withColumn(DOCUMENT, F.expr(_THE_ONE_DOCUMENT))
+        .withColumn(
+            DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {VALUE} IS NOT NULL AND {is_utf8} AND NOT ({condemned})")
+        )
+        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(DOCUMENT, record)} END"))
     )
 
 
@@ -76,20 +88,25 @@ def json_rules(record: StructType) -> list[Rule]:
         Rule("not_an_object", f"NOT startswith({first}, 'OBJECT')"),
         # A field that does not parse is null: asked before whether it is missing.
         *_field_rules(record),
-        *rules_of(_DOCUMENT, record),
+        *rules_of(DOCUMENT, record),
         Rule("wrong_type", "true"),
     ]
 
 
-def _document_rules() -> list[Rule]:
-    """What condemns a message as a whole, in the order of their cost."""
-    return [
-        Rule("malformed_json", f"{PARSED}.{_CORRUPT} IS NOT NULL OR {PARSED}.{_LIST} IS NULL"),
-        Rule("trailing_text", f"size({PARSED}.{_LIST}) <> 2 OR get({PARSED}.{_LIST}, 1).{_END} IS NULL"),
-        Rule("not_an_object", f"{_DOCUMENT} IS NULL"),
-        Rule("malformed_json", f"{_DOCUMENT}.{_END} IS NOT NULL"),
-        Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
-    ]
+def _is_ascii(spark: SparkSession) -> Column:
+    """Whether the message is ASCII and so valid UTF-8: told ten times as fast as ``is_valid_utf8`` tells it.
+
+    Spark keeps the method to itself: SQL has no name for it.
+    """
+    from pyspark.sql.classic.column import Column
+
+    jvm: Any = spark._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst.expressions
+    text = spark._jsparkSession.sessionState().sqlParser().parseExpression(_TEXT)
+    none = jvm.PythonUtils.toSeq([])
+    boolean = jvm.org.apache.spark.sql.types.DataType.fromDDL("boolean")
+    found = catalyst.objects.Invoke(text, "isFullAscii", boolean, none, none, True, True, True)
+    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(found))
 
 
 def _field_rules(record: StructType) -> list[Rule]:

@@ -137,12 +137,16 @@ def _rewritten(value: str, path: str) -> str:
 
     Almost no text looks like one of these; only where it does, the message is parsed again to see what it was.
     """
-    # By order of cost: most text is told apart by its first byte, and a double is written in 24 bytes at most.
-    number = f"octet_length({value}) <= 24 AND contains({value}, '.') AND {value} RLIKE {literal(_REWRITTEN_NUMBER)}"
+    # By order of cost: most text is told apart by its first byte, a double is written in 24 bytes at most, and a time
+    # that is as short has colons.
+    short = f"octet_length({value}) <= 24 AND contains({value}, '.') AND NOT contains({value}, ':')"
     # The quotation mark: a number beyond a double's range is written as "Infinity", quotes included.
-    below, above = f"({number}) OR startswith({value}, '\"')", f"startswith({value}, '[') OR startswith({value}, '{{')"
-    looks = f"CASE WHEN {value} < ':' THEN {below} ELSE {above} END"
-    return f"CASE WHEN {looks} THEN {_was_no_text(value, path)} ELSE false END"
+    infinite, nested = f"startswith({value}, '\"')", f"startswith({value}, '[') OR startswith({value}, '{{')"
+    looks = f"CASE WHEN {value} < ':' THEN ({short}) OR {infinite} ELSE {nested} END"
+    number = f"{value} RLIKE {literal(_REWRITTEN_NUMBER)}"
+    seldom = f"({value} > ':' OR {infinite} OR {number}) AND {_was_no_text(value, path)}"
+    # Spark interprets lambdas: so what is seldom needed stays out of the code that it writes and the JVM compiles.
+    return f"CASE WHEN {looks} THEN exists(array(0), _kdi_seldom -> {seldom}) ELSE false END"
 
 
 def _was_no_text(value: str, path: str) -> str:

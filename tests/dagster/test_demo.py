@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from examples.parts import State
+from kdi_assets.runtime.broker import QUICK_START
 from tests.conftest import CHECKOUT
 
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -32,7 +33,7 @@ def start(home: Path) -> Iterator[Start]:
     processes: list[subprocess.Popen[str]] = []
 
     def start(module: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "KDI_HOME": str(home)}
+        environment = {**os.environ, "KDI_HOME": str(home), "JDK_JAVA_OPTIONS": " ".join(QUICK_START)}
         process = subprocess.Popen(
             [sys.executable, "-m", module],
             env=environment,

@@ -109,7 +109,7 @@ def test_a_broken_topic_costs_its_own_line_and_not_the_tick(cluster: Cluster) ->
 
     cluster.waiting = {}
     reason = cluster.tick().skip_message or ""
-    assert reason.splitlines()[1].startswith("Kafka cluster main has no topic 'payments'. Run: create the topic")
+    assert reason.splitlines()[1].startswith("bronze/payments: Kafka cluster main has no topic 'payments'. Run: ")
 
 
 def test_an_unreachable_broker_is_said_and_asked_again_at_the_next_tick(cluster: Cluster) -> None:

@@ -77,7 +77,7 @@ def test_what_spark_does_not_understand_is_said_with_file_line_and_field(
 def test_columns_that_no_document_knows_are_not_suggested(tmp_path: Path) -> None:
     result = checked(tmp_path, STREAMS.replace("(url, 'HOST')", "(kdi_parse, 'HOST')").replace("id bigint, ", ""))
 
-    assert "Did you mean one of the following? [`at`, `kafka`]." in result.stdout
+    assert "Did you mean one of the following? [`at`, `kafka`, `url`]." in result.stdout
     assert "_kdi_" not in result.stdout
 
 
