@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -110,7 +111,7 @@ def stage_rows(spark: SparkSession, rows: DataFrame, uri: str) -> Staged:
     """
     table = _delta_log(spark, uri)
     transaction = table.startTransaction(_none(spark), _none(spark))
-    return _staged(_write(spark, transaction, table, rows, {}).actions())
+    return _staged(_write(spark, transaction, table, rows).actions())
 
 
 def create_table(
@@ -125,11 +126,12 @@ def create_table(
     transaction = table.startTransaction(_none(spark), _none(spark))
     if transaction.readVersion() >= 0:
         raise OvertakenCommit(uri=uri, version=0, operation="CREATE TABLE")
-    actions = _write(spark, transaction, table, _no_rows(spark, schema), properties).actions()
-    entry = replace(entry, version=0, table_id=str(transaction.metadata().id()))
+    metadata = _metadata(spark, schema, properties)
+    transaction.updateMetadataForNewTable(metadata)
+    entry = replace(entry, version=0, table_id=str(metadata.id()))
     _set_transactions(spark, transaction, entry)
     try:
-        _commit_once(spark, transaction, actions, entry, uri)
+        _commit_once(spark, transaction, _seq(spark, []), entry, uri)
     except _NotBehind as first:
         raise OvertakenCommit(uri=uri, version=0, operation="CREATE TABLE") from first
     return entry
@@ -268,7 +270,7 @@ def _set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry)
         transaction.updateSetTransaction(app_id, version, now)
 
 
-def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, properties: Mapping[str, str]) -> Any:
+def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame) -> Any:
     jvm, none = _jvm(spark), _none(spark)
     delta = jvm.org.apache.spark.sql.delta
     options = delta.DeltaOptions(jvm.PythonUtils.toScalaMap({}), spark._jsparkSession.sessionState().conf())
@@ -276,8 +278,8 @@ def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, p
         table,
         jvm.org.apache.spark.sql.SaveMode.Append,
         options,
-        _seq(spark, ["date"] if transaction.readVersion() < 0 else []),
-        jvm.PythonUtils.toScalaMap(dict(properties)),
+        _seq(spark, []),
+        jvm.PythonUtils.toScalaMap({}),
         rows._jdf,
         none,
         none,
@@ -286,12 +288,21 @@ def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, p
     return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
 
 
-def _no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """An empty frame made in the JVM: PySpark's own ``createDataFrame`` starts Python workers for it."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    declared = _jvm(spark).org.apache.spark.sql.types.DataType.fromJson(schema.json())
-    return DataFrame(spark._jsparkSession.createDataFrame(_jvm(spark).java.util.ArrayList(), declared), spark)
+def _metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, str]) -> Any:
+    """What Delta would make of a first write of no rows, without the job that writes them."""
+    jvm = _jvm(spark)
+    delta, to_map = jvm.org.apache.spark.sql.delta, jvm.PythonUtils.toScalaMap
+    nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
+    return delta.actions.Metadata(
+        str(uuid.uuid4()),
+        None,
+        None,
+        delta.actions.Format("parquet", to_map({})),
+        nullable.json(),
+        _seq(spark, ["date"]),
+        delta.DeltaConfigs.validateConfigurations(to_map(dict(properties))),
+        jvm.scala.Option.apply(int(time.time() * 1000)),
+    )
 
 
 def _staged(actions: Any) -> Staged:

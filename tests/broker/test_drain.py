@@ -15,6 +15,7 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import (
     BrokerEndBelowPosition,
+    ReadOrWriteFailed,
     RetentionPassedPosition,
     SchemaDisagrees,
     TableReplaced,
@@ -446,3 +447,12 @@ def _until(reached: Callable[[], bool], otherwise: str) -> None:
     while not reached():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.05)
+
+
+def test_a_property_that_delta_does_not_know_is_refused_before_there_is_a_table(driven: DrivenFactory) -> None:
+    web = driven(properties={"delta.checkpointIntervall": "20"})
+
+    with pytest.raises(ReadOrWriteFailed, match="checkpointIntervall"):
+        web.drain()
+
+    assert TableLog.open(web.uri) is None
