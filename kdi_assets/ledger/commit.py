@@ -278,7 +278,8 @@ def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame) -
         table,
         jvm.org.apache.spark.sql.SaveMode.Append,
         options,
-        _seq(spark, []),
+        # Where the table was dropped meanwhile, Delta takes this for a new one; the commit then finds out.
+        _seq(spark, ["date"] if transaction.readVersion() < 0 else []),
         jvm.PythonUtils.toScalaMap({}),
         rows._jdf,
         none,

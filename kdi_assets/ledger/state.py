@@ -191,7 +191,8 @@ class _Ledger:
         restored = TableLog.existing(log.uri, target)
         # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
         live, positions = self.live(restored)
-        if restored.transaction(version_id(self.stream.app_id)) is None:
+        # Of a table that was not ours yet, the other writer's transactions are all there is to know.
+        if since is not None and restored.transaction(version_id(self.stream.app_id)) is None:
             positions = {**self._start(log, target), **positions}
         return live, positions
 
@@ -237,6 +238,9 @@ class _Ledger:
         its transaction it had written no row.
         """
         first = self._first_entry(log, target)
+        if first.kind not in ("start", "takeover"):
+            why = "set positions by the rows that were there then"
+            raise CommitUnreadable(log.uri, first.version, why=why)
         before = read_transactions(TableLog.existing(log.uri, first.version - 1), self.stream, self.topic_partitions)
         read = positions_in(before, self.stream)
         return {tp: position for tp, position in first.positions.items() if tp not in read}

@@ -123,11 +123,14 @@ def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Top
 
     Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
     """
-    states = _look(cluster, topics)
     until = monotonic() + LEADER_SECONDS
+    states = _look(cluster, topics)
     while (moving := [t for t, s in states.items() if isinstance(s, LeaderMissing)]) and monotonic() < until:
         sleep(0.1)
-        states |= _look(cluster, moving)
+        try:
+            states |= _look(cluster, moving)
+        except BrokerUnreachable:
+            break  # the others have their answers
     return states
 
 

@@ -141,3 +141,26 @@ def test_where_the_takeover_cannot_be_read_the_refusal_names_what_decides(table:
 
     with pytest.raises(LedgerGap, match="commit 1 .* cannot be read.*\n.*\n.*kdi resolve bronze/orders rewind"):
         table.ledger()
+
+
+def test_a_restore_to_before_a_decision_on_the_rows_of_then_needs_another_decision(table: LedgerTable) -> None:
+    """The decision skipped what the rows covered, and after the RESTORE they do not cover it any more."""
+    for _ in range(3):
+        table.append({})
+    table.ledger_commit("resolve", {P0: 1000})
+    table.restore(1)
+
+    with pytest.raises(LedgerGap, match="set positions by the rows that were there then"):
+        table.ledger()
+
+
+def test_a_restore_of_a_table_that_was_not_ours_yet_goes_back_to_the_other_writers_positions(
+    table: LedgerTable,
+) -> None:
+    table.append({"orders-0": 9})
+    table.append({"orders-0": 19})
+    table.restore(0)
+
+    ledger = table.ledger()
+
+    assert (ledger.restored_to, ledger.positions) == (0, {P0: 10})
