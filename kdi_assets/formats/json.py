@@ -21,8 +21,8 @@ DOCUMENT = "_kdi_document"
 RECORD = "_kdi_record"
 DECODED = "_kdi_decoded"
 
-# Names that no message has by chance; a message that carries the second anyway is condemned, never misread. They are
-# short because they are parsed with every message.
+# Names that no message has by chance: only text written against this code could close our array and open another. A
+# record with a field of the second name is condemned. They are short because they are parsed with every message.
 _LIST, _END, _CORRUPT = "_k9f1c", "_k7e52", "_kdi_corrupt"
 _OPTIONS = {
     "mode": "PERMISSIVE",
