@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +17,6 @@ from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from kdi_assets.drain.look import Backlog
-    from kdi_assets.ledger.entry import LedgerEntry
-    from kdi_assets.ledger.log import TableLog
     from kdi_assets.stream import Stream
 
 HEAD = ("STREAM", "BACKLOG", "LAG", "DEAD LETTERS, 24 H", "TABLE", "STATE")
@@ -137,6 +135,8 @@ class StreamStatus:
 
 def table_facts(stream: Stream, lake: str, now: datetime) -> TableFacts:
     """Read the log of the stream's table from its end back to yesterday, and to the newest drain."""
+    from kdi_assets.ledger.entry import entry_of
+    from kdi_assets.ledger.history import live_commits
     from kdi_assets.ledger.log import TableLog
 
     try:
@@ -146,32 +146,16 @@ def table_facts(stream: Stream, lake: str, now: datetime) -> TableFacts:
     if log is None:
         return TableFacts()
     yesterday, drained_at, letters = now - timedelta(hours=24), None, 0
-    for entry, committed_at in _live_entries(log, stream.app_id):
-        if committed_at < yesterday and drained_at:
+    for commit in live_commits(log):
+        if commit.committed_at is None:
+            continue
+        if commit.committed_at < yesterday and drained_at:
             break
+        entry = entry_of(commit.user_metadata, commit.version, stream.app_id)
         if entry is not None and entry.kind == "drain":
-            drained_at = drained_at or committed_at
-            letters += entry.dead_letters if committed_at >= yesterday else 0
+            drained_at = drained_at or commit.committed_at
+            letters += entry.dead_letters if commit.committed_at >= yesterday else 0
     return TableFacts(log.version, drained_at, letters)
-
-
-def _live_entries(log: TableLog, app_id: str) -> Iterator[tuple[LedgerEntry | None, datetime]]:
-    """The ledger entries whose rows are there, the newest first, with the moment of their commits."""
-    from kdi_assets.ledger.entry import entry_of
-    from kdi_assets.ledger.log import CommitUnreadable, restore_target
-
-    version = log.version
-    while version >= 0:
-        try:
-            commit = log.commit(version)
-            if commit.is_restore:
-                version = restore_target(log, commit)
-                continue
-        except CommitUnreadable:
-            return
-        if commit.committed_at is not None:
-            yield entry_of(commit.user_metadata, version, app_id), commit.committed_at
-        version -= 1
 
 
 def _text(seen: Sequence[StreamStatus], now: datetime) -> str:

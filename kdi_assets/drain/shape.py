@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from kdi_assets.errors import Terminal
+from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.json import DECODED, DOCUMENT, RECORD, VALUE, decode_json
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Stream
@@ -164,16 +165,8 @@ def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:
-    """The expression as a struct ``{v}``, null if it raises: ``v`` may be null, the struct then is not.
-
-    Spark's ``TryEval`` is what ``try_divide`` and its kin are made of; SQL has no name for it.
-    """
-    from pyspark.sql.classic.column import Column
-
-    jvm: Any = spark._jvm
-    parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(f"named_struct('v', {sql}\n)")
-    guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
-    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(guarded))
+    """The expression as a struct ``{v}``, null if it raises: ``v`` may be null, the struct then is not."""
+    return try_eval(spark, f"named_struct('v', {sql}\n)")
 
 
 def result(field: str) -> str:

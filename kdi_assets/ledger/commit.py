@@ -13,13 +13,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog
+from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, NotADeltaTable, TableLog
 from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:
@@ -251,7 +252,9 @@ def _is_conflict(failed: Any) -> bool:
 
 
 def _newest(uri: str, entry: LedgerEntry) -> TableLog:
-    newest = TableLog.open(uri)
+    newest: TableLog | None = None
+    with suppress(NotADeltaTable):  # dropped, and our files were written into the empty place
+        newest = TableLog.open(uri)
     if newest is None or newest.table_id != entry.table_id:
         raise TableChangedUnderDrain(uri=uri, planned_id=entry.table_id, found_id=newest.table_id if newest else "")
     return newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
@@ -17,7 +18,7 @@ class LiveHistory:
     Attributes:
         version: The newest version when it was read.
         entries: Ledger entries, the oldest first.
-        since: The oldest version that could be read; above 0 the log was cleaned up.
+        since: The oldest of them that could be read; above 0 the log was cleaned up.
         removing: Commits of others that may have removed or changed rows.
     """
 
@@ -50,18 +51,25 @@ def live_history(uri: str, app_id: str) -> LiveHistory | None:
         return None
     found: list[LedgerEntry] = []
     removing: list[CommitInfo] = []
+    since = log.version + 1
+    for commit in live_commits(log):
+        since = commit.version
+        if entry := entry_of(commit.user_metadata, commit.version, app_id):
+            found.append(entry)
+        elif commit.replaces_rows or commit.operation.startswith(_REMOVING):
+            removing.append(commit)
+    return LiveHistory(log.version, tuple(found[::-1]), since, tuple(removing[::-1]))
+
+
+def live_commits(log: TableLog) -> Iterator[CommitInfo]:
+    """The commits whose rows are there, the newest first, as far as the log can be read; a RESTORE is jumped over."""
     version = log.version
     while version >= 0:
         try:
             commit = log.commit(version)
-            if commit.is_restore:
-                version = restore_target(log, commit)
-                continue
+            target = restore_target(log, commit) if commit.is_restore else None
         except CommitUnreadable:
-            break
-        if entry := entry_of(commit.user_metadata, version, app_id):
-            found.append(entry)
-        elif commit.replaces_rows or commit.operation.startswith(_REMOVING):
-            removing.append(commit)
-        version -= 1
-    return LiveHistory(log.version, tuple(found[::-1]), version + 1, tuple(removing[::-1]))
+            return
+        if target is None:
+            yield commit
+        version = version - 1 if target is None else target

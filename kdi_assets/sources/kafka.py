@@ -190,7 +190,7 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
         with _reachable(cluster):
             answered = {tp: future.result() for tp, future in found.items()}
     except KafkaException as refused:
-        raise _topic_error(cluster, topic.topic, refused, described=True) from refused
+        raise _offsets_error(cluster, topic.topic, refused) from refused
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
@@ -267,7 +267,7 @@ def _list_offsets(
         try:
             answers[tp] = BrokerOffsets(*(int(asked[tp].result().offset) for asked in (earliest, end, high)))
         except KafkaException as refused:
-            answers[tp] = _topic_error(cluster, tp.topic, refused, described=True)
+            answers[tp] = _offsets_error(cluster, tp.topic, refused)
     return answers
 
 
@@ -320,11 +320,20 @@ def _topic_partition(message: Message) -> TopicPartition:
     return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
-def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception, *, described: bool = False) -> KdiError:
+def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+    """Why a topic was not described."""
+    return (
+        TopicMissing(cluster=cluster.name, topic=topic)
+        if _is_unknown(refused)
+        else _offsets_error(cluster, topic, refused)
+    )
+
+
+def _offsets_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+    """Why a topic that was described has no offsets; a broker that does not know it: it was made, or deleted, now."""
     from confluent_kafka import KafkaError
 
     error = refused.args[0]
-    unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
     moving = (
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -332,14 +341,18 @@ def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception, *, descr
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
     )
-    # One broker described it and another does not know it: it was made, or deleted, this instant.
-    if error.code() in moving or (error.code() in unknown and described):
+    if error.code() in moving or _is_unknown(refused):
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
-    if error.code() in unknown:
-        return TopicMissing(cluster=cluster.name, topic=topic)
     return BrokerUnreachable(
         cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"{topic}: {error.str()}"
     )
+
+
+def _is_unknown(refused: Exception) -> bool:
+    from confluent_kafka import KafkaError
+
+    unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+    return refused.args[0].code() in unknown
 
 
 @contextmanager

@@ -1,33 +1,13 @@
-"""A topic drained into its table: what arrives, what is refused, what the next drain does."""
+"""A topic drained into its table: what arrives, and what the next drain does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
-
-import pytest
-from deltalake import DeltaTable
 
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import (
-    BrokerEndBelowPosition,
-    ReadOrWriteFailed,
-    RetentionPassedPosition,
-    SchemaDisagrees,
-    TableReplaced,
-    TopicRecreated,
-)
-from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
-from kdi_assets.drain.settle import StartOutOfRange
-from kdi_assets.drain.shape import ShapeMistake
 from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import NotADeltaTable, TableLog
-from kdi_assets.ledger.state import TransactionRetentionSet
-from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import DateWindow, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Publisher
@@ -128,16 +108,6 @@ def test_latest_is_resolved_once_and_loses_nothing_that_comes_after(driven: Driv
     assert report.rows_added == 20
 
 
-def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, start={0: 500})
-    web.produce(10)
-
-    with pytest.raises(StartOutOfRange, match=r"holds \[0, 10\)"):
-        web.drain()
-
-    assert not Path(web.uri).exists()
-
-
 def test_a_start_at_a_moment_begins_with_the_first_message_from_then_on(driven: DrivenFactory) -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     web = driven(partitions=1, start=noon)
@@ -179,62 +149,6 @@ def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFacto
     web.drain()
 
     web.assert_each_offset_once(produced)
-
-
-def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    web = driven(partitions=2)
-    web.produce(20)
-    web.drain()
-    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
-    admin.delete_topics([web.stream.topic])[web.stream.topic].result(10)
-    _until(lambda: web.stream.topic not in admin.list_topics(timeout=5).topics, "the topic is still there")
-    admin.create_topics([NewTopic(web.stream.topic, 1, 1)])[web.stream.topic].result(10)
-    _until(lambda: web.stream.topic in admin.list_topics(timeout=5).topics, "the topic is not there")
-    # A client of its own: one that saw the topic vanish may refuse it for a while.
-    anew = Publisher(web.stream.cluster.bootstrap_servers)
-    again = anew.produce_all(web.stream.topic, ['{"status": 1}'] * 5, partition=0)
-
-    with pytest.raises(TopicRecreated, match="kdi resolve .* new-topic"):
-        web.drain()
-    with pytest.raises(NothingToResolve, match="new-topic decides that"):
-        decide(web.stream, web.lake, "rewind", session=web.session)
-    decision = decide(web.stream, web.lake, "new-topic", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
-    report = web.drain()
-
-    assert report.dead_letters == len(again)  # they have no date; the offsets begin at 0 again
-    assert report.positions == {TopicPartition(web.stream.topic, 0): 5}
-    DeltaTable(web.uri).restore(1)
-    with pytest.raises(TopicRecreated):  # the positions are those of the old topic again
-        web.drain()
-
-
-def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: DrivenFactory) -> None:
-    from confluent_kafka import TopicPartition as RdPartition
-    from confluent_kafka.admin import AdminClient
-
-    web = driven(partitions=1)
-    produced = web.produce(40)
-    web.drain()
-    produced = web.produce(40, seed=1)
-    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
-    only = RdPartition(web.stream.topic, 0, 60)
-    admin.delete_records([only])[only].result(10)
-
-    with pytest.raises(RetentionPassedPosition, match=r"\[40, 60\)"):
-        web.drain()
-    assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
-    decision = decide(web.stream, web.lake, "accept-loss", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
-    web.drain()
-
-    assert [(r.start, r.end) for r in decision.declared_losses] == [(40, 60)]
-    web.assert_each_offset_once([m for m in produced if not 40 <= m.offset < 60])
-    assert web.audit().complete
-    assert web.audit().declared_losses == 20
 
 
 def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(driven: DrivenFactory) -> None:
@@ -289,121 +203,6 @@ def test_a_message_from_no_time_at_all_stops_nobody(driven: DrivenFactory) -> No
     assert report.rows_added == 1
 
 
-def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
-    web = driven().with_definition(topic="no_such_topic")
-
-    with pytest.raises(TopicMissing, match="no_such_topic"):
-        web.drain()
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
-    web = driven()
-    nowhere = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
-
-    with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
-        web.with_definition(cluster=nowhere).drain()
-
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"record_ddl": "a int, b strin"}, "schema"),
-        ({"record_ddl": "a int, A string"}, "schema"),
-        ({"record_ddl": "a struct<`b c`: int>"}, "schema"),
-        ({"record_ddl": "a map<int, int>"}, "schema"),
-        ({"record_ddl": "kafka int"}, "schema"),
-        ({"columns": {"host": "parse_url(urll, 'HOST')"}}, "columns.host"),
-        ({"date_expression": "to_date("}, "date"),
-        ({"date_expression": "status"}, "date"),
-        ({"columns": {"many": "explode(array(1, 2))"}}, "columns.many"),
-        ({"columns": {"method.length": "1"}}, "columns.method.length"),
-        ({"coordinates": "method"}, "coordinates"),
-    ],
-)
-def test_a_wrong_document_is_said_by_field_and_nothing_is_written(
-    driven: DrivenFactory, tmp_path: Path, fields: dict[str, Any], field: str
-) -> None:
-    web = driven(**fields)
-    web.produce(1)
-
-    with pytest.raises(ShapeMistake) as refused:
-        web.drain()
-
-    assert refused.value.field == field
-    assert list(tmp_path.rglob("*.parquet")) == []
-
-
-def test_a_folder_with_other_files_is_no_table(driven: DrivenFactory) -> None:
-    web = driven()
-    Path(web.uri).mkdir(parents=True)
-    (Path(web.uri) / "notes.txt").write_text("mine")
-
-    with pytest.raises(NotADeltaTable):
-        web.drain()
-
-    assert [p.name for p in Path(web.uri).iterdir()] == ["notes.txt"]
-
-
-def test_a_table_with_other_columns_is_refused_with_every_difference(driven: DrivenFactory) -> None:
-    web = driven()
-    web.produce(5)
-    web.session().sql(f"CREATE TABLE delta.`{web.uri}` (status STRING, date DATE) USING delta PARTITIONED BY (date)")
-
-    with pytest.raises(SchemaDisagrees) as refused:
-        web.drain()
-
-    assert "column status is string in the table and int in the stream" in refused.value.differences
-    assert "column url is not in the table" in refused.value.differences
-    assert list(Path(web.uri).rglob("*.parquet")) == []
-
-
-def test_a_replaced_table_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
-    spark = web.session()
-    spark.sql(
-        f"CREATE OR REPLACE TABLE delta.`{web.uri}` USING delta PARTITIONED BY (date) AS "
-        f"SELECT * FROM delta.`{web.uri}` WHERE meta.kafka.offset < 6"
-    )
-
-    with pytest.raises(TableReplaced, match="adopt"):
-        web.drain()
-    decision = decide(web.stream, web.lake, "adopt", session=web.session)
-    carry_out_decision(spark, decision, web.stream, web.lake)
-    web.drain()
-
-    assert sorted(row["meta"]["kafka"]["offset"] for row in web.found().rows) == list(range(10))
-
-
-def test_a_table_that_would_forget_positions_is_refused(driven: DrivenFactory) -> None:
-    web = driven()
-    web.drain()
-    property_ = "'delta.setTransactionRetentionDuration' = 'interval 1 hour'"
-    web.session().sql(f"ALTER TABLE delta.`{web.uri}` SET TBLPROPERTIES ({property_})")
-
-    with pytest.raises(TransactionRetentionSet, match="UNSET TBLPROPERTIES"):
-        web.drain()
-
-
-def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, start={0: 0})
-    web.produce(10)
-    web.drain()
-    decision = decide(
-        web.stream, web.lake, "rewind", topic_partition=_first(web.stream.topic), to=4, session=web.session
-    )
-    ahead = replace(decision, after={_first(web.stream.topic): 50})
-    carry_out_decision(web.session(), ahead, web.stream, web.lake)  # as if the broker had lost [10, 50)
-
-    with pytest.raises(BrokerEndBelowPosition, match="rewind"):
-        web.drain()
-
-
 def test_positions_of_another_writer_are_taken_over_as_they_stand(driven: DrivenFactory) -> None:
     """kafka-delta-ingest's form: one transaction for each topic partition with rows, the last offset inclusive."""
     web = driven(partitions=2)
@@ -437,22 +236,3 @@ def test_a_drain_without_a_session_starts_none(driven: DrivenFactory) -> None:
 
 def _first(topic: str) -> TopicPartition:
     return TopicPartition(topic, 0)
-
-
-def _until(reached: Callable[[], bool], otherwise: str) -> None:
-    """Topics are made and deleted before every answer knows it."""
-    import time
-
-    deadline = time.monotonic() + 20
-    while not reached():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
-
-
-def test_a_property_that_delta_does_not_know_is_refused_before_there_is_a_table(driven: DrivenFactory) -> None:
-    web = driven(properties={"delta.checkpointIntervall": "20"})
-
-    with pytest.raises(ReadOrWriteFailed, match="checkpointIntervall"):
-        web.drain()
-
-    assert TableLog.open(web.uri) is None

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kdi_assets.sources import kafka
-from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, read_topic, read_topics
+from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, TopicState, read_topic, read_topics
 from kdi_assets.stream import KafkaCluster, TopicPartition
 from tests.conftest import TopicFactory
 
@@ -55,3 +55,33 @@ def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
     assert isinstance(states[new], LeaderMissing)
     assert isinstance(states["no_such_topic"], TopicMissing)
     assert next(asked) > 4  # it looked again before it gave up
+
+
+def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
+    cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led, leaderless = topic(), topic()
+    refused = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    ask, describe = AdminClient.list_offsets, AdminClient.describe_topics
+    described = count(1)
+
+    def list_offsets(self: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
+        answers = ask(self, wanted, **options)
+        for partition in (p for p in answers if p.topic == leaderless):
+            answers[partition] = Future()
+            answers[partition].set_exception(refused)
+        return answers
+
+    def describe_once(self: AdminClient, *arguments: Any, **options: Any) -> Any:
+        if next(described) > 1:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return describe(self, *arguments, **options)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
+    monkeypatch.setattr(AdminClient, "describe_topics", describe_once)
+
+    states = read_topics(cluster, [led, leaderless])
+
+    assert isinstance(states[led], TopicState)
+    assert isinstance(states[leaderless], LeaderMissing)
+    assert next(described) == 3  # it did look again

@@ -12,10 +12,16 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
 
-def test_a_replaced_table_is_nothing_for_decisions_about_offsets(driven: DrivenFactory) -> None:
+@pytest.fixture
+def web(driven: DrivenFactory) -> DrivenStream:
+    """Ten messages in one topic partition, drained."""
     web = driven(partitions=1)
     web.produce(10)
     web.drain()
+    return web
+
+
+def test_a_replaced_table_is_nothing_for_decisions_about_offsets(web: DrivenStream) -> None:
     replaced(web)
 
     actions: tuple[Action, ...] = ("accept-loss", "rewind", "new-topic")
@@ -26,10 +32,7 @@ def test_a_replaced_table_is_nothing_for_decisions_about_offsets(driven: DrivenF
     assert len(entries(web.uri, web.stream.app_id)) == 2
 
 
-def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
+def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(web: DrivenStream) -> None:
     decision = rewind(web, 4)
 
     replaced(web)
@@ -39,10 +42,7 @@ def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(dri
     assert len(entries(web.uri, web.stream.app_id)) == 2
 
 
-def test_a_decision_is_not_carried_out_when_a_drain_came_between(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
+def test_a_decision_is_not_carried_out_when_a_drain_came_between(web: DrivenStream) -> None:
     decision = rewind(web, 4)
 
     produced = web.produce(10, seed=1)

@@ -18,7 +18,7 @@ from kdi_assets.drain.refusals import AnotherDrainActive, DeadLettersReplaced
 from kdi_assets.ledger.commit import TableChangedUnderDrain
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -268,6 +268,25 @@ def test_a_table_dropped_and_made_again_under_a_drain_is_left_alone(driven: Driv
         web.drain(at=at)
 
     assert TableLog.existing(web.uri).version == 0
+
+
+def test_a_table_dropped_before_its_files_are_written_is_said_as_such(driven: DrivenFactory) -> None:
+    """Purpose: Delta takes the empty place for a new table and writes files; a commit would make half a table of them.
+    Procedure: a table is dropped between plan and reading; the drain goes on; drain again.
+    Pass: the first says that no table is there, the second that files lie where the table should; no table is made.
+    """
+    from shutil import rmtree
+
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    web.produce(10, seed=1)
+
+    with pytest.raises(TableChangedUnderDrain, match="no table is there now"):
+        web.drain(at=lambda point: rmtree(web.uri) if point == "before reading" else None)
+
+    with pytest.raises(NotADeltaTable, match="move the files away"):
+        web.drain()
 
 
 def _schema() -> Schema:
