@@ -16,6 +16,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Publisher
+from tests.matrix import Matrix, mark_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,17 @@ def _own_signals() -> Iterator[None]:
         signal.signal(number, usual)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=0, help="of everything that the tests make up (0)")
+    parser.addoption("--matrix", type=Path, help="file to write the table of forced faults into")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (path := config.getoption("--matrix")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Matrix(path))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test by its folder, and run the fast ones first."""
     tests = Path(__file__).parent
     for item in items:
@@ -51,6 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.path} lies in none of the folders {', '.join(FAST_TO_SLOW)}")
         item.add_marker(folder)
     items.sort(key=lambda item: FAST_TO_SLOW.index(item.path.relative_to(tests).parts[0]))
+    mark_up(items, seed=config.getoption("--seed"))
 
 
 @pytest.fixture(scope="session")
@@ -134,12 +146,17 @@ class DrivenFactory(Protocol):
 
 @pytest.fixture
 def driven(
-    topic: TopicFactory, cluster: KafkaCluster, producer: Publisher, lake: str, spark: SparkSession
+    pytestconfig: pytest.Config,
+    topic: TopicFactory,
+    cluster: KafkaCluster,
+    producer: Publisher,
+    lake: str,
+    spark: SparkSession,
 ) -> DrivenFactory:
     """Streams to produce to and to drain, in the session of the test process."""
 
     def make(partitions: int = 2, *, config: dict[str, str] | None = None, **fields: Any) -> DrivenStream:
         stream = web_requests(topic(partitions, config=config), cluster, **fields)
-        return DrivenStream(stream, lake, producer, lambda: spark)
+        return DrivenStream(stream, lake, producer, lambda: spark, seed=pytestconfig.getoption("--seed"))
 
     return make

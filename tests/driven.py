@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from kdi_assets.drain.drain import DrainReport, drain
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream
 from tests.kafka_log import Produced, Publisher
 from tests.oracle import Found, assert_each_offset_once, read_back
 
@@ -49,6 +49,7 @@ class DrivenStream:
     lake: str
     publisher: Publisher
     session: Callable[[], SparkSession]
+    seed: int = 0
 
     @property
     def uri(self) -> str:
@@ -57,7 +58,7 @@ class DrivenStream:
     def produce(self, count: int, *, bad: float = 0.0, tombstones: float = 0.0, seed: int = 0) -> list[Produced]:
         """Produce web requests, and answer everything that was ever produced here."""
         partitions = self.partitions()
-        traffic = WebRequests(Traffic(bad=bad, tombstones=tombstones, seed=seed))
+        traffic = WebRequests(Traffic(bad=bad, tombstones=tombstones, seed=1000 * self.seed + seed))
         values = traffic.batch(count, now=datetime.now(UTC))
         for number, value in enumerate(values):
             # Round robin by ourselves: the client would put a small batch into one topic partition.
@@ -89,8 +90,10 @@ class DrivenStream:
     def found(self) -> Found:
         return read_back(self.stream, self.lake)
 
-    def assert_each_offset_once(self, produced: Sequence[Produced]) -> None:
-        assert_each_offset_once(produced, self.found(), coordinates=self.stream.coordinates)
+    def assert_each_offset_once(self, produced: Sequence[Produced], *, given_up: Collection[OffsetRange] = ()) -> None:
+        """Ask the oracle."""
+        where = self.stream.coordinates
+        assert_each_offset_once(produced, self.found(), coordinates=where, given_up=given_up, seed=self.seed)
 
     def with_definition(self, **fields: Any) -> DrivenStream:
         """The same stream under another document."""

@@ -86,6 +86,7 @@ def carry_out(
     with spark_failures(stream, "accounting for the offsets"):
         account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
+    at("accounted for")
     entry = LedgerEntry(
         version=-1,
         kind="drain",

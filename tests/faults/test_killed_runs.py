@@ -20,7 +20,7 @@ from tests.conftest import CHECKOUT, DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.doomed_run import EVENT_NOT_LOGGED
 
-POINTS = ["before reading", "files written", "dead letters written", "commit sent", EVENT_NOT_LOGGED]
+POINTS = ["before reading", "files written", "dead letters written", "accounted for", "commit sent", EVENT_NOT_LOGGED]
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,0 +1,111 @@
+"""The oracle itself: what it must notice, and how it says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from kdi_assets.stream import OffsetRange, TopicPartition
+from tests.kafka_log import Produced
+from tests.oracle import Found, assert_each_offset_once
+
+TP = TopicPartition("web", 0)
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def message(offset: int, *, url: str = "http://a.example/") -> Produced:
+    said = {"meta": {"producer": {"timestamp": "2026-01-02T03:04:05Z"}}, "method": "GET", "session_id": "s"}
+    value = json.dumps({**said, "status": 200, "url": url, "uuid": str(offset)}).encode()
+    return Produced(TP, offset, b"k", value, (), MOMENT)
+
+
+def row(m: Produced) -> dict[str, Any]:
+    said = json.loads(m.value or b"")
+    kafka = {"topic": "web", "partition": 0, "offset": m.offset, "timestamp": m.timestamp}
+    return {**said, "meta": {**said["meta"], "kafka": kafka}, "date": date(2026, 1, 2), "host": "a.example"}
+
+
+def letter(m: Produced) -> dict[str, Any]:
+    at = {"topic": "web", "partition": 0, "offset": m.offset, "timestamp": m.timestamp}
+    return {**at, "key": m.key, "value": m.value, "headers": [], "reason": "no_json"}
+
+
+MESSAGES = [message(offset) for offset in range(10)]
+ROWS = [row(m) for m in MESSAGES[:8]]
+LETTERS = [letter(m) for m in MESSAGES[8:]]
+
+
+def test_what_is_as_it_was_produced_passes_and_a_tombstone_leaves_no_trace() -> None:
+    tombstone = replace(message(10), value=None)
+
+    assert_each_offset_once([*MESSAGES, tombstone], Found(ROWS, LETTERS))
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Found(ROWS[:3] + ROWS[5:], LETTERS), r"offset 3 is in neither table; missing 0: \[3, 5\), .*; seed 7$"),
+        (Found(ROWS, LETTERS[1:]), r"offset 8 is in neither table; missing 0: \[8, 9\)"),
+        (Found([*ROWS, ROWS[2]], LETTERS), r"offset 2 is there twice; missing none, doubled 0: \[2, 3\)"),
+        (Found(ROWS, [*LETTERS, LETTERS[0]]), r"offset 8 is there twice"),
+        (Found(ROWS, [*LETTERS, letter(MESSAGES[0])]), r"offset 0 is there twice"),
+        (
+            Found([*ROWS, row(message(77))], LETTERS),
+            r"offset 77 is there and never produced; .*invented 0: .77, 78",
+        ),
+        # As many as there should be: a count would not notice.
+        (
+            Found([*ROWS[1:], ROWS[2]], LETTERS),
+            r"offset 0 is in neither table; missing 0: .0, 1., doubled 0: .2, 3",
+        ),
+    ],
+)
+def test_what_is_lost_twice_or_invented_is_named_with_ranges_and_seed(found: Found, told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        assert_each_offset_once(MESSAGES, found, seed=7)
+
+
+def _set(field: str, value: object) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda one: {**one, field: value}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_set("status", 404), _set("host", None), _set("date", date(2026, 1, 3)), _set("session_id", None)],
+)
+def test_a_row_that_says_something_else_is_named(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    with pytest.raises(AssertionError, match=r"web/0@0: row: \w+ is .* and not"):
+        assert_each_offset_once(MESSAGES, Found([change(ROWS[0]), *ROWS[1:]], LETTERS))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_set("value", b"other"), _set("key", None), _set("reason", None), _set("headers", [{"key": "h", "value": b""}])],
+)
+def test_a_dead_letter_that_is_not_the_message_is_named(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    with pytest.raises(AssertionError, match=r"web/0@8: dead letter: "):
+        assert_each_offset_once(MESSAGES, Found(ROWS, [change(LETTERS[0]), *LETTERS[1:]]))
+
+
+def test_what_was_given_up_may_be_missing_and_may_not_be_there_twice() -> None:
+    given_up = [OffsetRange(TP, 2, 4)]
+
+    assert_each_offset_once(MESSAGES, Found(ROWS[:2] + ROWS[4:], LETTERS), given_up=given_up)
+    assert_each_offset_once(MESSAGES, Found(ROWS, LETTERS), given_up=given_up)
+    with pytest.raises(AssertionError, match="offset 2 is there twice"):
+        assert_each_offset_once(MESSAGES, Found([*ROWS, ROWS[2]], LETTERS), given_up=given_up)
+
+
+def test_of_a_topic_made_again_each_message_of_an_offset_must_be_there() -> None:
+    again = [message(offset, url="http://a.example/again") for offset in range(2)]
+
+    assert_each_offset_once([*MESSAGES, *again], Found([*ROWS, *(row(m) for m in again)], LETTERS))
+    with pytest.raises(AssertionError, match="offset 1 is in neither table"):
+        assert_each_offset_once([*MESSAGES, *again], Found([*ROWS, row(again[0])], LETTERS))
+    with pytest.raises(AssertionError, match="web/0@1: row"):
+        assert_each_offset_once([*MESSAGES, *again], Found([*ROWS, row(again[0]), ROWS[1]], LETTERS))
