@@ -125,9 +125,9 @@ def row_differs(message: Produced, row: Row, *, coordinates: str) -> str:
 
 def letter_differs(message: Produced, letter: Row) -> str:
     """Where the dead letter is not the message, byte for byte, or has no reason; empty if nowhere."""
-    wanted = {"value": message.value, "key": message.key, "topic": message.topic_partition.topic}
+    wanted: dict[str, Any] = {"value": message.value, "key": message.key, "topic": message.topic_partition.topic}
     wanted |= {"timestamp": message.timestamp, "headers": message.headers, "has a reason": True}
-    have = {field: letter[field] for field in ("value", "key", "topic")}
+    have: dict[str, Any] = {field: letter[field] for field in ("value", "key", "topic")}
     have |= {"timestamp": letter["timestamp"].astimezone(UTC), "has a reason": bool(letter["reason"])}
     have |= {"headers": tuple((h["key"], h["value"]) for h in letter["headers"] or ())}
     return _difference(wanted, have)
