@@ -1,6 +1,9 @@
 # make demo    the main job on real parts, from nothing; ends by itself
 # make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
 # make test    every check and every test
+# make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
+# make mutants engines with one fault each: does the oracle notice?
+# make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
 
 PYTHON ?= python3
@@ -12,7 +15,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 bench: export KDI_SPARK_MASTER ?= local[*]
 
-.PHONY: setup demo dev test bench lock clean-demo
+SEED ?= 1
+SECONDS ?= 30
+
+.PHONY: setup demo dev test faults mutants chaos bench lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -31,6 +37,15 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12
+
+faults: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "scenario" --seed $(SEED) --matrix docs/reliability.md
+
+mutants: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_mutants.py
+
+chaos: setup
+	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED)
 
 clean-demo:
 	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean

@@ -35,11 +35,16 @@ class Found:
 
 def read_back(stream: Stream, lake: str) -> Found:
     """Read table and dead letters with delta-rs."""
-    history = live_history(stream.table_uri(lake), stream.app_id)
-    attempts = {e.attempt_id for e in history.entries} if history else set()
+    attempts = attempts_that_count(stream, lake)
     letters = _rows(stream.dead_letters_uri(lake))
     counting = [x for x in letters if x["attempt_id"] in attempts]
     return Found(_rows(stream.table_uri(lake)), counting, [x for x in letters if x["attempt_id"] not in attempts])
+
+
+def attempts_that_count(stream: Stream, lake: str) -> frozenset[str]:
+    """Those that a ledger entry of the live history names: their dead letters count."""
+    history = live_history(stream.table_uri(lake), stream.app_id)
+    return frozenset(e.attempt_id for e in history.entries) if history else frozenset()
 
 
 def assert_each_offset_once(

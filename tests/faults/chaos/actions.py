@@ -1,0 +1,203 @@
+"""What producers and operators do: each action with what it requires, what it promises, and how often it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from deltalake import DeltaTable
+
+from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.sources.generator import Traffic, WebRequests
+from kdi_assets.sources.kafka import read_topic
+from kdi_assets.stream import OffsetRange
+from tests.faults.chaos.world import World
+from tests.kafka_log import Publisher
+
+MOST_PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that happens to a stream.
+
+    Attributes:
+        run: Does it, and answers what it did in a few words.
+        requires: Whether it can happen in this world.
+        promises: What it leaves as it was, or brings about.
+        weight: How often it comes, against the others.
+    """
+
+    name: str
+    run: Callable[[World], str]
+    promises: str
+    weight: int
+    requires: Callable[[World], bool] = lambda world: True
+
+
+def _has_table(world: World) -> bool:
+    return world.log is not None
+
+
+def _has_room(world: World) -> bool:
+    return world.web.partitions() < MOST_PARTITIONS
+
+
+def _has_older(world: World) -> bool:
+    log = world.log
+    return log is not None and log.version > world.oldest_restorable
+
+
+def _existing(world: World) -> TableLog:
+    log = world.log
+    assert log is not None
+    return log
+
+
+def produce(world: World) -> str:
+    count = world.random.randint(1, 120)
+    bad, tombstones = world.random.choice((0.0, 0.02, 0.2)), world.random.choice((0.0, 0.05))
+    world.web.produce(count, bad=bad, tombstones=tombstones, seed=world.random.randrange(1000))
+    return f"{count} messages, {bad:.0%} bad, {tombstones:.0%} tombstones"
+
+
+def begin_transaction(world: World) -> str:
+    transaction = Publisher(world.broker.bootstrap_servers, **{"transactional.id": f"chaos {world.stream.topic}"})
+    transaction.client.init_transactions(30)
+    transaction.client.begin_transaction()
+    count, partitions = world.random.randint(1, 30), world.web.partitions()
+    for number, value in enumerate(WebRequests(Traffic(seed=count)).batch(count, now=datetime.now(UTC))):
+        transaction.produce(world.stream.topic, value, partition=number % partitions)
+    transaction.flush()
+    world.transaction = transaction
+    return f"{count} messages"
+
+
+def end_transaction(world: World) -> str:
+    transaction, world.transaction = world.transaction, None
+    assert transaction is not None
+    if world.random.random() < 0.5:
+        transaction.client.commit_transaction(30)
+        world.web.publisher.log += transaction.log
+        return f"committed {len(transaction.log)} messages"
+    transaction.client.abort_transaction(30)
+    return f"aborted {len(transaction.log)} messages"
+
+
+def add_partition(world: World) -> str:
+    more = world.web.partitions() + 1
+    admin = _admin(world)
+    admin.create_partitions([NewPartitions(world.stream.topic, more)])[world.stream.topic].result(30)
+    until = time.monotonic() + 20
+    while world.web.partitions() < more:
+        assert time.monotonic() < until, f"the broker does not tell of partition {more - 1}"
+        time.sleep(0.02)
+    return f"{more} topic partitions now"
+
+
+def delete_records(world: World) -> str:
+    """Retention, hurried."""
+    held = read_topic(world.stream.cluster, world.stream.topic).partitions
+    tp, offsets = world.random.choice(sorted(held.items()))
+    # Mostly what was drained, as it should be; now and then what was not.
+    drained = max(offsets.earliest, min(world.positions()[tp], offsets.end))
+    until = world.random.randint(offsets.earliest, offsets.end if world.random.random() < 0.3 else drained)
+    admin, gone = _admin(world), RdPartition(tp.topic, tp.partition, until)
+    next(iter(admin.delete_records([gone]).values())).result(30)
+    return f"{tp} begins at {until}, drained up to {drained}"
+
+
+def restore(world: World) -> str:
+    log = _existing(world)
+    version = world.random.randint(world.oldest_restorable, log.version - 1)
+    by_spark = world.random.random() < 0.2
+    world.goes_back = True
+    if by_spark:
+        world.session().sql(f"RESTORE TABLE delta.`{world.web.uri}` TO VERSION AS OF {version}")
+    else:
+        DeltaTable(world.web.uri).restore(version)
+    return f"version {log.version} to {version}, by {'Spark' if by_spark else 'delta-rs'}"
+
+
+def optimize(world: World) -> str:
+    done: dict[str, Any] = DeltaTable(world.web.uri).optimize.compact()
+    return f"{done['numFilesRemoved']} files to {done['numFilesAdded']}"
+
+
+def checkpoint(world: World) -> str:
+    table = DeltaTable(world.web.uri)
+    table.create_checkpoint()
+    return f"at version {table.version()}"
+
+
+def vacuum(world: World) -> str:
+    table = DeltaTable(world.web.uri)
+    gone = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    world.oldest_restorable = table.version()
+    return f"{len(gone)} files; nothing before version {table.version()} can be restored"
+
+
+def erase(world: World) -> str:
+    """Somebody's rows must go."""
+    tp, position = world.random.choice(sorted(world.positions().items()))
+    first = world.random.randint(0, position)
+    gone = OffsetRange(tp, first, min(position, first + world.random.randint(1, 5)))
+    world.given_up.append(gone)
+    where = f"meta.kafka.partition = {tp.partition} AND meta.kafka.offset BETWEEN {gone.start} AND {gone.end - 1}"
+    world.session().sql(f"DELETE FROM delta.`{world.web.uri}` WHERE {where}")
+    return f"rows of {gone}"
+
+
+def alter(world: World) -> str:
+    value = str(world.random.randrange(1000))
+    DeltaTable(world.web.uri).alter.set_table_properties({"chaos": value}, raise_if_not_exists=False)
+    return f"property chaos = {value}"
+
+
+def sweep(world: World) -> str:
+    return f"{remove_ghosts(world.stream, world.web.lake)} letters of tries that never committed"
+
+
+def restart_broker(world: World) -> str:
+    world.broker.kill()
+    world.broker.restart()
+    return "killed and started again"
+
+
+def _admin(world: World) -> AdminClient:
+    return AdminClient({"bootstrap.servers": world.broker.bootstrap_servers, "log_level": 2})
+
+
+INTERFERENCES = (
+    Action("RESTORE", restore, "rows and positions of that version", 3, _has_older),
+    Action("OPTIMIZE", optimize, "the same rows in fewer files", 2, _has_table),
+    Action("checkpoint", checkpoint, "the same rows", 2, _has_table),
+    Action("ALTER", alter, "the same rows", 1, _has_table),
+    Action("DELETE", erase, "all other rows", 1, _has_table),
+)
+"""What may happen to the table while a drain is between plan and commit."""
+
+PRODUCING = (
+    Action("produce", produce, "every message is acknowledged and in the log", 10),
+    Action("begin transaction", begin_transaction, "nothing is visible", 2, lambda w: w.transaction is None),
+    Action("end transaction", end_transaction, "all of it or nothing", 4, lambda w: w.transaction is not None),
+    Action(
+        "add a topic partition", add_partition, "the others stay", 1, lambda w: w.web.partitions() < MOST_PARTITIONS
+    ),
+    Action("retention", delete_records, "what is behind it stays", 2),
+    Action("restart the broker", restart_broker, "what was acknowledged stays", 1),
+)
+"""What happens to the topic."""
+
+UPKEEP = (
+    *INTERFERENCES,
+    Action("VACUUM", vacuum, "the rows of the newest version", 1, _has_table),
+    Action("remove ghosts", sweep, "letters that count", 2, _has_table),
+)
+"""What happens to the table between drains."""

@@ -1,0 +1,205 @@
+"""Drains, and what befalls them: each ends whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Barrier, BrokenBarrierError
+from typing import Any
+from unittest.mock import patch
+
+import psutil
+from py4j.protocol import Py4JNetworkError
+
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.refusals import AnotherDrainActive, RetentionPassedPosition
+from kdi_assets.errors import Transient
+from kdi_assets.ledger import commit as adapter
+from kdi_assets.stream import DateWindow
+from tests.conftest import CHECKOUT
+from tests.faults.chaos.actions import INTERFERENCES, Action, restart_broker
+from tests.faults.chaos.world import World
+
+POINTS = ("before reading", "files written", "dead letters written", "accounted for", "commit sent")
+CHILD_SECONDS = 120
+
+
+class Crash(BaseException):
+    """Ends a drain at a point; nothing in between catches it."""
+
+
+def drain(world: World) -> str:
+    return _told(world.drain())
+
+
+def crash(world: World) -> str:
+    """The process dies, as its own last act; the next drain begins with what it left."""
+    doom = world.random.choice(POINTS)
+
+    def at(point: str) -> None:
+        if point == doom:
+            raise Crash
+
+    try:
+        return _told(world.drain(at=at))
+    except Crash:
+        return f"crashed at {doom!r}"
+
+
+def interfere(world: World) -> str:
+    """Somebody changes the table between plan and commit."""
+    point = world.random.choice(POINTS[:4])
+    possible = [a for a in INTERFERENCES if a.requires(world)]
+    action = world.random.choices(possible, [a.weight for a in possible])[0] if possible else None
+    happened: list[str] = []
+
+    def at(reached: str) -> None:
+        if reached == point and action and not happened:
+            happened.append(f"{action.name}: {action.run(world)}")
+
+    return f"{_told(world.drain(at=at))}; at {point!r} {', '.join(happened) or 'nothing'}"
+
+
+def lose_answer(world: World) -> str:
+    """The connection to the driver breaks around the commit: before it was sent, or when it was done."""
+    landed, real = world.random.random() < 0.5, adapter._send
+    lost: list[bool] = []
+
+    def send(*arguments: Any) -> int:
+        if lost:
+            return real(*arguments)
+        lost.append(landed)
+        if landed:
+            real(*arguments)
+        raise Py4JNetworkError("the connection broke")
+
+    with patch.object(adapter, "_send", send):
+        try:
+            told = _told(world.drain())
+        except Transient as failed:
+            assert not landed, "the commit landed, and the drain says that it failed"
+            told = type(failed).__name__
+        except Py4JNetworkError:  # a settlement or a decision, which the caller repeats
+            told = "no answer"
+    return f"{told}; the commit {'landed' if landed else 'was never sent'}"
+
+
+def race(world: World) -> str:
+    """Two drains plan on the same version and wait for each other before they read."""
+    today = DateWindow(start=datetime.now(UTC).date())
+    other = replace(world.stream, date_window=today) if world.random.random() < 0.5 else world.stream
+    both = Barrier(2, timeout=20)
+
+    def at(point: str) -> None:
+        if point == "before reading":
+            try:
+                both.wait()
+            except BrokenBarrierError:
+                return  # the second plan of the loser: nobody waits for it
+
+    def run(definition: Any) -> str:
+        session = world.session().newSession()
+        mine = replace(world.web, session=lambda: session)
+        try:
+            return _told(mine.drain(definition, at=at))
+        except (AnotherDrainActive, RetentionPassedPosition) as refused:
+            return type(refused).__name__
+        finally:
+            both.abort()
+
+    with ThreadPoolExecutor(2) as threads:
+        return " | ".join(threads.map(run, [world.stream, other]))
+
+
+def kill(world: World) -> str:
+    """SIGKILL or SIGTERM of a process that drains, at a point."""
+    point, number = world.random.choice(POINTS), world.random.choice(("SIGKILL", "SIGTERM"))
+    child = _child(world, point, number)
+    try:
+        code = child.wait(CHILD_SECONDS)
+    finally:
+        child.kill()
+    return f"{number} at {point!r}: exit code {code}"
+
+
+def zombie(world: World) -> str:
+    """A process that drains stops at a point, another one drains, and the first goes on."""
+    point = world.random.choice(POINTS)
+    child = _child(world, point, "SIGSTOP")
+    try:
+        stopped = _stops(child)
+        told = _told(world.drain())
+        if stopped:
+            os.kill(child.pid, signal.SIGCONT)
+        code = child.wait(CHILD_SECONDS)
+    finally:
+        child.kill()
+    return f"{'stopped' if stopped else 'ended before'} at {point!r}; {told} meanwhile; exit code {code}"
+
+
+def lose_broker(world: World) -> str:
+    """The broker is killed and started again between plan and read."""
+    happened: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "before reading" and not happened:
+            happened.append(restart_broker(world))
+
+    try:
+        return f"{_told(world.drain(at=at))}; broker {', '.join(happened) or 'stays'}"
+    except Transient as failed:
+        return f"{type(failed).__name__}; broker {', '.join(happened)}"
+
+
+def _child(world: World, point: str, number: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "KDI_HOME": str(world.home), "KDI_LAKE": world.web.lake, "KDI_DRIVER": "shared"}
+    arguments = [world.stream.topic, world.stream.cluster.bootstrap_servers, point, number]
+    command = [sys.executable, "-m", "tests.faults.chaos.child", *arguments]
+    quiet = subprocess.DEVNULL  # what a refused child says is no finding: the table is
+    return subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=quiet, stderr=quiet)
+
+
+def _stops(child: subprocess.Popen[bytes]) -> bool:
+    """Wait until the child stands still; false if it ended instead."""
+    process = psutil.Process(child.pid)
+    while child.poll() is None:
+        if process.status() == psutil.STATUS_STOPPED:
+            return True
+        try:
+            child.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+    return False
+
+
+def _told(report: DrainReport | None) -> str:
+    if report is None:
+        return "a loss was decided"
+    settled = f", settled: {'; '.join(report.settled)}" if report.settled else ""
+    return f"{report.rows_added} rows, {report.dead_letters} dead letters{settled}"
+
+
+_Run = Callable[[World], str]
+
+
+def _drain(name: str, run: _Run, promises: str, weight: int) -> Action:
+    return Action(name, run, promises, weight)
+
+
+DRAINS = (
+    _drain("drain", drain, "all that was there is in the tables", 6),
+    _drain("drain, and crash", crash, "a whole drain or none", 4),
+    _drain("drain, and somebody interferes", interfere, "all that was there, or what the other one left", 5),
+    _drain("drain, and the answer is lost", lose_answer, "what landed is known to have landed", 3),
+    _drain("two drains at once", race, "each message once", 3),
+    _drain("drain in a process that gets a signal", kill, "a whole drain or none", 2),
+    _drain("drain in a process that stands still", zombie, "each message once, whoever was first", 2),
+    _drain("drain, and the broker goes", lose_broker, "a whole drain or none", 1),
+)
+"""Every way in which a drain may go."""

@@ -1,0 +1,129 @@
+"""Two readers, delta-rs and Spark, who look at the table all the time and must never see half a drain."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import live_commits
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from tests.kafka_log import Produced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+At = tuple[int, int]
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one reader saw at one version."""
+
+    reader: str
+    version: int
+    positions: Mapping[TopicPartition, int]
+    seen: Counter[At]
+
+
+@dataclass
+class Readers:
+    """The threads of both, and what they saw since the last check.
+
+    Attributes:
+        looks: How often a version was read.
+        failed: What they could not read: VACUUM or a broken broker may do that, half a drain may not.
+    """
+
+    stream: Stream
+    lake: str
+    session: Callable[[], SparkSession]
+    looks: int = 0
+    failed: list[str] = field(default_factory=list)
+    _waiting: list[Look] = field(default_factory=list)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        for name, rows in (("delta-rs", self._rows_by_delta_rs), ("Spark", self._rows_by_spark)):
+            thread = threading.Thread(target=self._read_on, args=(name, rows), name=f"{name} reads", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def check(self, produced: Sequence[Produced], given_up: Collection[OffsetRange], *, seed: int) -> None:
+        """What was seen: all that was produced below the positions of the version, once, and nothing else.
+
+        Args:
+            produced: Everything that the broker acknowledged by now, tombstones too.
+            given_up: Offsets that may have been missing.
+        """
+        spared = {(r.topic_partition.partition, offset) for r in given_up for offset in range(r.start, r.end)}
+        while self._waiting:
+            look = self._waiting.pop()
+            wanted = {
+                (m.topic_partition.partition, m.offset)
+                for m in produced
+                if m.value is not None and m.offset < look.positions.get(m.topic_partition, 0)
+            }
+            missing = sorted(wanted - look.seen.keys() - spared)[:5]
+            wrong = sorted(at for at, times in look.seen.items() if times > 1 or at not in wanted)[:5]
+            assert not (missing or wrong), (
+                f"{look.reader} saw half a drain at version {look.version}: missing {missing}, too many {wrong}; "
+                f"seed {seed}"
+            )
+
+    def _read_on(self, name: str, rows: Callable[[int], Collection[At]]) -> None:
+        while not self._stopped.wait(PAUSE_SECONDS):
+            try:
+                if look := self._look(name, rows):
+                    self._waiting.append(look)
+                    self.looks += 1
+            except (DeltaError, OSError, ValueError, PySparkException, Py4JError, KdiError) as failed:
+                self.failed.append(f"{name}: {failed}")
+
+    def _look(self, name: str, rows: Callable[[int], Collection[At]]) -> Look | None:
+        log = TableLog.open(self.stream.table_uri(self.lake))
+        if log is None:
+            return None
+        entries = self._entries(log)
+        seen = Counter(rows(log.version))
+        seen.update(self._letters({e.attempt_id for e in entries}))
+        return Look(name, log.version, entries[0].positions if entries else {}, seen)
+
+    def _entries(self, log: TableLog) -> list[LedgerEntry]:
+        """The live ledger entries at the log's version, the newest first."""
+        found = (entry_of(c.user_metadata, c.version, self.stream.app_id) for c in live_commits(log))
+        return [entry for entry in found if entry]
+
+    def _rows_by_delta_rs(self, version: int) -> Collection[At]:
+        table = DeltaTable(self.stream.table_uri(self.lake), version=version).to_pyarrow_table(columns=["meta"])
+        kept = (row["meta"]["kafka"] for row in table.to_pylist())
+        return [(k["partition"], k["offset"]) for k in kept]
+
+    def _rows_by_spark(self, version: int) -> Collection[At]:
+        table = self.session().read.format("delta").option("versionAsOf", version)
+        kept = table.load(self.stream.table_uri(self.lake)).select("meta.kafka.partition", "meta.kafka.offset")
+        return [(row["partition"], row["offset"]) for row in kept.collect()]
+
+    def _letters(self, attempts: Collection[str]) -> Collection[At]:
+        uri = self.stream.dead_letters_uri(self.lake)
+        if not DeltaTable.is_deltatable(uri):
+            return []
+        letters = DeltaTable(uri).to_pyarrow_table(columns=["partition", "offset", "attempt_id"]).to_pylist()
+        return [(x["partition"], x["offset"]) for x in letters if x["attempt_id"] in attempts]

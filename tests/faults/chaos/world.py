@@ -1,0 +1,129 @@
+"""The world of one run: a stream, what was done to it so far, and what must hold after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.survey import survey
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.sources.kafka import read_topic
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from tests.driven import DrivenStream
+from tests.faults.chaos.readers import Readers
+from tests.kafka_log import Publisher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class World:
+    """One stream in trouble.
+
+    Attributes:
+        home: ``KDI_HOME`` of the warm driver that everything here attaches to.
+        given_up: Offsets that may be missing: declared losses, rows removed on purpose.
+        oldest_restorable: The oldest table version whose files VACUUM has left.
+        transaction: Messages of a transaction that is open.
+        goes_back: Whether the step under way may set positions back.
+    """
+
+    web: DrivenStream
+    broker: Broker
+    home: Path
+    random: Random
+    readers: Readers
+    given_up: list[OffsetRange] = field(default_factory=list)
+    oldest_restorable: int = 0
+    transaction: Publisher | None = None
+    goes_back: bool = False
+    _positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    _begun: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def stream(self) -> Stream:
+        return self.web.stream
+
+    @property
+    def log(self) -> TableLog | None:
+        """The table as it stands."""
+        return TableLog.open(self.web.uri)
+
+    def session(self) -> SparkSession:
+        return self.web.session()
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Next offset of every topic partition, for the rows that are there now."""
+        return survey(self.stream, self.web.lake).positions()
+
+    def begun(self) -> Mapping[TopicPartition, int]:
+        """Where the stream began; a topic partition that came later is not among them, and begins at 0."""
+        if not self._begun:
+            self._begun = entries(self.web.uri, self.stream.app_id)[0].positions
+        return self._begun
+
+    def drain(
+        self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None
+    ) -> DrainReport | None:
+        """Drain as somebody on call would: what retention took is given up, and nothing but that."""
+        try:
+            return self.web.drain(stream, at=at)
+        except RetentionPassedPosition:
+            self.accept_loss()
+            return None
+
+    def accept_loss(self) -> None:
+        """Decide as the refusal proposes.
+
+        Raises:
+            AssertionError: The decision gives up what the broker still holds.
+        """
+        decision = decide(self.stream, self.web.lake, "accept-loss", session=self.session)
+        held = read_topic(self.stream.cluster, self.stream.topic).partitions
+        for lost in decision.declared_losses:
+            assert lost.end <= held[lost.topic_partition].earliest, f"{lost} is given up, and the broker has part of it"
+        self.given_up += decision.declared_losses
+        carry_out_decision(self.session(), decision, self.stream, self.web.lake)
+
+    def check(self) -> None:
+        """What must hold between any two steps.
+
+        * Of what was produced below the positions, everything is there once; nothing else is there.
+        * Positions go forward, unless somebody restored the table.
+        * The two readers, who looked all the time, never saw half a drain.
+        """
+        if self.log is None:
+            return
+        positions, begun = self.positions(), self.begun()
+        produced = [m for m in self.web.publisher.flush() if m.offset >= begun.get(m.topic_partition, 0)]
+        self.web.assert_each_offset_once(
+            [m for m in produced if m.offset < positions[m.topic_partition]], given_up=self.given_up
+        )
+        if not self.goes_back:
+            back = {tp: (self._positions[tp], at) for tp, at in positions.items() if at < self._positions.get(tp, 0)}
+            assert not back, f"positions went back: {back}"
+        self._positions, self.goes_back = positions, False
+        self.readers.check(produced, self.given_up, seed=self.web.seed)
+
+    def check_at_the_end(self) -> None:
+        """Drain what is left; then everything that was produced is there, and the audit says so."""
+        for _ in range(4):  # a loss is decided first, and a decision is not a drain
+            if report := self.drain():
+                break
+        assert report is not None, "the drain was refused four times"
+        assert report.backlog_after == 0, f"{report.backlog_after} offsets still wait"
+        self.check()
+        ends = {tp: held.end for tp, held in read_topic(self.stream.cluster, self.stream.topic).partitions.items()}
+        assert self.positions() == ends, f"positions {self.positions()}, the topic ends at {ends}"
+        audit = self.web.audit()
+        assert audit.complete, audit.line()
+        assert self.readers.looks > 0, "nobody read the table meanwhile"

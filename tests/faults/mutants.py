@@ -1,0 +1,338 @@
+"""Engines with one fault each, and what has to happen for it to show. The oracle alone must notice.
+
+Where the engine would stop itself, by its own accounting, the mutant is without that too: the oracle must not depend on
+what it judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient, NewPartitions
+from deltalake import DeltaTable
+from py4j.protocol import Py4JNetworkError
+from pytest import MonkeyPatch
+
+from kdi_assets.drain import carry_out as carrying
+from kdi_assets.drain import drain as draining
+from kdi_assets.drain import judge as judging
+from kdi_assets.drain import plan as planning
+from kdi_assets.drain.accounting import Account
+from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.refusals import ReadOrWriteFailed
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger import commit as adapter
+from kdi_assets.ledger import ghosts
+from kdi_assets.ledger.entry import RangeCounts
+from kdi_assets.ledger.state import _Ledger
+from kdi_assets.sources import kafka, kafka_frame
+from kdi_assets.sources.generator import Traffic, WebRequests
+from kdi_assets.stream import OffsetRange, TopicPartition
+from tests import oracle
+from tests.driven import DrivenStream
+from tests.kafka_log import Produced, Publisher
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Scenario = Callable[[DrivenStream], Sequence[Produced]]
+
+
+class Crash(BaseException):
+    """Ends a drain at a point."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """An engine with a fault.
+
+    Attributes:
+        mutate: Puts the fault in.
+        scenario: What shows it; it ends with the tables as they are after the next good drain.
+    """
+
+    name: str
+    mutate: Callable[[MonkeyPatch], None]
+    scenario: Scenario
+
+
+# What happens
+
+
+def _drain(web: DrivenStream, **options: Any) -> None:
+    """A drain that may be refused: the engine, or what is left of it, may well notice."""
+    with suppress(KdiError):
+        web.drain(**options)
+
+
+def drained_twice(web: DrivenStream) -> Sequence[Produced]:
+    for seed in (1, 2, 3):
+        web.produce(12, bad=0.3, tombstones=0.1, seed=seed)
+        _drain(web)
+    return web.publisher.flush()
+
+
+def crashed_around_the_letters(web: DrivenStream) -> Sequence[Produced]:
+    for doom in ("dead letters written", "commit sent"):
+        web.produce(20, bad=0.5)
+
+        def at(point: str, doom: str = doom) -> None:
+            if point == doom:
+                raise Crash
+
+        with suppress(Crash):
+            web.drain(at=at)
+    _drain(web)
+    return web.publisher.flush()
+
+
+def overtaken(web: DrivenStream) -> Sequence[Produced]:
+    """Another drain commits between this one's files and its commit."""
+    web.produce(12)
+    _drain(web)
+    web.produce(12, seed=1)
+    others: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "files written" and not others:
+            others.append(point)
+            web.drain()
+
+    _drain(web, at=at)
+    return web.publisher.flush()
+
+
+def answer_lost(web: DrivenStream) -> Sequence[Produced]:
+    """The commit lands, and the connection breaks before the driver says so."""
+    web.produce(12)
+    _drain(web)
+    web.produce(12, seed=1)
+    real = adapter._send
+    lost: list[int] = []
+
+    def send(*arguments: Any) -> int:
+        version = real(*arguments)
+        if not lost:
+            lost.append(version)
+            raise Py4JNetworkError("the connection broke")
+        return version
+
+    with MonkeyPatch.context() as breaking:
+        breaking.setattr(adapter, "_send", send)
+        _drain(web)
+    return web.publisher.flush()
+
+
+def transaction_open(web: DrivenStream) -> Sequence[Produced]:
+    """A transaction is open while a drain runs, and is committed after it."""
+    web.produce(6)
+    transaction = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
+    transaction.client.init_transactions(30)
+    transaction.client.begin_transaction()
+    for value in WebRequests(Traffic(seed=5)).batch(4, now=datetime.now(UTC)):
+        transaction.produce(web.stream.topic, value, partition=0)
+    transaction.flush()
+    _drain(web)
+    transaction.client.commit_transaction(30)
+    web.publisher.log += transaction.log
+    web.produce(6, seed=1)
+    _drain(web)
+    return web.publisher.flush()
+
+
+def messages_unread(web: DrivenStream) -> Sequence[Produced]:
+    """The reader drops messages without a word, once."""
+    web.produce(20)
+    with _dropping_reader():
+        _drain(web)
+    web.produce(10, seed=1)
+    _drain(web)
+    return web.publisher.flush()
+
+
+def restored(web: DrivenStream) -> Sequence[Produced]:
+    for seed in (1, 2):
+        web.produce(12, seed=seed)
+        _drain(web)
+    DeltaTable(web.uri).restore(1)
+    _drain(web)
+    return web.publisher.flush()
+
+
+def swept(web: DrivenStream) -> Sequence[Produced]:
+    for seed in (1, 2):
+        web.produce(20, bad=0.4, seed=seed)
+        _drain(web)
+    ghosts.remove_ghosts(web.stream, web.lake)
+    return web.publisher.flush()
+
+
+def partition_added(web: DrivenStream) -> Sequence[Produced]:
+    web.produce(6)
+    _drain(web)
+    admin, more = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers}), web.partitions() + 1
+    admin.create_partitions([NewPartitions(web.stream.topic, more)])[web.stream.topic].result(30)
+    for _ in range(100):
+        if web.partitions() == more:
+            break
+    web.produce(12, seed=1)
+    _drain(web)
+    return web.publisher.flush()
+
+
+@contextmanager
+def _dropping_reader() -> Iterator[None]:
+    real = kafka_frame.read_ranges
+
+    def read(*arguments: Any, **options: Any) -> DataFrame:
+        return real(*arguments, **options).where("offset % 5 <> 3")
+
+    with MonkeyPatch.context() as dropping:
+        dropping.setattr(carrying, "read_ranges", read)
+        yield
+
+
+# What is wrong with the engine
+
+
+def commit_before_letters(patch: MonkeyPatch) -> None:
+    real, write = carrying.carry_out, carrying._write_letters
+    put_off: list[Callable[[], object]] = []
+
+    def later(plan: Plan, *rest: Any) -> Written:
+        counts = rest[3]
+        put_off.append(lambda: write(plan, *rest))
+        return Written(counts.dead_letters, counts.dead_letter_digest, plan.dead_letters_at)
+
+    def carry_out(*arguments: Any, **options: Any) -> Any:
+        put_off.clear()
+        commit = real(*arguments, **options)
+        for letters in put_off:
+            letters()
+        return commit
+
+    patch.setattr(carrying, "_write_letters", later)
+    patch.setattr(draining, "carry_out", carry_out)
+
+
+def every_letter_counts(patch: MonkeyPatch) -> None:
+    class Anyone(frozenset[str]):
+        def __contains__(self, attempt: object) -> bool:
+            return True
+
+    patch.setattr(oracle, "attempts_that_count", lambda stream, lake: Anyone())
+
+
+def position_off_by(step: int) -> Callable[[MonkeyPatch], None]:
+    def mutate(patch: MonkeyPatch) -> None:
+        real: Any = Plan.positions_after.fget  # type: ignore[attr-defined]
+        done: list[Plan] = []
+
+        def positions_after(plan: Plan) -> Mapping[TopicPartition, int]:
+            right: Mapping[TopicPartition, int] = real(plan)
+            if done:
+                return right
+            done.append(plan)
+            return {tp: position + step for tp, position in right.items()}
+
+        patch.setattr(Plan, "positions_after", property(positions_after))
+
+    return mutate
+
+
+def expectation_unchecked(patch: MonkeyPatch) -> None:
+    patch.setattr(adapter, "refuse_if_concerned", lambda newest, after, expect: None)
+
+
+def commit_again_without_looking(patch: MonkeyPatch) -> None:
+    real = carrying.carry_out
+
+    def impatient(*arguments: Any, **options: Any) -> Any:
+        try:
+            return real(*arguments, **options)
+        except ReadOrWriteFailed:
+            return real(*arguments, **options)  # the same plan once more; the same files alone would count once
+
+    patch.setattr(draining, "carry_out", impatient)
+    patch.setattr(adapter, "find_attempt", lambda *arguments, **options: None)
+    expectation_unchecked(patch)
+
+
+def bad_row_swallowed(patch: MonkeyPatch) -> None:
+    real = judging._verdict
+
+    def verdict(*arguments: Any) -> str:
+        swallowed = f"THEN {judging.TOMBSTONE} ELSE {judging.ROW}"
+        return real(*arguments).replace(f"THEN {judging.DEAD_LETTER} ELSE {judging.ROW}", swallowed)
+
+    patch.setattr(judging, "_verdict", verdict)
+
+
+def end_is_high_watermark(patch: MonkeyPatch) -> None:
+    stable: dict[TopicPartition, int] = {}
+    ask, read = kafka._list_offsets, kafka_frame.read_ranges
+
+    def list_offsets(*arguments: Any) -> Any:
+        answers: dict[TopicPartition, Any] = ask(*arguments)
+        stable.update({tp: answer.end for tp, answer in answers.items()})
+        return {tp: replace(answer, end=answer.high_watermark) for tp, answer in answers.items()}
+
+    def read_visible(spark: Any, cluster: Any, ranges: Sequence[OffsetRange], **options: Any) -> DataFrame:
+        # Spark itself would wait for what is not visible, and fail; this reader takes what there is.
+        visible = [replace(r, end=min(r.end, stable[r.topic_partition])) for r in ranges]
+        return read(spark, cluster, [r for r in visible if r.offset_count > 0], **options)
+
+    patch.setattr(kafka, "_list_offsets", list_offsets)
+    patch.setattr(carrying, "read_ranges", read_visible)
+
+
+def gap_unconfirmed(patch: MonkeyPatch) -> None:
+    from kdi_assets.drain import accounting
+
+    patch.setattr(accounting, "next_visible_offset", lambda cluster, gap: gap.end)
+    patch.setattr(accounting, "can_have_gaps", lambda cluster, topic: True)
+
+
+def restore_ignored(patch: MonkeyPatch) -> None:
+    patch.setattr(_Ledger, "_last_restore", lambda self, log, since: None)
+
+
+def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
+    real = ghosts._every_entry
+    patch.setattr(ghosts, "_every_entry", lambda stream, lake: real(stream, lake)[-1:])
+
+
+def new_partition_at_latest(patch: MonkeyPatch) -> None:
+    def positions_of(ledger: Any, topic: Any) -> Mapping[TopicPartition, int]:
+        return {tp: ledger.positions.get(tp, offsets.end) for tp, offsets in sorted(topic.partitions.items())}
+
+    patch.setattr(planning, "positions_of", positions_of)
+
+
+def totals_from_the_plan(patch: MonkeyPatch) -> None:
+    def account_for(spark: Any, plan: Plan, *rest: Any, **options: Any) -> Account:
+        return Account(tuple(RangeCounts(r, r.offset_count) for r in plan.ranges), ())
+
+    patch.setattr(carrying, "account_for", account_for)
+
+
+MUTANTS = (
+    Mutant("commit before dead letters", commit_before_letters, crashed_around_the_letters),
+    Mutant("letters counted without asking the ledger", every_letter_counts, crashed_around_the_letters),
+    Mutant("position one too high", position_off_by(1), drained_twice),
+    Mutant("position one too low", position_off_by(-1), drained_twice),
+    Mutant("expectation not checked", expectation_unchecked, overtaken),
+    Mutant("commit attempted again without looking", commit_again_without_looking, answer_lost),
+    Mutant("bad row swallowed", bad_row_swallowed, drained_twice),
+    Mutant("range end taken as high watermark", end_is_high_watermark, transaction_open),
+    Mutant("gap not confirmed", gap_unconfirmed, messages_unread),
+    Mutant("RESTORE ignored", restore_ignored, restored),
+    Mutant("a committed attempt's letters removed as ghosts", committed_letters_are_ghosts, swept),
+    Mutant("new topic partition started at latest", new_partition_at_latest, partition_added),
+    Mutant("totals taken from the plan instead of the read", totals_from_the_plan, messages_unread),
+)

@@ -1,0 +1,39 @@
+"""The oracle catches engines that lose, double or change messages: each mutant by itself, the engine as it is never."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import DrivenFactory
+from tests.faults.mutants import MUTANTS, Mutant
+
+
+@pytest.mark.parametrize("scenario", dict.fromkeys(m.scenario for m in MUTANTS), ids=lambda scenario: scenario.__name__)
+def test_the_engine_as_it_is_passes_where_the_mutants_fail(driven: DrivenFactory, scenario: Mutant) -> None:
+    """Purpose: an oracle that cries in any case catches nothing.
+    Procedure: each scenario that shows a mutant, with the engine as it is; a last drain.
+    Pass: every offset exactly once.
+    """
+    web = driven(partitions=1)
+
+    produced = scenario(web)  # type: ignore[operator]
+    web.drain()
+
+    web.assert_each_offset_once(produced)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_of_the_engine_is_caught(
+    driven: DrivenFactory, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: a check that cannot fail proves nothing.
+    Procedure: the engine with one fault; what shows it happens.
+    Pass: the oracle says that something is missing, twice or changed.
+    """
+    web = driven(partitions=1)
+    mutant.mutate(monkeypatch)
+
+    produced = mutant.scenario(web)
+
+    with pytest.raises(AssertionError, match=r"missing|twice|dead letter:|row:"):
+        web.assert_each_offset_once(produced)
