@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).parent.parent
+# What a broker does by itself every ten seconds and more, tests would wait for.
+BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "log.cleaner.backoff.ms": "200"}
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 
@@ -76,7 +78,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def broker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker of the test process; a test that ends it starts its own instead."""
     data = tmp_path_factory.mktemp("broker")
-    broker = start_broker(data, home=settings.home, jvm_options=(*JVM_OPTIONS, *QUICK_START))
+    jvm_options = (*JVM_OPTIONS, *QUICK_START)
+    broker = start_broker(data, home=settings.home, jvm_options=jvm_options, properties=BROKER_TURNS)
     yield broker
     broker.stop()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message, Producer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Producer
 
 from kdi_assets.stream import TopicPartition
 
@@ -93,7 +93,8 @@ def by_coordinates(log: Sequence[Produced]) -> Mapping[tuple[TopicPartition, int
 def _as_produced(message: Message) -> Produced:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     kind, milliseconds = message.timestamp()
-    assert topic is not None and partition is not None and offset is not None and kind == TIMESTAMP_CREATE_TIME
+    assert topic is not None and partition is not None and offset is not None
+    assert kind in (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME)
     return Produced(
         topic_partition=TopicPartition(topic, partition),
         offset=offset,

@@ -1,0 +1,128 @@
+"""What others do to a topic while a stream is drained from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from kdi_assets.sources.kafka import read_topic
+from kdi_assets.stream import KafkaCluster, TopicPartition
+from tests.driven import DrivenStream
+from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
+
+
+class TransactionalPublisher(Publisher):
+    """A publisher whose log keeps only what was committed, once its transactions have ended."""
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str, **properties: str | int) -> None:
+        super().__init__(bootstrap_servers, **{"transactional.id": transactional_id, **properties})
+        self._committed = 0
+        self.client.init_transactions(30)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.client.begin_transaction()
+
+    def end(self, *, commit: bool) -> None:
+        """Commit or abort the open transaction."""
+        self.flush()
+        if commit:
+            self.client.commit_transaction(30)
+        else:
+            self.client.abort_transaction(30)
+            self.forget()
+        self._committed = len(self.log)
+
+    def forget(self) -> None:
+        """Take out of the log what belongs to no committed transaction."""
+        del self.log[self._committed :]
+
+    @contextmanager
+    def transaction(self, *, commit: bool = True) -> Iterator[None]:
+        """What is produced inside belongs together."""
+        self.begin()
+        yield
+        self.end(commit=commit)
+
+
+def admin(cluster: KafkaCluster) -> AdminClient:
+    """A client that may do anything."""
+    return _admin(cluster.bootstrap_servers)
+
+
+@cache  # what was asked of a client that nobody holds any more is never answered
+def _admin(bootstrap_servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+
+
+def delete_records(web: DrivenStream, until: dict[int, int]) -> None:
+    """Delete everything before these offsets, as retention does."""
+    bounds = [RdPartition(web.stream.topic, partition, offset) for partition, offset in until.items()]
+    for deleted in admin(web.stream.cluster).delete_records(bounds).values():
+        deleted.result(10)
+
+
+def make_again(web: DrivenStream, *, partitions: int) -> Publisher:
+    """Delete the topic and make another one of its name; the answer publishes to it.
+
+    A client that saw the topic vanish may refuse it for a while, so the new one has a publisher of its own.
+    """
+    topic, client = web.stream.topic, admin(web.stream.cluster)
+    client.delete_topics([topic])[topic].result(10)
+    wait_until(lambda: topic not in client.list_topics(timeout=5).topics, seconds=20)
+    client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
+    wait_until(lambda: topic in client.list_topics(timeout=5).topics, seconds=20)
+    return Publisher(web.stream.cluster.bootstrap_servers)
+
+
+def add_topic_partitions(web: DrivenStream, *, total: int) -> None:
+    """Let the topic have so many partitions."""
+    topic, client = web.stream.topic, admin(web.stream.cluster)
+    client.create_partitions([NewPartitions(topic, total)])[topic].result(10)
+    wait_until(lambda: len(read_topic(web.stream.cluster, topic).partitions) == total, seconds=20)
+    # A client that knew fewer refuses to produce to the new ones until it asks again.
+    web.publisher.client.list_topics(topic, timeout=10)
+
+
+def configure(cluster: KafkaCluster, kind: ResourceType, name: str, **config: str) -> None:
+    """Set configuration; underscores stand for dots."""
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in config.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    admin(cluster).incremental_alter_configs([resource])[resource].result(10)
+
+
+def visible_offsets(cluster: KafkaCluster, topic_partition: TopicPartition) -> list[int]:
+    """The offsets that another client reads, from the first to the end."""
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "another-reader",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    consumer, offsets = Consumer(settings), []
+    try:
+        consumer.assign([RdPartition(topic_partition.topic, topic_partition.partition, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            offsets.append(message.offset() or 0)
+    finally:
+        consumer.close()
+    return offsets
