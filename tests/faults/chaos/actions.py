@@ -49,6 +49,10 @@ def _has_room(world: World) -> bool:
     return world.web.partitions() < MOST_PARTITIONS
 
 
+def _has_letters(world: World) -> bool:
+    return TableLog.open(world.stream.dead_letters_uri(world.web.lake)) is not None
+
+
 def _has_older(world: World) -> bool:
     log = world.log
     return log is not None and log.version > world.oldest_restorable
@@ -154,6 +158,15 @@ def erase(world: World) -> str:
     return f"rows of {gone}"
 
 
+def tidy_letters(world: World) -> str:
+    """The dead letters' table is a table too."""
+    letters = DeltaTable(world.stream.dead_letters_uri(world.web.lake))
+    letters.optimize.compact()
+    letters.create_checkpoint()
+    gone = letters.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    return f"checkpoint at version {letters.version()}, {len(gone)} files removed"
+
+
 def alter(world: World) -> str:
     value = str(world.random.randrange(1000))
     DeltaTable(world.web.uri).alter.set_table_properties({"chaos": value}, raise_if_not_exists=False)
@@ -184,7 +197,7 @@ INTERFERENCES = (
 """What may happen to the table while a drain is between plan and commit."""
 
 PRODUCING = (
-    Action("produce", produce, "every message is acknowledged and in the log", 10),
+    Action("produce", produce, "every message is acknowledged and in the log", 14),
     Action("begin transaction", begin_transaction, "nothing is visible", 2, lambda w: w.transaction is None),
     Action("end transaction", end_transaction, "all of it or nothing", 4, lambda w: w.transaction is not None),
     Action(
@@ -198,6 +211,7 @@ PRODUCING = (
 UPKEEP = (
     *INTERFERENCES,
     Action("VACUUM", vacuum, "the rows of the newest version", 1, _has_table),
+    Action("OPTIMIZE and VACUUM of the dead letters", tidy_letters, "all letters", 1, _has_letters),
     Action("remove ghosts", sweep, "letters that count", 2, _has_table),
 )
 """What happens to the table between drains."""

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import AnotherDrainActive, RetentionPassedPosition
+from kdi_assets.drain.survey import survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.stream import DateWindow
@@ -185,21 +186,23 @@ def _told(report: DrainReport | None) -> str:
     return f"{report.rows_added} rows, {report.dead_letters} dead letters{settled}"
 
 
-_Run = Callable[[World], str]
+def _waits(world: World) -> bool:
+    """A fault in a drain that has nothing to do shows nothing."""
+    return world.log is None or survey(world.stream, world.web.lake).backlog() > 0
 
 
-def _drain(name: str, run: _Run, promises: str, weight: int) -> Action:
-    return Action(name, run, promises, weight)
+def _befallen(name: str, run: Callable[[World], str], promises: str, weight: int) -> Action:
+    return Action(f"drain, and {name}", run, promises, weight, _waits)
 
 
 DRAINS = (
-    _drain("drain", drain, "all that was there is in the tables", 6),
-    _drain("drain, and crash", crash, "a whole drain or none", 4),
-    _drain("drain, and somebody interferes", interfere, "all that was there, or what the other one left", 5),
-    _drain("drain, and the answer is lost", lose_answer, "what landed is known to have landed", 3),
-    _drain("two drains at once", race, "each message once", 3),
-    _drain("drain in a process that gets a signal", kill, "a whole drain or none", 2),
-    _drain("drain in a process that stands still", zombie, "each message once, whoever was first", 2),
-    _drain("drain, and the broker goes", lose_broker, "a whole drain or none", 1),
+    Action("drain", drain, "all that was there is in the tables", 4),
+    _befallen("it crashes", crash, "a whole drain or none", 4),
+    _befallen("somebody interferes", interfere, "all that was there, or what the other one left", 6),
+    _befallen("the answer is lost", lose_answer, "what landed is known to have landed", 3),
+    _befallen("another one at once", race, "each message once", 4),
+    _befallen("its process gets a signal", kill, "a whole drain or none", 3),
+    _befallen("its process stands still", zombie, "each message once, whoever was first", 3),
+    _befallen("the broker goes", lose_broker, "a whole drain or none", 1),
 )
 """Every way in which a drain may go."""
