@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.history import entries
@@ -13,7 +15,10 @@ from tests.conftest import DrivenFactory
 from tests.kafka_log import Publisher
 
 
+@pytest.mark.scenario("poison message")
+@pytest.mark.scenario("tombstone")
 def test_every_message_becomes_a_row_or_a_dead_letter(driven: DrivenFactory) -> None:
+    """Procedure: a tenth of the messages cannot become rows, some have no value; drain."""
     web = driven(partitions=3)
     produced = web.produce(600, bad=0.1, tombstones=0.02)
 
@@ -59,7 +64,11 @@ def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.scenario("poison message")
+@pytest.mark.scenario("tombstone")
+@pytest.mark.scenario("empty payload, two documents in one")
 def test_bad_messages_alone_still_move_the_positions(driven: DrivenFactory) -> None:
+    """Procedure: a topic with text that is no JSON, a tombstone and an empty message, nothing else; drain."""
     web = driven(partitions=1)
     produced = web.publisher.produce_all(web.stream.topic, ["no json", None, ""])
 
@@ -71,7 +80,9 @@ def test_bad_messages_alone_still_move_the_positions(driven: DrivenFactory) -> N
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.scenario("poison message")
 def test_a_failing_expression_condemns_the_message_and_not_the_drain(driven: DrivenFactory) -> None:
+    """Procedure: an expression of the document raises for one of two messages; drain."""
     web = driven(partitions=1, columns={"host": "parse_url(url, 'HOST')", "twice": "CAST(method AS INT) * 2"})
     good = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"21","url":"https://a.b/"}'
     web.publisher.produce_all(web.stream.topic, [good, good.replace('"21"', '"GET"')])
@@ -83,7 +94,9 @@ def test_a_failing_expression_condemns_the_message_and_not_the_drain(driven: Dri
     assert [(x["reason"], x["field"]) for x in found.dead_letters] == [("expression_failed", "columns.twice")]
 
 
+@pytest.mark.scenario("clock skew, wrong event times")
 def test_a_date_outside_the_window_is_a_dead_letter(driven: DrivenFactory) -> None:
+    """Procedure: event dates on both sides of both ends of the window; drain."""
     today = datetime.now(UTC).date()
     web = driven(partitions=1, date_window=DateWindow(start=today, ahead_days=1))
     stamps = [today - timedelta(days=1), today, today + timedelta(days=1), today + timedelta(days=2)]
@@ -97,7 +110,9 @@ def test_a_date_outside_the_window_is_a_dead_letter(driven: DrivenFactory) -> No
     assert {x["reason"] for x in found.dead_letters} == {"date_outside_window"}
 
 
+@pytest.mark.scenario("idle topic, start at its end")
 def test_latest_is_resolved_once_and_loses_nothing_that_comes_after(driven: DrivenFactory) -> None:
+    """Procedure: a stream that starts at the end is drained while nothing waits; messages come; drain."""
     web = driven(partitions=1, start="latest")
     web.produce(30)
     web.drain()  # nothing to drain: but the position is in the ledger now
@@ -135,7 +150,9 @@ def test_every_ledger_commit_names_every_position(driven: DrivenFactory) -> None
     assert ids == [-1, 0, -1]  # inclusive: the last offset covered, and -1 for none yet
 
 
+@pytest.mark.scenario("topic partitions added")
 def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFactory) -> None:
+    """Procedure: a stream that started at the end gets a topic partition with messages; drain."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewPartitions
 
@@ -151,7 +168,9 @@ def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFacto
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.scenario("aborted, open and torn transactions")
 def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(driven: DrivenFactory) -> None:
+    """Procedure: transactions that commit, abort and commit; drain."""
     web = driven(partitions=1)
     writer = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
     writer.client.init_transactions(30)
@@ -171,7 +190,9 @@ def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(drive
     assert web.audit().complete
 
 
+@pytest.mark.scenario("aborted, open and torn transactions")
 def test_an_open_transaction_holds_the_drain_at_the_last_stable_offset(driven: DrivenFactory) -> None:
+    """Procedure: plain messages on both sides of an open transaction; drain; it commits; drain."""
     web = driven(partitions=1)
     web.publisher.produce_all(web.stream.topic, ["{}"] * 5, partition=0)
     writer = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
@@ -190,6 +211,7 @@ def test_an_open_transaction_holds_the_drain_at_the_last_stable_offset(driven: D
     assert second.dead_letters == 4
 
 
+@pytest.mark.scenario("clock skew, wrong event times")
 def test_a_message_from_no_time_at_all_stops_nobody(driven: DrivenFactory) -> None:
     """Producers write micro- and nanoseconds where milliseconds belong."""
     web = driven(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})

@@ -33,19 +33,23 @@ def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int) -> Iterato
     return asked
 
 
+@pytest.mark.scenario("broker restarts, leaders move")
 @pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_a_topic_made_this_instant_is_waited_for(
     cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
+    """Procedure: the first questions for offsets are answered as by a broker that does not lead."""
     new = topic(partitions=2)
     refuse(monkeypatch, code, first=4)
 
     assert sorted(read_topic(cluster, new).partitions) == [TopicPartition(new, 0), TopicPartition(new, 1)]
 
 
+@pytest.mark.scenario("broker restarts, leaders move")
 def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
     cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Procedure: every question for offsets ends in: no leader; look at this topic and a missing one."""
     new = topic()
     monkeypatch.setattr(kafka, "LEADER_SECONDS", 0.3)
     asked = refuse(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE, first=1_000_000)
@@ -57,9 +61,11 @@ def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
     assert next(asked) > 4  # it looked again before it gave up
 
 
+@pytest.mark.scenario("broker restarts, leaders move")
 def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
     cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Procedure: one of two topics has no leader at first, and the broker is gone when it is asked again."""
     led, leaderless = topic(), topic()
     refused = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
     ask, describe = AdminClient.list_offsets, AdminClient.describe_topics

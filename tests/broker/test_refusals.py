@@ -40,7 +40,9 @@ def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: Drive
     assert not Path(web.uri).exists()
 
 
+@pytest.mark.scenario("topic deleted and made again")
 def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
+    """Procedure: the topic is made again while idle; drain; decide; drain; restore the table; drain."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
@@ -71,7 +73,9 @@ def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactor
         web.drain()
 
 
+@pytest.mark.scenario("retention passes the position")
 def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: DrivenFactory) -> None:
+    """Procedure: half of what waits is deleted; drain; accept the loss; drain."""
     from confluent_kafka import TopicPartition as RdPartition
     from confluent_kafka.admin import AdminClient
 
@@ -105,7 +109,9 @@ def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, t
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.scenario("broker restarts, leaders move")
 def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
+    """Procedure: drain from an address where nobody listens."""
     web = driven()
     nowhere = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
 

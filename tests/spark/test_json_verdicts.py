@@ -150,8 +150,11 @@ def test_becomes_a_record_that_says_the_same(verdicts: dict[bytes, Verdict], mes
     assert json.loads(verdict.record or "") == ACCEPTED[message]
 
 
+@pytest.mark.scenario("poison message")
+@pytest.mark.scenario("empty payload, two documents in one")
 @pytest.mark.parametrize("message", CONDEMNED)
 def test_becomes_a_dead_letter_with_its_reason(verdicts: dict[bytes, Verdict], message: str | bytes) -> None:
+    """Procedure: decode messages that are empty, several, no JSON, or not what the schema says."""
     verdict = verdicts[_bytes(message)]
 
     assert not verdict.decoded
