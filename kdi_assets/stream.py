@@ -119,3 +119,7 @@ class Stream:
     def dead_letters_uri(self, lake: str) -> str:
         """Where the stream's dead letters lie."""
         return f"{self.table_uri(lake)}_dead_letters"
+
+    def archive_uri(self, lake: str) -> str:
+        """Where what the table's log said is kept beyond its clean-up."""
+        return f"{self.table_uri(lake)}_ledger"

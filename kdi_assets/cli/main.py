@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from kdi_assets.cli import audit, broker, check, drain, driver, generate, jars, peek, plan, resolve, status
+from kdi_assets.cli import audit, broker, check, drain, driver, generate, jars, peek, plan, resolve, status, upkeep
 from kdi_assets.cli.output import exit_code, refuse
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -26,6 +26,7 @@ app.command()(drain.drain)
 app.command()(audit.audit)
 app.command()(peek.peek)
 app.command()(resolve.resolve)
+app.command()(upkeep.upkeep)
 app.command()(check.check)
 app.command()(jars.jars)
 app.add_typer(broker.app, name="broker")

@@ -97,5 +97,10 @@ def check_result(stream: Stream, report: AuditReport) -> dg.AssetCheckResult:
         check_name=names.ACCOUNTED_FOR,
         severity=dg.AssetCheckSeverity.ERROR,
         description=report.line(),
-        metadata={f.name: plain(getattr(report, f.name)) for f in fields(report)},
+        metadata={f.name: _shown(getattr(report, f.name)) for f in fields(report)},
     )
+
+
+def _shown(value: object) -> str | int | float:
+    """Numbers as numbers, lists as the lines that `kdi audit` prints."""
+    return "\n".join(map(str, value)) if isinstance(value, tuple) else plain(value)

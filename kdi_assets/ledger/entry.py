@@ -13,7 +13,7 @@ from kdi_assets.stream import OffsetRange, TopicPartition
 
 FORMAT = 1
 
-Kind = Literal["start", "takeover", "restore", "drain", "resolve"]
+Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal"]
 
 
 @dataclass(eq=False, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import commit_or_archived
 from kdi_assets.ledger.log import TableLog, storage_uri
 from kdi_assets.stream import Stream
 
@@ -18,7 +20,8 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
         How many were removed.
 
     Raises:
-        CommitUnreadable: Part of the log is gone or does not answer, so nobody can say who committed.
+        CommitUnreadable: Part of the log is gone without having been archived, or does not answer, so nobody can say
+            who committed.
     """
     import pyarrow.compute as pc
     from deltalake import DeltaTable
@@ -48,7 +51,9 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
 
 
 def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:
-    """Every entry of the log from its first commit on, the oldest first."""
+    """Every entry of the log or its archive from the first commit on, the oldest first."""
     rows = TableLog.existing(stream.table_uri(lake))
-    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in rows.commits(after=-1))
+    archive = Archive(stream.archive_uri(lake), rows.table_id)
+    commits = (commit_or_archived(rows, version, archive) for version in range(rows.version + 1))
+    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in commits)
     return [entry for entry in found if entry]

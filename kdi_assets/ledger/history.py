@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.state import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
+_REPLACING = ("CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
+_SAME_ROWS = ("OPTIMIZE", "VACUUM", "REORG", "SET ", "UNSET ", "ADD ", "CHANGE ", "DROP ", "RENAME ", "COMPUTE ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +22,31 @@ class LiveHistory:
     Attributes:
         version: The newest version when it was read.
         entries: Ledger entries, the oldest first.
-        since: The oldest of them that could be read; above 0 the log was cleaned up.
-        removing: Commits of others that may have removed or changed rows.
+        since: The oldest commit that could be read, from the log or its archive; above 0 older ones are gone.
+        foreign: Commits of others that may have added, removed or changed rows, the oldest first.
+        knows_ledger: Whether the log says that there was a ledger commit, whether or not its entry can be read.
     """
 
     version: int
     entries: tuple[LedgerEntry, ...]
     since: int
-    removing: tuple[CommitInfo, ...]
+    foreign: tuple[CommitInfo, ...]
+    knows_ledger: bool = True
+
+    @property
+    def removing(self) -> tuple[CommitInfo, ...]:
+        """Commits of others that may have removed or changed rows."""
+        return tuple(c for c in self.foreign if removes_rows(c) or takes_table(c))
+
+
+def removes_rows(commit: CommitInfo) -> bool:
+    """Whether someone removed or changed rows on purpose, by saying which."""
+    return commit.operation.startswith(_REMOVING)
+
+
+def takes_table(commit: CommitInfo) -> bool:
+    """Whether the commit put another content in the table's place, or a part of it; what was there went unnamed."""
+    return commit.replaces_rows or commit.operation.startswith(_REPLACING)
 
 
 def entries(uri: str, app_id: str, since_version: int = -1) -> list[LedgerEntry]:
@@ -44,32 +65,51 @@ def entries(uri: str, app_id: str, since_version: int = -1) -> list[LedgerEntry]
     return found[::-1]
 
 
-def live_history(uri: str, app_id: str) -> LiveHistory | None:
-    """Walk the log back from the newest version, jumping where a RESTORE jumped; ``None`` if there is no table."""
+def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory | None:
+    """Walk the log back from the newest version, jumping where a RESTORE jumped; ``None`` if there is no table.
+
+    Args:
+        archive_uri: Where commits are looked up that the log no longer has; empty: nowhere.
+    """
     log = TableLog.open(uri)
     if log is None:
         return None
     found: list[LedgerEntry] = []
-    removing: list[CommitInfo] = []
+    foreign: list[CommitInfo] = []
     since = log.version + 1
-    for commit in live_commits(log):
+    for commit in live_commits(log, Archive(archive_uri, log.table_id) if archive_uri else None):
         since = commit.version
         if entry := entry_of(commit.user_metadata, commit.version, app_id):
             found.append(entry)
-        elif commit.replaces_rows or commit.operation.startswith(_REMOVING):
-            removing.append(commit)
-    return LiveHistory(log.version, tuple(found[::-1]), since, tuple(removing[::-1]))
+        elif not commit.operation.startswith(_SAME_ROWS):
+            foreign.append(commit)
+    knows_ledger = bool(found) or log.transaction(version_id(app_id)) is not None
+    return LiveHistory(log.version, tuple(found[::-1]), since, tuple(foreign[::-1]), knows_ledger)
 
 
-def live_commits(log: TableLog) -> Iterator[CommitInfo]:
-    """The commits whose rows are there, the newest first, as far as the log can be read; a RESTORE is jumped over."""
+def live_commits(log: TableLog, archive: Archive | None = None) -> Iterator[CommitInfo]:
+    """The commits whose rows are there, the newest first, as far as they can be read; a RESTORE is jumped over."""
     version = log.version
     while version >= 0:
         try:
-            commit = log.commit(version)
+            commit = commit_or_archived(log, version, archive)
             target = restore_target(log, commit) if commit.is_restore else None
         except CommitUnreadable:
             return
         if target is None:
             yield commit
         version = version - 1 if target is None else target
+
+
+def commit_or_archived(log: TableLog, version: int, archive: Archive | None) -> CommitInfo:
+    """A commit as the log has it, else as the archive does.
+
+    Raises:
+        CommitUnreadable: Neither has it.
+    """
+    try:
+        return log.commit(version)
+    except CommitUnreadable:
+        if archive and (archived := archive.commit(version)):
+            return archived
+        raise

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 Actions = Sequence[Mapping[str, Any]]
+
+_COMMIT_FILE = re.compile(r"\d{20}\.json")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,6 +71,9 @@ class CommitInfo:
         user_metadata: Free text of the writer; empty if there is none.
         changes_metadata: Whether schema, properties, id or protocol changed.
         committed_at: The writer's clock, UTC; ``None`` if it did not say.
+        metrics: The operation's own figures; names and forms differ from writer to writer.
+        restored_to: Where a RESTORE went, if that was recorded while the log could still tell.
+        archived: Whether the log no longer has it, and this was read from the ledger's archive.
     """
 
     version: int
@@ -76,6 +83,9 @@ class CommitInfo:
     changes_metadata: bool
     transactions: Mapping[str, int]
     committed_at: datetime | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    restored_to: int | None = None
+    archived: bool = False
 
     @property
     def is_restore(self) -> bool:
@@ -181,13 +191,40 @@ class TableLog:
         """
         try:
             with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
-                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+                return [json.loads(line) for line in file.read().splitlines() if line.strip()]
         except (OSError, ValueError) as failed:
             raise CommitUnreadable(self.uri, version, gone=isinstance(failed, FileNotFoundError)) from failed
-        return _commit_info(version, actions)
 
     def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
         """The commits ``(after, through]``, oldest first; ``through`` is the table's version by default."""
+        return _commit_info(version, self._actions(version))
+
+    def has_changes_of(self, version: int) -> bool:
+        """Whether the files that the change feed reads for a commit are still there; VACUUM removes them.
+
+        Source: Delta protocol, "Add CDC File": where a commit has any, readers take these, else what it added and
+        removed.
+        """
+        from pyarrow.fs import FileType
+
+        try:
+            actions = self._actions(version)
+        except CommitUnreadable:
+            return False
+        recorded = [a["cdc"]["path"] for a in actions if "cdc" in a]
+        paths = recorded or [a[kind]["path"] for a in actions for kind in ("add", "remove") if kind in a]
+        if any("://" in path for path in paths):
+            return True  # a shallow clone's, in another table's folder: the read finds out
+        return all(found.type is FileType.File for found in self._files.get_file_info([unquote(p) for p in paths]))
+
+    def commit_files(self) -> dict[int, datetime]:
+        """The commits in the log, each with the moment that its file was written: clean-up goes by that."""
+        from pyarrow.fs import FileSelector
+
+        found = self._files.get_file_info(FileSelector("_delta_log", recursive=False))
+        return {int(f.base_name[:20]): f.mtime for f in found if _COMMIT_FILE.fullmatch(f.base_name)}
+
+    def _actions(self, version: int) -> Actions:
         for version in range(after + 1, (self.version if through is None else through) + 1):
             yield self.commit(version)
 
@@ -216,6 +253,8 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     if moment.tzinfo:
         return log.version_at(moment)
     # Spark wrote it in the time zone of whoever restored: believed only if the files say the same.
+    if restore.restored_to is not None:
+        return restore.restored_to
     target = log.version_at(moment.replace(tzinfo=UTC))
     if TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files:
         why = f"is a RESTORE to {given['timestamp']}, and which version that was depends on a time zone it does not say"
@@ -247,6 +286,7 @@ def _holds_files(uri: str) -> bool:
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import FileSelector, PyFileSystem
 
+        metrics=info.get("operationMetrics") or {},
     try:
         files = PyFileSystem(DeltaStorageHandler(storage_uri(uri)))
         found = files.get_file_info(FileSelector("", recursive=False))

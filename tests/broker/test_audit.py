@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.ledger.audit import AuditReport, audit
@@ -14,21 +20,124 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_the_audit_names_what_someone_removed_and_what_someone_doubled(driven: DrivenFactory) -> None:
+def test_rows_that_someone_deleted_are_named_with_the_commit_and_not_called_missing(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(100, tombstones=0.1, bad=0.1)
+    web.drain()
+
+    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11, 12)")
+    web.session().sql(f"UPDATE delta.`{web.uri}` SET method = 'GET' WHERE meta.kafka.offset < 30")
+    report = web.audit()
+
+    [deletion] = report.deletions
+    assert report.complete
+    assert (deletion.version, deletion.operation, deletion.by_count) == (2, "DELETE", False)
+    assert "offset" in deletion.predicate
+    assert (report.deleted, report.missing) == (deletion.offsets, 0)
+    assert adds_up(report)
+    assert f"+ {report.deleted} deleted; none missing" in report.line()
+
+
+def test_the_audit_names_what_is_twice_with_the_commits_that_added_it(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
     web.produce(100)
     web.drain()
-    spark = web.session()
+    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11)")
+    some = DeltaTable(web.uri).to_pyarrow_table()
 
-    spark.sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset IN (10, 11)")
-    one = spark.read.format("delta").load(web.uri).where("meta.kafka.offset = 50")
-    one.write.format("delta").mode("append").save(web.uri)
+    write_deltalake(web.uri, some.filter(offsets_of(some, 50, 52)), mode="append")
     report = web.audit()
 
     assert not report.complete
-    assert [(r.start, r.end) for r in report.holes] == [(10, 12)]
-    assert [(r.start, r.end) for r in report.doubles] == [(50, 51)]
-    assert any("DELETE" in note for note in report.notes)
+    assert (report.deleted, report.missing, report.holes) == (2, 0, ())
+    assert [(d.range.start, d.range.end, d.versions) for d in report.doubles] == [(50, 52, (1, 3))]
+    assert adds_up(report)
+
+
+def test_rows_that_an_overwrite_took_are_missing_and_both_commits_are_named(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(40, tombstones=0.1)
+    web.drain()
+    before = web.audit()
+    kept = DeltaTable(web.uri).to_pyarrow_table()
+
+    write_deltalake(web.uri, kept.filter(offsets_of(kept, 0, 30)), mode="overwrite")
+    report = web.audit()
+
+    assert not report.complete
+    assert {(h.version, h.taken_by, h.operation) for h in report.holes} == {(1, 2, "WRITE")}
+    assert {h.range.start for h in report.holes} >= {30} or report.holes[0].range.start > 30
+    assert report.missing == before.rows - report.rows
+    assert report.tombstones == before.tombstones
+    assert adds_up(report)
+    assert "taken away by v2 WRITE" in report.line()
+
+
+def test_deletions_whose_changes_are_gone_are_explained_by_their_own_count_alone(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(40, tombstones=0.1)
+    web.drain()
+    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11, 12)")
+
+    rmtree(Path(web.uri) / "_change_data")  # as VACUUM does
+    explained = web.audit()
+    DeltaTable(web.uri).delete("meta.kafka.offset >= 30")
+    named_too = web.audit()
+
+    assert explained.complete
+    assert [d.by_count for d in explained.deletions] == [True]
+    assert any("its own count" in note for note in explained.notes)
+    assert adds_up(explained)
+    assert named_too.complete
+    assert [(d.version, d.by_count) for d in named_too.deletions] == [(3, False), (2, True)]
+
+
+def test_what_the_count_of_a_deletion_does_not_explain_is_missing(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(40)
+    web.drain()
+    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11, 12)")
+    kept = DeltaTable(web.uri).to_pyarrow_table()
+    write_deltalake(web.uri, kept.filter(offsets_of(kept, 0, 38)), mode="overwrite")
+
+    rmtree(Path(web.uri) / "_change_data")
+    report = web.audit()
+
+    assert not report.complete
+    assert report.missing == 2
+    assert adds_up(report)
+
+
+def test_dead_letters_that_someone_deleted_are_named(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(60, bad=0.2)
+    web.drain()
+    letters = DeltaTable(web.stream.dead_letters_uri(web.lake))
+    count = letters.to_pyarrow_table().num_rows
+
+    letters.delete("offset < 30")
+    report = web.audit()
+
+    [deletion] = report.deletions
+    assert report.complete
+    assert (deletion.what, deletion.offsets) == ("dead letters", count - report.dead_letters)
+    assert adds_up(report)
+
+
+def test_a_row_where_a_tombstone_was_is_found(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.publisher.produce_all(web.stream.topic, [None], partition=0)
+    web.produce(10)
+    web.drain()
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    first = rows.slice(0, 1).to_pylist()
+    first[0]["meta"]["kafka"]["offset"] = 0
+
+    write_deltalake(web.uri, pa.Table.from_pylist(first, rows.schema), mode="append")
+    report = web.audit()
+
+    assert not report.complete
+    assert any("recorded 1 tombstones" in note for note in report.notes)
 
 
 def test_the_audit_after_a_rewind_names_what_is_there_twice(driven: DrivenFactory) -> None:
@@ -41,15 +150,17 @@ def test_the_audit_after_a_rewind_names_what_is_there_twice(driven: DrivenFactor
     report = web.audit()
 
     assert not report.complete
-    assert (report.holes, [(r.start, r.end) for r in report.doubles]) == ((), [(20, 30)])
+    assert (report.holes, report.twice) == ((), 10)
+    assert [(d.range.start, d.range.end, d.versions) for d in report.doubles] == [(20, 30, (1, 3))]
     assert report.notes == (f"v2 set {web.stream.topic}/0 back from 30 to 20",)
+    assert adds_up(report)
 
 
 def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
-    produced = web.produce(30)
+    produced = web.produce(40, tombstones=0.2)
     web.drain()
-    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset >= 20")
+    DeltaTable(web.uri).delete("meta.kafka.offset >= 20")
     removed = web.audit()
 
     rewind(web, 20)
@@ -57,8 +168,14 @@ def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven
     web.drain()
     drained = web.audit()
 
-    assert [(r.start, r.end) for r in removed.holes] == [(20, 30)]
-    assert [(r.complete, r.offsets, r.rows) for r in (rewound, drained)] == [(True, 20, 20), (True, 30, 30)]
+    assert [d.version for d in removed.deletions] == [2]
+    assert [(r.complete, r.offsets, r.deleted) for r in (removed, rewound, drained)] == [
+        (True, 40, removed.deleted),
+        (True, 20, 0),
+        (True, 40, 0),
+    ]
+    assert drained.tombstones == removed.tombstones
+    assert all(adds_up(r) for r in (removed, rewound, drained))
     web.assert_each_offset_once(produced)
 
 
@@ -72,16 +189,17 @@ def test_the_audit_of_a_table_that_was_taken_over_begins_where_the_other_writer_
     web.drain()
 
     complete = web.audit()
-    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 3")
+    DeltaTable(web.uri).delete("meta.kafka.offset = 3")
     before_us = web.audit()
-    kept = max(row["meta"]["kafka"]["offset"] for row in web.found().rows)
-    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = {kept}")
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    last = max(row["meta"]["kafka"]["offset"] for row in web.found().rows)
+    write_deltalake(web.uri, rows.filter(offsets_of(rows, 0, last)), mode="overwrite")
     ours = web.audit()
 
     assert (complete.complete, complete.offsets) == (True, 10)
     assert complete.notes == ("audited from the takeover at v3 on",)
-    assert before_us.complete  # of what the other writer wrote the ledger cannot speak
-    assert [(r.start, r.end) for r in ours.holes] == [(kept, kept + 1)]
+    assert (before_us.complete, before_us.deletions) == (True, ())  # of another's rows the ledger cannot speak
+    assert [(h.range.start, h.range.end, h.taken_by) for h in ours.holes] == [(last, last + 1, 6)]
 
 
 def test_an_audit_during_a_drain_sees_one_version(driven: DrivenFactory) -> None:
@@ -106,3 +224,15 @@ def rewind(web: DrivenStream, to: int) -> None:
     only = TopicPartition(web.stream.topic, 0)
     decision = decide(web.stream, web.lake, "rewind", topic_partition=only, to=to, session=web.session)
     carry_out_decision(web.session(), decision, web.stream, web.lake)
+
+
+def offsets_of(rows: pa.Table, start: int, end: int) -> pa.Array:
+    """Which of the rows have an offset in ``[start, end)``."""
+    offsets = pc.struct_field(rows["meta"], ["kafka", "offset"])
+    return pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+
+
+def adds_up(report: AuditReport) -> bool:
+    """Every offset is one thing, and what is there beyond that is twice."""
+    kept = report.rows + report.dead_letters + report.tombstones + report.gaps + report.declared_losses
+    return report.offsets + report.twice == kept + report.deleted + report.missing

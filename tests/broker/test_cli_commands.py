@@ -215,14 +215,18 @@ def test_audit_ends_with_1_when_a_row_is_gone_and_names_its_offset(
     kdi("drain", "orders")
     complete = kdi("audit", "orders")
 
-    spark.sql(f"DELETE FROM delta.`{orders.uri}` WHERE kafka.partition = 1 AND kafka.offset = 3")
+    table = spark.read.format("delta").load(orders.uri)
+    kept = table.where("NOT (kafka.partition = 1 AND kafka.offset = 3)")
+    kept.write.format("delta").mode("overwrite").save(orders.uri)
     broken = kdi("audit", "orders", "--json")
 
     assert complete.code == 0
     assert "11 offsets = 10 rows + 1 dead letters" in complete.out
     assert broken.code == 1
     assert broken.objects[0]["complete"] is False
-    assert broken.objects[0]["holes"] == [{"topic_partition": f"{orders.topic}/1", "start": 3, "end": 4}]
+    [hole] = broken.objects[0]["holes"]
+    assert (hole["topic_partition"], hole["start"], hole["end"]) == (f"{orders.topic}/1", 3, 4)
+    assert (hole["version"], hole["taken_by_version"], hole["taken_by_operation"]) == (1, 2, "WRITE")
 
 
 def test_peek_shows_rows_and_reasons_and_moves_nothing(

@@ -1,0 +1,84 @@
+"""`kdi upkeep`: clean up a table's log, after copying it; shown first, done with --yes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant
+from kdi_assets.cli.output import counted, duration, json_line, refusal_in_json
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from kdi_assets.stream import Stream
+    from kdi_assets.upkeep.log import CleanedUp, CleanUp
+
+
+def upkeep(
+    stream: StreamName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Clean up the log of the stream's table: copy it to <table>_ledger, then remove what is older than
+    delta.logRetentionDuration (30 days by default).
+
+    Positions stay, and `kdi audit` goes on to account for every offset. What is
+    removed can no longer be restored to. Needs Spark only where the newest
+    ledger commit itself would go.
+
+    Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
+    """
+    from kdi_assets.upkeep.log import clean_up, plan_clean_up
+
+    chosen, lake, now = stream_meant(stream, defs), Settings.from_environment().lake, datetime.now(UTC)
+    with refusal_in_json(chosen.name, as_json=as_json):
+        planned = plan_clean_up(chosen, lake, now=now)
+        if not yes:
+            _show(_planned_text(planned), _fields(chosen, planned, None), as_json=as_json)
+            return
+        with one_session("upkeep") as session, session.watched():
+            done = clean_up(chosen, lake, session=session, now=now)
+    _show(_done_text(done), _fields(chosen, planned, done), as_json=as_json)
+
+
+def _show(text: str, fields: dict[str, object], *, as_json: bool) -> None:
+    if as_json:
+        json_line(fields)
+    else:
+        typer.echo(text)
+
+
+def _planned_text(planned: CleanUp) -> str:
+    older = f"{counted(len(planned.expired), 'commit')} of {planned.commits:,} in the log"
+    renewed = "; the newest ledger commit is among them and would be renewed first" if planned.renews else ""
+    return (
+        f"{planned.stream}: {older} are older than {duration(planned.retention.total_seconds())}{renewed}; "
+        f"{counted(planned.uncopied, 'commit')} would be copied to the archive\n"
+        "Nothing was changed; the same command with --yes does it."
+    )
+
+
+def _done_text(done: CleanedUp) -> str:
+    renewed = f", positions renewed by v{done.renewed_at}" if done.renewed_at is not None else ""
+    copied = f"{counted(done.copied, 'commit')} copied to the archive"
+    return f"{done.stream}: {copied}{renewed}, {counted(done.removed, 'commit')} removed from the log"
+
+
+def _fields(stream: Stream, planned: CleanUp, done: CleanedUp | None) -> dict[str, object]:
+    return {
+        "stream": stream.name,
+        "table_version": done.version if done else planned.version,
+        "commits_in_log": planned.commits,
+        "expired_versions": planned.expired,
+        "retention_seconds": planned.retention.total_seconds(),
+        "renews_positions": planned.renews,
+        "done": done is not None,
+        "copied_commits": done.copied if done else None,
+        "uncopied_commits": None if done else planned.uncopied,
+        "removed_commits": done.removed if done else None,
+        "renewed_at_version": done.renewed_at if done else None,
+        "error": None,
+    }

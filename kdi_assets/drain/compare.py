@@ -1,0 +1,277 @@
+"""Compare: what Kafka still holds against what was made of it, message by message, by hashes that Spark joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.drain.carry_out import refuse_other_schema
+from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.refusals import TopicRecreated
+from kdi_assets.drain.shape import analyse, as_message, evaluate, expose, record_type, table_columns
+from kdi_assets.formats.json import VALUE, decode_json
+from kdi_assets.ledger.audit import audited_history
+from kdi_assets.ledger.changes import changes, removed_by_count
+from kdi_assets.ledger.coverage import Bounds, Coverage, coverage
+from kdi_assets.ledger.history import LiveHistory, removes_rows
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.offsets import coordinates, covering, inside, islands
+from kdi_assets.ledger.reckoning import taken_away
+from kdi_assets.ledger.report import SHOWN, Hole
+from kdi_assets.sources.kafka import read_topic
+from kdi_assets.sources.kafka_frame import read_ranges
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_AT = ["partition", "offset"]
+_LETTER = ("key", "value", "headers", "timestamp", "timestamp_type")
+# Microseconds: by default JSON has milliseconds, and a change below them would not show.
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What became of the messages that Kafka still holds.
+
+    Attributes:
+        ranges: What was read again: below the positions, as far back as Kafka reaches.
+        messages: How many there are in them.
+        agreed: Rows and letters that are what today's definition makes of the message; tombstones without either.
+        changed: Messages whose row or letter is another one.
+        absent: Messages with a value and with neither; what was deleted or declared lost is not among them.
+        changed_at: Where, and which ledger commit brought them; the first ranges.
+        absent_at: The same of the absent.
+        notes: What may be behind it.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    messages: int = 0
+    agreed: int = 0
+    changed: int = 0
+    absent: int = 0
+    changed_at: tuple[Hole, ...] = ()
+    absent_at: tuple[Hole, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        return not (self.changed or self.absent)
+
+    def line(self) -> str:
+        """The comparison in one line."""
+        if not self.ranges:
+            return "against Kafka: it holds nothing of this any more"
+        held = f"against Kafka: it still holds {self.messages:,} messages of {', '.join(map(str, self.ranges))}"
+        faults = f", {self.changed:,} changed, {self.absent:,} in neither table" if not self.agrees else ""
+        return f"{held}; {self.agreed:,} agree{faults}"
+
+    def fields(self) -> dict[str, object]:
+        """As programs read it."""
+        return {
+            "ranges": list(self.ranges),
+            "messages": self.messages,
+            "agreed": self.agreed,
+            "changed": self.changed,
+            "absent": self.absent,
+            "changed_at": [at.fields() for at in self.changed_at],
+            "absent_at": [at.fields() for at in self.absent_at],
+            "notes": list(self.notes),
+        }
+
+
+def compare(
+    stream: Stream, *, lake: str, session: Callable[[], SparkSession], bounds: Bounds | None = None
+) -> Comparison:
+    """Read again what Kafka still holds below the positions, and compare it with rows and dead letters.
+
+    A message is compared with what it became, row or letter, not judged anew: the window of dates moves on.
+
+    Raises:
+        NothingToAudit: There is no ledger entry.
+        TopicRecreated: The topic there now is not the one that was drained.
+        SchemaDisagrees, ShapeMistake: The document does not fit the table.
+    """
+    history = audited_history(stream, lake)
+    covered = coverage(history.entries)
+    ranges = _held(stream, history, bounds if bounds is not None else covered.bounds())
+    if not ranges:
+        return Comparison(())
+    spark = session()
+    refuse_other_schema(stream, stream.table_uri(lake), analyse(stream, spark))
+    with spark_failures(stream, "reading the topic again"):
+        return _Comparing(spark, stream, lake, history, covered, ranges).result()
+
+
+def _held(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetRange, ...]:
+    topic, recorded = read_topic(stream.cluster, stream.topic), history.entries[-1].topic_id
+    if topic.topic_id != recorded:
+        raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=recorded, found_id=topic.topic_id)
+    held = (
+        OffsetRange(tp, max(r.start, topic.partitions[tp].earliest), min(r.end, topic.partitions[tp].end))
+        for tp, r in sorted(bounds.items())
+        if tp in topic.partitions
+    )
+    return tuple(r for r in held if r.start < r.end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparing:
+    spark: SparkSession
+    stream: Stream
+    lake: str
+    history: LiveHistory
+    covered: Coverage
+    ranges: tuple[OffsetRange, ...]
+
+    def result(self) -> Comparison:
+        from pyspark import StorageLevel
+
+        judged = self._judged()
+        differing = judged.where("NOT agrees").persist(StorageLevel.DISK_ONLY)
+        try:
+            return self._comparison(judged.count(), differing)
+        finally:
+            differing.unpersist()
+
+    def _comparison(self, messages: int, differing: DataFrame) -> Comparison:
+        changed, absent = differing.where("stored"), differing.where("NOT stored")
+        changed_count, absent_count = changed.count(), absent.count()
+        notes: list[str] = []
+        left, explained = absent, 0
+        if absent_count:
+            left, explained, notes = self._unexplained(absent, absent_count)
+        if changed_count:
+            notes += self._causes()
+        return Comparison(
+            ranges=self.ranges,
+            messages=messages,
+            agreed=messages - changed_count - absent_count + explained,
+            changed=changed_count,
+            absent=absent_count - explained,
+            changed_at=self._at(changed) if changed_count else (),
+            absent_at=self._at(left) if absent_count - explained else (),
+            notes=tuple(notes),
+        )
+
+    def _judged(self) -> DataFrame:
+        """``partition, offset, stored: boolean, agrees: boolean`` of every message that Kafka holds."""
+        from pyspark.sql import functions as F
+
+        same = "CASE WHEN is_row THEN stored_hash = row_hash ELSE stored_hash = letter_hash END"
+        both = self._messages().join(self._rows().unionByName(self._letters()), _AT, "left")
+        seen = both.groupBy(*_AT).agg(
+            F.expr("max(stored_hash IS NOT NULL)").alias("stored"),
+            F.expr(f"coalesce(max({same}), false)").alias("same"),
+            F.expr("max(tombstone)").alias("tombstone"),
+        )
+        return seen.selectExpr(*_AT, "stored", "CASE WHEN stored THEN same ELSE tombstone END AS agrees")
+
+    def _messages(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        record = record_type(self.stream)
+        messages = read_ranges(self.spark, self.stream.cluster, self.ranges)
+        evaluated = evaluate(expose(decode_json(as_message(messages), record), record), self.stream)
+        types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
+        columns = [
+            F.expr(sql).cast(types[column.lower()]).alias(column)  # the table's spelling of nested names
+            for column, sql in table_columns(self.stream, record).items()
+        ]
+        letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in _LETTER]
+        return evaluated.select(
+            F.expr("kafka.partition").alias("partition"),
+            F.expr("kafka.offset").alias("offset"),
+            F.expr(f"{VALUE} IS NULL").alias("tombstone"),
+            _hash(columns).alias("row_hash"),
+            _hash(letter).alias("letter_hash"),
+        )
+
+    def _rows(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        given = table_columns(self.stream, record_type(self.stream))
+        columns = [F.col(f"`{column}`").alias(column) for column in given]
+        rows = self._table().select(*coordinates(self.stream), _hash(columns).alias("stored_hash"))
+        return rows.where(self._inside).withColumn("is_row", F.lit(True))
+
+    def _letters(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        uri = self.stream.dead_letters_uri(self.lake)
+        if TableLog.open(uri) is None:
+            return self.spark.createDataFrame([], "partition int, offset bigint, stored_hash bigint, is_row boolean")
+        letters = self.spark.read.format("delta").load(uri).where(self._inside)
+        counting = letters.where(F.col("attempt_id").isin([e.attempt_id for e in self.history.entries]))
+        return counting.select(
+            *_AT, _hash([F.col(name) for name in _LETTER]).alias("stored_hash"), F.lit(False).alias("is_row")
+        )
+
+    def _table(self) -> DataFrame:
+        uri = self.stream.table_uri(self.lake)
+        return self.spark.read.format("delta").option("versionAsOf", self.history.version).load(uri)
+
+    @property
+    def _inside(self) -> str:
+        return inside({r.topic_partition: r for r in self.ranges})
+
+    def _unexplained(self, absent: DataFrame, count: int) -> tuple[DataFrame, int, list[str]]:
+        """The absent without what was declared lost or deleted; how many these are; what only a count explains."""
+        lost = " OR ".join(_sql(r) for r in self.covered.declared_losses) or "false"
+        log = TableLog.existing(self.stream.table_uri(self.lake))
+        feed = changes(self.spark, self.stream, log, self.history.removing)
+        taken = taken_away(
+            self.spark,
+            self.stream,
+            self.lake,
+            self._covered(absent).withColumnRenamed("changed_by", "version"),
+            feed,
+            self.history,
+        )
+        left = taken.where(f"NOT coalesce(deliberate, false) AND NOT ({lost})")
+        remaining = left.count()
+        by_count = sum(removed_by_count(c) for c in feed.unread if removes_rows(c))
+        if remaining and remaining <= by_count:
+            said = ", ".join(f"v{c.version} {c.operation}" for c in feed.unread if removes_rows(c))
+            return left, count, [f"{said}: what it deleted is known by its count alone, which explains what is absent"]
+        return left, count - remaining, []
+
+    def _covered(self, offsets: DataFrame) -> DataFrame:
+        """The offsets with the newest entry that drained them as ``changed_by``."""
+        from pyspark.sql import functions as F
+
+        drained = covering(self.spark, offsets, self.covered.drained)
+        newest = drained.groupBy(*_AT).agg(F.max("changed_by").alias("changed_by"))
+        return offsets.select(*_AT).join(newest, _AT, "left")
+
+    def _at(self, offsets: DataFrame) -> tuple[Hole, ...]:
+        found: list[Any] = islands(self._covered(offsets), ["changed_by"], limit=SHOWN)
+        return tuple(Hole(self._range(r), r["changed_by"]) for r in found)
+
+    def _range(self, r: Mapping[str, Any]) -> OffsetRange:
+        return OffsetRange(TopicPartition(self.stream.topic, r["partition"]), r["start"], r["end"])
+
+    def _causes(self) -> list[str]:
+        """What may have changed rows that nobody tampered with."""
+        by = [
+            f"v{c.version} {c.operation}" for c in self.history.foreign if c.operation.startswith(("UPDATE", "MERGE"))
+        ]
+        others = f"; {', '.join(by)} changed rows since" if by else ""
+        return [f"a row is changed also where the stream's definition was, after it was drained{others}"]
+
+
+def _hash(columns: Sequence[Column]) -> Column:
+    """Of the columns' names and values; ``xxhash64`` alone passes over nulls and refuses maps."""
+    from pyspark.sql import functions as F
+
+    return F.xxhash64(F.to_json(F.struct(*columns), _EXACT))
+
+
+def _sql(r: OffsetRange) -> str:
+    return f"(partition = {r.topic_partition.partition} AND offset >= {r.start} AND offset < {r.end})"

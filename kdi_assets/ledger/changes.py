@@ -1,0 +1,132 @@
+"""Changes: which commits of others took offsets away or added them, as the table's change feed says it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.history import live_commits, removes_rows
+from kdi_assets.ledger.log import CommitInfo, TableLog
+from kdi_assets.ledger.offsets import coordinates
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NONE = "partition int, offset bigint, changed_by bigint, net bigint"
+RUNS = 40
+"""Reads of the change feed in one plan at most; more commits than that are read as one span."""
+_DELETED_BY_COUNT = ("numDeletedRows", "num_deleted_rows", "numTargetRowsDeleted", "num_target_rows_deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What commits changed.
+
+    Attributes:
+        net: ``partition: int, offset: bigint, changed_by: bigint, net: bigint``: by how much a commit made an offset
+            more or less frequent; never 0.
+        unread: Commits whose changes cannot be read any more, or were never recorded.
+    """
+
+    net: DataFrame
+    unread: tuple[CommitInfo, ...]
+
+
+def changes(spark: SparkSession, stream: Stream, log: TableLog, commits: Sequence[CommitInfo]) -> Changes:
+    """Read the change feed of some commits, and of no others."""
+    from pyspark.sql import functions as F
+
+    there = [c for c in commits if not c.archived and log.has_changes_of(c.version)]
+    feeds, unread = [], {c.version for c in commits} - {c.version for c in there}
+    for run in _runs([c.version for c in there]):
+        feed = _feed(spark, stream, log.uri, run)
+        if feed is None:
+            # One of them keeps the others from being read: each for itself.
+            alone = {v: _feed(spark, stream, log.uri, [v]) for v in run}
+            unread |= {v for v, one in alone.items() if one is None}
+            feeds += [one for one in alone.values() if one is not None]
+        else:
+            feeds.append(feed)
+    every = reduce(lambda a, b: a.unionByName(b), feeds) if feeds else spark.createDataFrame([], NONE)
+    net = every.groupBy("partition", "offset", "changed_by").agg(F.sum("net").alias("net")).where("net <> 0")
+    return Changes(net, tuple(c for c in commits if c.version in unread))
+
+
+def letters_taken(
+    spark: SparkSession, letters: TableLog | None, attempts: Sequence[str], missing: DataFrame
+) -> DataFrame:
+    """Which of the missing offsets were dead letters until someone deleted them.
+
+    The table has no change feed; what it held before each deletion answers, as long as VACUUM leaves the files.
+
+    Args:
+        attempts: Of the letters that count; ghosts are deleted too.
+
+    Returns:
+        ``partition, offset, changed_by: bigint``, a version of the dead letters.
+    """
+    from pyspark.sql import functions as F
+
+    before = []
+    for commit in live_commits(letters) if letters else ():
+        if letters is None or not letters.has_changes_of(commit.version):
+            break  # VACUUM took what this commit removed, and with it what older versions held
+        if removes_rows(commit):
+            held = spark.read.format("delta").option("versionAsOf", commit.version - 1).load(letters.uri)
+            mine = held.where(F.col("attempt_id").isin(list(attempts)))
+            before.append(mine.select("partition", "offset", F.lit(commit.version).cast("bigint").alias("changed_by")))
+    if not before:
+        return spark.createDataFrame([], "partition int, offset bigint, changed_by bigint")
+    every = reduce(lambda a, b: a.unionByName(b), before)
+    taken = every.join(missing.select("partition", "offset"), ["partition", "offset"], "left_semi")
+    return taken.groupBy("partition", "offset").agg(F.max("changed_by").alias("changed_by"))
+
+
+def removed_by_count(commit: CommitInfo) -> int:
+    """How many rows a commit says that it deleted; 0 where it does not say."""
+    return next((int(commit.metrics[name]) for name in _DELETED_BY_COUNT if name in commit.metrics), 0)
+
+
+def predicate(commit: CommitInfo) -> str:
+    """Which rows a commit was about, in its own words; Spark's numbers of columns taken out of them."""
+    given = commit.parameters.get("predicate") or commit.parameters.get("mergePredicate") or ""
+    try:
+        said = json.loads(given) if isinstance(given, str) and given[:1] in ("[", '"') else given
+    except ValueError:
+        said = given
+    text = " AND ".join(map(str, said)) if isinstance(said, list) else str(said)
+    return re.sub(r"#\d+L?", "", text)
+
+
+def _runs(versions: Sequence[int]) -> Iterator[list[int]]:
+    """Versions in spans without a hole; if these were too many for one plan, all in one."""
+    runs: list[list[int]] = []
+    for version in sorted(versions):
+        if runs and runs[-1][-1] == version - 1:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    yield from runs if len(runs) <= RUNS else [sorted(versions)]
+
+
+def _feed(spark: SparkSession, stream: Stream, uri: str, versions: Sequence[int]) -> DataFrame | None:
+    """``partition, offset, changed_by, net`` of every change; ``None`` if it was not recorded or is gone."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    reader = spark.read.format("delta").option("readChangeFeed", "true")
+    sign = F.expr("CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END").alias("net")
+    try:
+        feed = reader.option("startingVersion", versions[0]).option("endingVersion", versions[-1]).load(uri)
+        of_these = feed.where(F.col("_commit_version").isin(list(versions)))
+        found = of_these.select(*coordinates(stream), F.col("_commit_version").alias("changed_by"), sign)
+        found._jdf.queryExecution().sparkPlan()  # Delta looks whether the changes were recorded when it plans
+    except (PySparkException, Py4JError):
+        return None
+    return found

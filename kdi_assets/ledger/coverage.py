@@ -1,0 +1,218 @@
+"""Coverage: which offsets the live ledger entries account for, and what they recorded about them. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import xor
+
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.state import RETIRED
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+NOTHING_OF_IT = 2**63 - 1
+
+Bounds = Mapping[TopicPartition, OffsetRange]
+"""What an audit is restricted to; topic partitions that are absent are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of a drain, or what is left of it after a cut.
+
+    Attributes:
+        version: The commit that drained it.
+        counts: As recorded for the whole range.
+        gaps: Offsets in it that hold no visible message, in their order.
+    """
+
+    version: int
+    range: OffsetRange
+    counts: RangeCounts
+    gaps: tuple[OffsetRange, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        return self.range != self.counts.range
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Count and digest of an entry's tombstones, which leave no other trace."""
+
+    tombstones: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the entries stand for together.
+
+    Attributes:
+        begin: Below these offsets the table has rows that the ledger cannot speak of; 0 where absent.
+        end: The positions.
+        drained: Every range that was ever drained, also those that positions were set back over.
+        pieces: The ranges that count.
+        tombstones: By version, of the entries that nothing was cut from.
+        digest: ``bit_xor(xxhash64(partition, offset))`` of all rows and dead letters; ``None`` if something was cut.
+        renewed: Whether the topic was made anew: an offset may belong to several entries.
+        torn: Where an entry does not begin where the one before it ended.
+        set_back: Where a decision set positions back.
+    """
+
+    topic: str
+    begin: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+    drained: tuple[Piece, ...]
+    pieces: tuple[Piece, ...]
+    declared_losses: tuple[OffsetRange, ...]
+    tombstones: Mapping[int, Recorded]
+    digest: int | None
+    renewed: bool = False
+    torn: tuple[str, ...] = ()
+    set_back: tuple[str, ...] = ()
+
+    @property
+    def offsets(self) -> int:
+        return offsets_in(p.range for p in self.pieces) + offsets_in(self.declared_losses)
+
+    @property
+    def gaps(self) -> int:
+        return offsets_in(g for p in self.pieces for g in p.gaps)
+
+    @property
+    def has_tombstones(self) -> bool:
+        return any(p.counts.tombstones for p in self.pieces)
+
+    def bounds(self) -> dict[TopicPartition, OffsetRange]:
+        """From the first position of every topic partition to its current one."""
+        return {
+            tp: OffsetRange(tp, min(self._begin(tp), end), end)
+            for tp, end in sorted(self.end.items())
+            if end != RETIRED
+        }
+
+    def _begin(self, tp: TopicPartition) -> int:
+        starts = [r.start for r in (*(p.range for p in self.pieces), *self.declared_losses) if r.topic_partition == tp]
+        return min(starts, default=NOTHING_OF_IT)
+
+    def within(self, bounds: Bounds) -> Coverage:
+        """What lies within bounds; of a range that is cut only its offsets are known, not what became of each."""
+
+        def cut(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+            both = (_common(r, bounds[r.topic_partition]) for r in ranges if r.topic_partition in bounds)
+            return tuple(r for r in both if r.offset_count)
+
+        kept = [(p, cut([p.range])) for p in self.pieces]
+        whole = _whole([(p.version, bool(left) and left[0] == p.range) for p, left in kept])
+        return replace(
+            self,
+            pieces=tuple(replace(p, range=left[0], gaps=cut(p.gaps)) for p, left in kept if left),
+            declared_losses=cut(self.declared_losses),
+            tombstones={v: recorded for v, recorded in self.tombstones.items() if whole.get(v, True)},
+            digest=None,
+        )
+
+    def visible(self) -> Iterator[tuple[int, OffsetRange]]:
+        """Version and offsets that a message was read at: the pieces without their gaps."""
+        for piece in self.pieces:
+            for part in _without(piece.range, piece.gaps):
+                yield piece.version, part
+
+
+def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
+    """Put the live entries together, the oldest first: from where a position was set back, older ones count no more."""
+    standing: list[LedgerEntry] = []
+    torn, set_back = [], []
+    at: dict[TopicPartition, int] = {}
+    topic_id = ""
+    for entry in entries:
+        for r in (r.range for r in entry.ranges):
+            if at.get(r.topic_partition, 0 if at else r.start) != r.start:
+                torn.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
+        if entry.kind == "resolve" and entry.topic_id == topic_id:
+            for tp, position in entry.positions.items():
+                if position < at.get(tp, position):
+                    set_back.append(f"v{entry.version} set {tp} back from {at[tp]} to {position}")
+                    standing = [_cut(e, tp, position) if e.topic_id == topic_id else e for e in standing]
+        standing.append(entry)
+        at, topic_id = {tp: p for tp, p in entry.positions.items() if p != RETIRED}, entry.topic_id
+    whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
+    recorded = (e.digest ^ e.tombstone_digest for e in standing)
+    return Coverage(
+        topic=entries[-1].topic,
+        begin=_begin(entries[0]),
+        end=entries[-1].positions,
+        drained=tuple(Piece(e.version, r.range, r) for e in entries for r in e.ranges),
+        pieces=tuple(_pieces(standing, entries)),
+        declared_losses=tuple(r for e in standing for r in e.declared_losses),
+        tombstones={e.version: Recorded(e.tombstones, e.tombstone_digest) for e in standing if e.version in whole},
+        digest=reduce(xor, recorded, 0) if len(whole) == len(entries) else None,
+        renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
+        torn=tuple(torn),
+        set_back=tuple(set_back),
+    )
+
+
+def _begin(first: LedgerEntry) -> dict[TopicPartition, int]:
+    """Where the oldest entry that can be read began. Of a stream that we began, everything is ours to speak of."""
+    if first.kind == "start":
+        return {}
+    positions = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
+    began = {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
+    return {**positions, **began}
+
+
+def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> Iterator[Piece]:
+    for entry, before in zip(standing, entries, strict=True):
+        whole = {r.range.topic_partition: r for r in before.ranges}
+        gaps: dict[TopicPartition, list[OffsetRange]] = {}
+        for gap in sorted(entry.gaps):
+            gaps.setdefault(gap.topic_partition, []).append(gap)
+        for r in entry.ranges:
+            tp = r.range.topic_partition
+            yield Piece(entry.version, r.range, whole[tp], tuple(gaps.get(tp, ())))
+
+
+def _cut(entry: LedgerEntry, tp: TopicPartition, end: int) -> LedgerEntry:
+    """The entry without what lies behind ``end`` in one topic partition."""
+
+    def below(r: OffsetRange) -> OffsetRange:
+        return replace(r, end=max(r.start, min(r.end, end))) if r.topic_partition == tp else r
+
+    return replace(
+        entry,
+        ranges=tuple(replace(r, range=below(r.range)) for r in entry.ranges if below(r.range).offset_count),
+        gaps=tuple(below(g) for g in entry.gaps if below(g).offset_count),
+        declared_losses=tuple(below(r) for r in entry.declared_losses if below(r).offset_count),
+    )
+
+
+def _whole(kept: Sequence[tuple[int, bool]]) -> dict[int, bool]:
+    """By version, whether every piece of it was kept as it was."""
+    whole: dict[int, bool] = {}
+    for version, same in kept:
+        whole[version] = whole.get(version, True) and same
+    return whole
+
+
+def _common(one: OffsetRange, other: OffsetRange) -> OffsetRange:
+    start = max(one.start, other.start)
+    return OffsetRange(one.topic_partition, start, max(start, min(one.end, other.end)))
+
+
+def _without(whole: OffsetRange, gaps: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
+    """What is left of a range when the gaps in it, in their order, are taken out; never empty ranges."""
+    start = whole.start
+    for gap in gaps:
+        if start < gap.start:
+            yield OffsetRange(whole.topic_partition, start, gap.start)
+        start = gap.end
+    if start < whole.end:
+        yield OffsetRange(whole.topic_partition, start, whole.end)
+
+
+def offsets_in(ranges: Iterable[OffsetRange]) -> int:
+    """Offsets of all the ranges together."""
+    return sum(r.offset_count for r in ranges)

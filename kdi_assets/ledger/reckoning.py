@@ -1,0 +1,262 @@
+"""Reckoning: offset by offset, what is missing or there too often, and which commits did it.
+
+Only for tables whose counts and digests do not already prove that nothing is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.ledger.changes import Changes, changes, letters_taken, predicate, removed_by_count
+from kdi_assets.ledger.coverage import Coverage
+from kdi_assets.ledger.history import LiveHistory, removes_rows
+from kdi_assets.ledger.log import CommitInfo, TableLog
+from kdi_assets.ledger.offsets import DIGEST, covering, differing, islands, ours
+from kdi_assets.ledger.report import SHOWN, Deletion, Double, Hole
+from kdi_assets.ledger.tombstones import Group, Settled, settle
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_AT = ["partition", "offset"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoned:
+    """What became of the offsets that are not there as often as entries cover them; see ``AuditReport``.
+
+    Attributes:
+        not_ours: Rows below the first positions, of which the ledger cannot speak.
+        at_odds: What counts that cannot both be true say; then the audit is not complete.
+    """
+
+    tombstones: int = 0
+    missing: int = 0
+    twice: int = 0
+    not_ours: int = 0
+    holes: tuple[Hole, ...] = ()
+    doubles: tuple[Double, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
+    notes: tuple[str, ...] = ()
+    at_odds: tuple[str, ...] = ()
+
+
+def reckon(
+    spark: SparkSession,
+    stream: Stream,
+    lake: str,
+    found: DataFrame,
+    covered: Coverage,
+    history: LiveHistory,
+) -> Reckoned:
+    """Look at single offsets.
+
+    Args:
+        found: ``partition: int, offset: bigint`` of every row and every letter that counts, as often as it is there.
+    """
+    from pyspark import StorageLevel
+
+    # On disk: a table with many tombstones has as many offsets here, and each step below reads them again.
+    off = differing(spark, found, covered).persist(StorageLevel.DISK_ONLY)
+    try:
+        return _Reckoning(spark, stream, lake, off, covered, history).result()
+    finally:
+        off.unpersist()
+
+
+@dataclass
+class _Reckoning:
+    spark: SparkSession
+    stream: Stream
+    lake: str
+    off: DataFrame
+    covered: Coverage
+    history: LiveHistory
+
+    def result(self) -> Reckoned:
+        sums = self.off.selectExpr(
+            "coalesce(sum(greatest(expected - present, 0)), 0) AS missing",
+            f"coalesce(sum(CASE WHEN {self._twice} THEN present - expected END), 0) AS twice",
+            f"coalesce(sum(CASE WHEN present > expected AND NOT {self._ours} THEN present - expected END), 0) AS other",
+        ).collect()[0]
+        lost = self._missing() if sums["missing"] or self.covered.has_tombstones else Reckoned()
+        doubles = self._doubles() if sums["twice"] else ()
+        return Reckoned(
+            tombstones=lost.tombstones,
+            missing=lost.missing,
+            twice=sums["twice"],
+            not_ours=sums["other"],
+            holes=lost.holes,
+            doubles=doubles,
+            deletions=lost.deletions,
+            notes=lost.notes,
+            at_odds=lost.at_odds,
+        )
+
+    @property
+    def _ours(self) -> str:
+        return f"({ours(self.covered.begin)})"
+
+    @property
+    def _twice(self) -> str:
+        return f"present > expected AND {self._ours}"
+
+    @cached_property
+    def _log(self) -> TableLog:
+        return TableLog.existing(self.stream.table_uri(self.lake))
+
+    @cached_property
+    def _operations(self) -> Mapping[int, CommitInfo]:
+        return {c.version: c for c in self.history.foreign}
+
+    def _missing(self) -> Reckoned:
+        """Tombstones, deletions and holes."""
+        from pyspark import StorageLevel
+
+        missing = self.off.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
+        feed = changes(self.spark, self.stream, self._log, self.history.removing)
+        taken = taken_away(self.spark, self.stream, self.lake, missing, feed, self.history)
+        taken = taken.persist(StorageLevel.DISK_ONLY)
+        try:
+            deletions = self._deletions(taken)
+            left = taken.where("NOT coalesce(deliberate, false)")
+            settled = self._settle_tombstones(left)
+            return self._explain(left, settled, deletions, feed)
+        finally:
+            taken.unpersist()
+
+    def _deletions(self, taken: DataFrame) -> tuple[Deletion, ...]:
+        from pyspark.sql import functions as F
+
+        counted = taken.where("deliberate").groupBy("taken_by", "letter").agg(F.sum("n").alias("n")).collect()
+        rows: Counter[int] = Counter()
+        letters: Counter[int] = Counter()
+        for r in counted:
+            if r["taken_by"] is not None:
+                rows[r["taken_by"]] += r["n"]
+            else:
+                letters[r["letter"]] += r["n"]
+        of_rows = [deletion(self._operations[v], n) for v, n in sorted(rows.items())]
+        of_letters = [Deletion(v, "DELETE", "", n, what="dead letters") for v, n in sorted(letters.items())]
+        return (*of_rows, *of_letters)
+
+    def _settle_tombstones(self, left: DataFrame) -> Settled:
+        """Which of the offsets that nobody took are the tombstones that entries recorded."""
+        from pyspark.sql import functions as F
+
+        nobody = left.where("taken_by IS NULL").groupBy("version", "partition")
+        groups = [
+            Group(r["version"], r["partition"], r["n"], r["digest"])
+            for r in nobody.agg(F.sum("n").alias("n"), F.expr(DIGEST).alias("digest")).collect()
+        ]
+        return settle(groups, self.covered)
+
+    def _explain(
+        self,
+        left: DataFrame,
+        settled: Settled,
+        deletions: tuple[Deletion, ...],
+        feed: Changes,
+    ) -> Reckoned:
+        """What is left when tombstones and deletions are taken out: explained by count, or missing."""
+        suspects = settled.suspects(self.spark, left)
+        missing = _sum(suspects) - settled.among_suspects
+        unread = [c for c in feed.unread if removes_rows(c)]
+        older = _sum(suspects.where(f"version < {max(c.version for c in unread)}")) if unread and missing else 0
+        notes, by_count = list(settled.notes), _by_count(unread, min(missing, older))
+        if missing and by_count:
+            said = ", ".join(f"v{d.version} {d.operation}" for d in by_count)
+            missing = max(0, missing - sum(d.offsets for d in by_count))
+            notes.append(f"{said}: what it changed can no longer be read; its own count explains what is missing")
+        holes = self._holes(suspects) if missing else ()
+        if missing and settled.among_suspects:
+            among = f"{settled.among_suspects:,} of the offsets named as missing"
+            notes.append(f"{among} are tombstones; which ones, is not known")
+        return Reckoned(
+            tombstones=settled.tombstones + settled.among_suspects,
+            missing=missing,
+            holes=holes,
+            deletions=(*deletions, *by_count),
+            notes=tuple(notes),
+            at_odds=settled.at_odds,
+        )
+
+    def _holes(self, suspects: DataFrame) -> tuple[Hole, ...]:
+        found: list[Any] = islands(suspects, ["version", "taken_by"], limit=SHOWN)
+        return tuple(Hole(self._range(r), r["version"], r["taken_by"], self._operation(r["taken_by"])) for r in found)
+
+    def _doubles(self) -> tuple[Double, ...]:
+        """What is there too often, with every commit that added it."""
+        from pyspark.sql import functions as F
+
+        twice = self.off.where(self._twice).select(*_AT)
+        added = changes(self.spark, self.stream, self._log, self.history.foreign).net.where("net > 0")
+        of_others = added.join(twice, _AT, "left_semi").select(*_AT, "changed_by")
+        by = covering(self.spark, twice, self.covered.drained).unionByName(of_others)
+        versions = by.groupBy(*_AT).agg(F.sort_array(F.collect_set("changed_by")).alias("versions"))
+        named = twice.join(versions, _AT, "left")
+        found: list[Any] = islands(named, ["versions"], limit=SHOWN)
+        return tuple(Double(self._range(r), tuple(r["versions"] or ())) for r in found)
+
+    def _range(self, r: Mapping[str, Any]) -> OffsetRange:
+        return OffsetRange(TopicPartition(self.stream.topic, r["partition"]), r["start"], r["end"])
+
+    def _operation(self, version: int | None) -> str:
+        return self._operations[version].operation if version is not None else ""
+
+
+def taken_away(
+    spark: SparkSession, stream: Stream, lake: str, missing: DataFrame, feed: Changes, history: LiveHistory
+) -> DataFrame:
+    """Add to offsets that are missing who took them last, and whether on purpose.
+
+    Args:
+        missing: ``partition, offset, version`` and anything else; the version is that of the entry that covers it.
+        feed: Of the commits that may have removed rows.
+
+    Returns:
+        ``missing`` with ``taken_by: bigint``, ``letter: bigint`` (a version of the dead letters) and ``deliberate``,
+        each null where nobody is known.
+    """
+    from pyspark.sql import functions as F
+
+    deliberate = [c.version for c in history.removing if removes_rows(c)]
+    rows = (
+        missing.join(feed.net.where("net < 0"), _AT)
+        .where("changed_by > version")  # what was removed before it was drained again does not explain it
+        .groupBy(*_AT)
+        .agg(F.max("changed_by").alias("taken_by"))
+    )
+    attempts = [e.attempt_id for e in history.entries]
+    letters = letters_taken(spark, TableLog.open(stream.dead_letters_uri(lake)), attempts, missing)
+    on_purpose = F.col("taken_by").isin(deliberate) | F.expr("taken_by IS NULL AND letter > 0")
+    return (
+        missing.join(rows, _AT, "left")
+        .join(letters.withColumnRenamed("changed_by", "letter"), _AT, "left")
+        .withColumn("deliberate", on_purpose)
+    )
+
+
+def deletion(commit: CommitInfo, offsets: int, *, by_count: bool = False) -> Deletion:
+    """What a commit of someone else removed on purpose."""
+    return Deletion(commit.version, commit.operation, predicate(commit), offsets, by_count=by_count)
+
+
+def _by_count(unread: Sequence[CommitInfo], missing: int) -> tuple[Deletion, ...]:
+    """Deletions whose changes cannot be read, as far as their own counts go: the newest explain first."""
+    found = []
+    for commit in sorted(unread, key=lambda c: -c.version):
+        explained = min(missing, removed_by_count(commit))
+        if explained:
+            found.append(deletion(commit, explained, by_count=True))
+            missing -= explained
+    return tuple(found[::-1])
+
+
+def _sum(suspects: DataFrame) -> int:
+    return int(suspects.selectExpr("coalesce(sum(n), 0) AS n").collect()[0]["n"])

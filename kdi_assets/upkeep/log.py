@@ -1,0 +1,212 @@
+"""Clean-up of a table's log: copied to the archive first, the positions renewed, then what is expired is removed.
+
+Delta itself never cleans these logs, because they are the ledger (``delta.enableExpiredLogCleanup=false``). What goes
+is what ``delta.logRetentionDuration`` says; with it goes the possibility to RESTORE to before.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.plan import expected, positions_of
+from kdi_assets.drain.survey import Survey, survey
+from kdi_assets.errors import Terminal
+from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
+from kdi_assets.ledger.commit import Staged, commit
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.log import CommitUnreadable, TableLog, storage_uri
+from kdi_assets.ledger.state import LedgerState
+from kdi_assets.sources.kafka import TopicState
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RETENTION = "delta.logRetentionDuration"
+_DEFAULT_RETENTION = "interval 30 days"
+
+
+@dataclass(eq=False, kw_only=True)
+class NoUpkeepNow(Terminal):
+    """The table is not in a state in which its log may be cleaned up."""
+
+    stream: str
+    detail: str
+    run: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (f"{self.stream}: the log is not cleaned up: {self.detail}.", "nothing was removed.", self.run)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """What a clean-up of a table's log does, or did.
+
+    Attributes:
+        version: The table's version.
+        commits: Commits in the log.
+        expired: Those of them that are older than the retention, the oldest first.
+        uncopied: How many the archive does not have yet.
+        renews: Whether the newest ledger commit is among the expired, so that a new one must carry the positions on.
+    """
+
+    stream: str
+    version: int
+    commits: int
+    expired: tuple[int, ...]
+    uncopied: int
+    retention: timedelta
+    renews: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """What was done.
+
+    Attributes:
+        copied: Commits copied to the archive.
+        removed: Commits removed from the log.
+        renewed_at: The version of the ledger commit that carries the positions on, if one was needed.
+    """
+
+    stream: str
+    version: int
+    copied: int
+    removed: int
+    renewed_at: int | None
+
+
+def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
+    """Say what a clean-up would do; nothing is changed.
+
+    Raises:
+        NoUpkeepNow: There is no table, or positions must be committed first.
+        KdiError: What a drain would refuse for as well.
+    """
+    ledger = _settled(stream, survey(stream, lake))
+    log = TableLog.existing(stream.table_uri(lake))
+    files, retention = log.commit_files(), _retention(stream, log)
+    expired = tuple(sorted(v for v, written in files.items() if written <= now - retention and v < log.version))
+    try:
+        left = uncopied(log, open_archive(stream.archive_uri(lake)))
+    except CommitUnreadable as damaged:
+        raise _damaged(stream, log, damaged) from damaged
+    return CleanUp(
+        stream=stream.name,
+        version=log.version,
+        commits=len(files),
+        expired=expired,
+        uncopied=len(left),
+        retention=retention,
+        renews=bool(expired) and (ledger.ledger_version is None or ledger.ledger_version <= expired[-1]),
+    )
+
+
+def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], now: datetime) -> CleanedUp:
+    """Clean the log up.
+
+    Args:
+        session: Called only if the positions must be renewed.
+
+    Raises:
+        NoUpkeepNow: As ``plan_clean_up``.
+        OvertakenCommit: Another ledger commit came first; nothing needs renewal then.
+        ArchiveBusy: Others are copying.
+    """
+    planned = plan_clean_up(stream, lake, now=now)
+    renewed = _renew(stream, lake, session()) if planned.renews else None
+    uri = stream.table_uri(lake)
+    if planned.expired:
+        _checkpoint(stream, uri)
+    log = TableLog.existing(uri)
+    before = log.commit_files()
+    try:
+        copied = copy_to_archive(log, stream.archive_uri(lake))
+    except CommitUnreadable as damaged:
+        raise _damaged(stream, log, damaged) from damaged
+    if planned.expired:
+        # Opened at the version up to which everything is copied: nothing behind it can go.
+        _remove_expired(uri, log.version)
+    removed = before.keys() - log.commit_files().keys()
+    return CleanedUp(stream.name, log.version, copied, len(removed), renewed.version if renewed else None)
+
+
+def _settled(stream: Stream, seen: Survey) -> LedgerState:
+    if seen.ledger is None:
+        raise NoUpkeepNow(stream=stream.name, detail="there is no table yet", run=f"kdi drain {stream.name}")
+    if seen.settlement:
+        detail = f"positions must be committed first ({seen.settlement.reason})"
+        raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"kdi drain {stream.name}")
+    return seen.ledger
+
+
+def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
+    """Commit the positions again, behind everything that is there: what decides about them stays readable."""
+    seen = survey(stream, lake)
+    ledger = _settled(stream, seen)
+    entry = _renewal(stream, seen.topic, ledger, _dead_letters_at(stream, lake, ledger))
+    expect = expected(stream, ledger, entry.positions)
+    with spark_failures(stream, "renewing the positions"):
+        return commit(spark, Staged(), ledger.uri, behind=ledger.version, expect=expect, entry=entry)
+
+
+def _renewal(stream: Stream, topic: TopicState, ledger: LedgerState, letters: DeadLettersAt | None) -> LedgerEntry:
+    return LedgerEntry(
+        version=-1,
+        kind="renewal",
+        app_id=stream.app_id,
+        attempt_id=str(uuid.uuid4()),
+        topic=stream.topic,
+        topic_id=topic.topic_id,
+        table_id=ledger.table_id,
+        positions=positions_of(ledger, topic),
+        dead_letters_at=letters,
+    )
+
+
+def _dead_letters_at(stream: Stream, lake: str, ledger: LedgerState) -> DeadLettersAt | None:
+    """The dead letters that the ledger counts on; of a log that was cleaned up already, the archive knows it."""
+    if ledger.entry:
+        return ledger.entry.dead_letters_at
+    history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
+    return history.entries[-1].dead_letters_at if history and history.entries else None
+
+
+def _checkpoint(stream: Stream, uri: str) -> None:
+    """Without a checkpoint behind them, commits are all there is, and none of them may go."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        DeltaTable(storage_uri(uri)).create_checkpoint()
+    except DeltaError as refused:
+        detail = f"no checkpoint can be written: {str(refused).strip().splitlines()[0]}"
+        raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {uri}/_delta_log") from refused
+
+
+def _remove_expired(uri: str, version: int) -> None:
+    from deltalake import DeltaTable
+
+    DeltaTable(storage_uri(uri), version=version).cleanup_metadata()
+
+
+def _retention(stream: Stream, log: TableLog) -> timedelta:
+    """Source: Delta's docs, "Table properties": ``interval <n> <unit>``, days by default 30."""
+    text = log.configuration.get(_RETENTION, _DEFAULT_RETENTION)
+    parts = re.findall(r"(\d+)\s+(week|day|hour|minute|second)s?\b", text.lower())
+    if not parts:
+        run = f"ALTER TABLE delta.`{log.uri}` SET TBLPROPERTIES ('{_RETENTION}' = '{_DEFAULT_RETENTION}')"
+        raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, which is no length of time", run=run)
+    return sum((timedelta(**{f"{unit}s": int(number)}) for number, unit in parts), timedelta())
+
+
+def _damaged(stream: Stream, log: TableLog, damaged: CommitUnreadable) -> NoUpkeepNow:
+    detail = f"commit {damaged.version} {damaged.why}, so it cannot be copied"
+    return NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {log.uri}/_delta_log")

@@ -1,0 +1,141 @@
+"""Upkeep of a table's log: what is removed was copied, and nobody who needs the ledger notices."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from kdi_assets.drain.look import look
+from kdi_assets.drain.survey import survey
+from kdi_assets.ledger.audit import audited_history
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.upkeep.log import CleanedUp, NoUpkeepNow, clean_up, plan_clean_up
+from sensors.table_log import read_piece
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+
+KEEPS_NOTHING = {"delta.logRetentionDuration": "interval 0 days"}
+
+
+def clean(web: DrivenStream) -> CleanedUp:
+    return clean_up(web.stream, web.lake, session=web.session, now=datetime.now(UTC))
+
+
+def in_log(web: DrivenStream) -> list[int]:
+    return sorted(TableLog.existing(web.uri).commit_files())
+
+
+@pytest.mark.scenario("log clean-up, transaction ids expire")
+def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenFactory) -> None:
+    """Purpose: the log is the ledger; cleaning it up must cost neither a position nor the proof of an offset.
+    Procedure: drain, delete rows, clean up with a retention of nothing, drain, clean up again.
+    Pass: old commits are gone from the log, positions and letters stand, every offset is accounted for, and the oracle
+    finds each message once.
+    """
+    web = driven(partitions=2, properties=KEEPS_NOTHING)
+    web.produce(30, bad=0.2, tombstones=0.1)
+    web.drain()
+    before = web.audit()
+
+    done = clean(web)
+    produced = web.produce(20, bad=0.2, seed=1)
+    looked, report = look(web.stream, web.lake), web.drain()
+    between = web.audit()
+    again = clean(web)
+    after = web.audit()
+
+    assert (done.removed, done.copied, done.renewed_at) == (1, 2, None)
+    assert (looked.refusal, looked.offsets, report.backlog_after) == (None, 20, 0)
+    assert again.removed >= 1 and min(in_log(web)) >= 2
+    assert [(r.complete, r.offsets, r.notes) for r in (before, between, after)] == [
+        (True, 30, ()),
+        (True, 50, ()),
+        (True, 50, ()),
+    ]
+    web.assert_each_offset_once(produced)
+
+
+def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_goes(driven: DrivenFactory) -> None:
+    web = driven(partitions=2, properties=KEEPS_NOTHING)
+    produced = web.produce(20, bad=0.3)
+    web.drain()
+    for offset in (1, 2, 3):
+        DeltaTable(web.uri).delete(f"meta.kafka.offset = {offset} AND method = 'none'")
+    DeltaTable(web.uri).optimize.compact()
+    letters = audited_history(web.stream, web.lake).entries[-1].dead_letters_at
+
+    planned = plan_clean_up(web.stream, web.lake, now=datetime.now(UTC))
+    done = clean(web)
+    seen = survey(web.stream, web.lake)
+
+    assert (planned.renews, done.renewed_at) == (True, planned.version + 1)
+    assert in_log(web) == [done.renewed_at]
+    assert seen.ledger is not None and seen.ledger.entry is not None
+    assert (seen.ledger.entry.kind, seen.ledger.entry.dead_letters_at) == ("renewal", letters)
+    assert (seen.backlog(), seen.settlement) == (0, None)
+    assert web.audit().complete
+    piece = read_piece(web.uri, web.stream.app_id, table_id=seen.ledger.table_id, since=0)
+    assert piece is not None and piece.through == done.renewed_at
+    web.assert_each_offset_once(produced)
+
+
+def test_rows_deleted_before_the_clean_up_are_named_after_it_by_their_commits_count(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, properties=KEEPS_NOTHING)
+    web.produce(20)
+    web.drain()
+    DeltaTable(web.uri).delete("meta.kafka.offset < 3")
+
+    clean(web)
+    report = web.audit()
+
+    assert report.complete
+    assert [(d.version, d.operation, d.offsets, d.by_count) for d in report.deletions] == [(2, "DELETE", 3, True)]
+
+
+def test_a_dry_run_changes_nothing_and_what_is_young_stays(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    web.produce(5)
+    web.drain()
+
+    now = plan_clean_up(web.stream, web.lake, now=datetime.now(UTC))
+    later = plan_clean_up(web.stream, web.lake, now=datetime.now(UTC) + timedelta(days=31))
+    assert not Path(web.stream.archive_uri(web.lake)).exists()
+    done = clean(web)
+
+    assert (now.expired, now.renews, now.uncopied, now.retention) == ((), False, 2, timedelta(days=30))
+    assert later.expired == (0,)
+    assert (done.copied, done.removed) == (2, 0)
+    assert in_log(web) == [0, 1]
+
+
+def test_a_log_with_a_commit_that_cannot_be_copied_is_not_cleaned_up(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, properties=KEEPS_NOTHING)
+    for seed in range(2):
+        web.produce(5, seed=seed)
+        web.drain()
+    DeltaTable(web.uri).create_checkpoint()
+    (Path(web.uri) / "_delta_log" / f"{1:020}.json").write_text("{cut off")
+
+    with pytest.raises(NoUpkeepNow, match="commit 1 cannot be read, so it cannot be copied"):
+        clean(web)
+
+    assert in_log(web) == [0, 1, 2]
+
+
+def test_a_restore_is_answered_before_the_log_is_cleaned_up(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, properties=KEEPS_NOTHING)
+    web.produce(5)
+    web.drain()
+    DeltaTable(web.uri).restore(0)
+
+    with pytest.raises(
+        NoUpkeepNow, match="positions must be committed first .the table was restored.*\n.*\n.*kdi drain"
+    ):
+        clean(web)
+    web.drain()
+
+    assert clean(web).removed == 3
+    assert web.audit().complete
