@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.carry_out import Commit as Commit
 from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import AnotherDrainActive
+from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, ReadOrWriteFailed, UnexplainedGap
 from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.ledger.commit import OvertakenCommit
@@ -115,6 +115,10 @@ def drain(
             lost += 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
+        except (ReadOrWriteFailed, AccountingMismatch, UnexplainedGap):
+            # What was planned may be gone by now, or out of reach: another look says what, and what decides it.
+            survey(stream, lake).plan(stream)
+            raise
         seen = survey(stream, lake)
     return DrainReport(
         stream=stream.name,

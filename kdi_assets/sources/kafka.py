@@ -14,6 +14,17 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.sources.kafka_client import REQUEST_SECONDS as REQUEST_SECONDS
+from kdi_assets.sources.kafka_client import (
+    AccessRefused,
+    Heard,
+    access_refused,
+    await_answers,
+    client_config,
+    open_admin,
+    reachable,
+)
+from kdi_assets.sources.kafka_client import BrokerUnreachable as BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -23,8 +34,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 YEAR_10000 = 253_402_300_800_000
-REQUEST_SECONDS = 10.0
-"""How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
 LEADER_SECONDS = 3.0
 """How long a look waits for topic partitions that change their leader, or that a broker does not know yet."""
 
@@ -51,22 +60,6 @@ class TopicState:
     topic: str
     topic_id: str
     partitions: Mapping[TopicPartition, BrokerOffsets]
-
-
-@dataclass(eq=False, kw_only=True)
-class BrokerUnreachable(Transient):
-    """No broker of the cluster answered in time, or it refused the connection."""
-
-    cluster: str
-    bootstrap_servers: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Kafka cluster {self.cluster}: no answer from {self.bootstrap_servers} ({self.detail}).",
-            "nothing was read and nothing was written.",
-            "check the address and the brokers, then repeat the command; `kdi broker run` starts a local one",
-        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -101,17 +94,6 @@ class TopicMissing(Terminal):
         )
 
 
-def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
-    """librdkafka's configuration for the cluster: the document's properties, then ours, which they cannot change."""
-    return {
-        "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
-        "log_level": 0,
-        **cluster.properties,
-        "bootstrap.servers": cluster.bootstrap_servers,
-        **extra,
-    }
-
-
 def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
     """Look at many topics in one batch of requests, and again at those whose leaders are changing.
 
@@ -120,6 +102,7 @@ def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Top
 
     Raises:
         BrokerUnreachable: No broker answered at all.
+        AccessRefused: The brokers refuse our credentials.
 
     Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
     """
@@ -129,28 +112,28 @@ def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Top
         sleep(0.1)
         try:
             states |= _look(cluster, moving)
-        except BrokerUnreachable:
+        except (BrokerUnreachable, AccessRefused):
             break  # the others have their answers
     return states
 
 
 def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
     from confluent_kafka import KafkaException, TopicCollection
-    from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient(client_config(cluster))  # a new one each time: it would keep the leaders that it knows
-    with _reachable(cluster):
+    admin, heard = open_admin(cluster)  # a new one each time: it would keep the leaders that it knows
+    with reachable(cluster, admin, heard):
         futures = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
+    await_answers(admin, heard, futures.values())
     described: dict[str, Any] = {}
     states: dict[str, TopicState | KdiError] = {}
     for topic, future in futures.items():
         try:
-            with _reachable(cluster):
+            with reachable(cluster, admin, heard):
                 described[topic] = future.result()
         except KafkaException as refused:
             states[topic] = _topic_error(cluster, topic, refused)
     partitions = [TopicPartition(t, p.id) for t, d in described.items() for p in d.partitions]
-    offsets = _list_offsets(admin, cluster, partitions)
+    offsets = _list_offsets(admin, heard, cluster, partitions)
     for topic, description in described.items():
         own = {tp: offsets[tp] for tp in partitions if tp.topic == topic}
         broken = next((o for o in own.values() if isinstance(o, KdiError)), None)
@@ -166,6 +149,7 @@ def read_topic(cluster: KafkaCluster, topic: str) -> TopicState:
         TopicMissing: The cluster does not know it.
         LeaderMissing: A topic partition has no leader that answers.
         BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials, or us the topic.
     """
     state = read_topics(cluster, [topic])[topic]
     if isinstance(state, KdiError):
@@ -181,13 +165,14 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
         BrokerUnreachable: No broker answered.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import OffsetSpec
 
-    admin = AdminClient(client_config(cluster))
+    admin, heard = open_admin(cluster)
     spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-    found = _ask_offsets(admin, cluster, list(topic.partitions), spec, committed=True)
+    found = _ask_offsets(admin, heard, cluster, list(topic.partitions), spec, committed=True)
+    await_answers(admin, heard, found.values())
     try:
-        with _reachable(cluster):
+        with reachable(cluster, admin, heard):
             answered = {tp: future.result() for tp, future in found.items()}
     except KafkaException as refused:
         raise _offsets_error(cluster, topic.topic, refused) from refused
@@ -200,9 +185,10 @@ def oldest_timestamps(cluster: KafkaCluster, positions: Mapping[TopicPartition, 
     found: dict[TopicPartition, datetime] = {}
     if not positions:
         return {}
-    with _consumer(cluster, positions) as consumer:
+    with _consumer(cluster, positions) as (consumer, heard):
         deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
         while waiting and datetime.now(UTC).timestamp() < deadline:
+            heard.refuse()
             for message in consumer.consume(num_messages=100, timeout=0.2):
                 tp = _topic_partition(message)
                 milliseconds = message.timestamp()[1]
@@ -225,9 +211,10 @@ def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
     """
     from confluent_kafka import KafkaError
 
-    with _consumer(cluster, {gap.topic_partition: gap.start}) as consumer:
+    with _consumer(cluster, {gap.topic_partition: gap.start}) as (consumer, heard):
         deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
         while datetime.now(UTC).timestamp() < deadline:
+            heard.refuse()
             for message in consumer.consume(num_messages=1, timeout=0.2):
                 error = message.error()
                 if error is None:
@@ -241,11 +228,11 @@ def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
 
 def can_have_gaps(cluster: KafkaCluster, topic: str) -> bool:
     """Whether offsets without a message are normal here: the topic is compacted, or the cluster knows transactions."""
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+    from confluent_kafka.admin import ConfigResource, ResourceType
 
-    admin = AdminClient(client_config(cluster))
+    admin, heard = open_admin(cluster)
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    with _reachable(cluster):
+    with reachable(cluster, admin, heard):
         config = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
         if "compact" in config["cleanup.policy"].value:
             return True
@@ -254,14 +241,15 @@ def can_have_gaps(cluster: KafkaCluster, topic: str) -> bool:
 
 
 def _list_offsets(
-    admin: AdminClient, cluster: KafkaCluster, partitions: list[TopicPartition]
+    admin: AdminClient, heard: Heard, cluster: KafkaCluster, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, BrokerOffsets | KdiError]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import OffsetSpec
 
-    earliest = _ask_offsets(admin, cluster, partitions, OffsetSpec.earliest(), committed=True)
-    end = _ask_offsets(admin, cluster, partitions, OffsetSpec.latest(), committed=True)
-    high = _ask_offsets(admin, cluster, partitions, OffsetSpec.latest(), committed=False)
+    earliest = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.earliest(), committed=True)
+    end = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.latest(), committed=True)
+    high = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.latest(), committed=False)
+    await_answers(admin, heard, [*earliest.values(), *end.values(), *high.values()])
     answers: dict[TopicPartition, BrokerOffsets | KdiError] = {}
     for tp in partitions:
         try:
@@ -272,14 +260,20 @@ def _list_offsets(
 
 
 def _ask_offsets(
-    admin: AdminClient, cluster: KafkaCluster, partitions: list[TopicPartition], spec: Any, *, committed: bool
+    admin: AdminClient,
+    heard: Heard,
+    cluster: KafkaCluster,
+    partitions: list[TopicPartition],
+    spec: Any,
+    *,
+    committed: bool,
 ) -> dict[TopicPartition, Future[Any]]:
     from confluent_kafka import IsolationLevel
 
     if not partitions:
         return {}
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    with _reachable(cluster):
+    with reachable(cluster, admin, heard):
         asked = admin.list_offsets(
             {_rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
         )
@@ -287,9 +281,10 @@ def _ask_offsets(
 
 
 @contextmanager
-def _consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[Consumer]:
+def _consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[Consumer, Heard]]:
     from confluent_kafka import Consumer
 
+    heard = Heard(cluster)
     consumer = Consumer(
         client_config(
             cluster,
@@ -300,12 +295,13 @@ def _consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) ->
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
+                "error_cb": heard,
             },
         )
     )
     try:
         consumer.assign([_rd_partition(tp, offset) for tp, offset in positions.items()])
-        yield consumer
+        yield consumer, heard
     finally:
         consumer.close()
 
@@ -343,6 +339,8 @@ def _offsets_error(cluster: KafkaCluster, topic: str, refused: Exception) -> Kdi
     )
     if error.code() in moving or _is_unknown(refused):
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
+    if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        return access_refused(cluster, "authorization", f"{topic}: {error.str()}")
     return BrokerUnreachable(
         cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"{topic}: {error.str()}"
     )
@@ -353,20 +351,3 @@ def _is_unknown(refused: Exception) -> bool:
 
     unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
     return refused.args[0].code() in unknown
-
-
-@contextmanager
-def _reachable(cluster: KafkaCluster) -> Iterator[None]:
-    """Translate the client's "nobody answers" into ours; every other refusal passes."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    silent = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
-    try:
-        yield
-    except KafkaException as refused:
-        error = refused.args[0]
-        if error.code() not in silent:
-            raise
-        raise BrokerUnreachable(
-            cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=error.str()
-        ) from refused

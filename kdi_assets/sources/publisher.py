@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.sources.kafka import REQUEST_SECONDS, BrokerUnreachable, client_config
+from kdi_assets.sources.kafka_client import REQUEST_SECONDS, client_config, open_admin, reachable
 from kdi_assets.stream import KafkaCluster
 
 if TYPE_CHECKING:
@@ -88,17 +88,15 @@ def ensure_topic(cluster: KafkaCluster, topic: str, *, partitions: int) -> int:
 
     Raises:
         BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
         TopicRefused: It is missing and the brokers do not create it.
     """
     from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import NewTopic
 
-    admin = AdminClient(client_config(cluster))
-    try:
+    admin, heard = open_admin(cluster)
+    with reachable(cluster, admin, heard):
         existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
-    except KafkaException as silent:
-        servers, detail = cluster.bootstrap_servers, silent.args[0].str()
-        raise BrokerUnreachable(cluster=cluster.name, bootstrap_servers=servers, detail=detail) from silent
     if topic in existing:
         return len(existing[topic].partitions)
     try:
@@ -130,6 +128,7 @@ def publish(
 
     Raises:
         BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
         TopicRefused: The topic is missing and the brokers do not create it.
         DeliveryFailed: The broker did not acknowledge every message.
     """

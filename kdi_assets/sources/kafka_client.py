@@ -1,0 +1,140 @@
+"""How a Kafka cluster is spoken to: configuration, and what it means when nobody answers or we are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.stream import KafkaCluster
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
+
+REQUEST_SECONDS = 10.0
+"""How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
+
+
+@dataclass(eq=False, kw_only=True)
+class BrokerUnreachable(Transient):
+    """No broker of the cluster answered in time, or it refused the connection."""
+
+    cluster: str
+    bootstrap_servers: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster}: no answer from {self.bootstrap_servers} ({self.detail}).",
+            "nothing was read and nothing was written.",
+            "check the address and the brokers, then repeat the command; `kdi broker run` starts a local one",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class AccessRefused(Terminal):
+    """The brokers answer and do not let us in; trying again with the same credentials may lock the account."""
+
+    cluster: str
+    bootstrap_servers: str
+    refused: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster}: {self.bootstrap_servers} refuses {self.refused} ({self.detail}).",
+            "nothing was committed; positions stay as they are.",
+            "correct the sasl.* and ssl.* properties of the cluster's document, the environment variables that it "
+            "names, or our rights at the broker; then repeat the command",
+        )
+
+
+class Heard:
+    """What a client says beside its answers: of refused credentials, a request only knows that its time ran out."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self._refused = ""
+        self._all_down = False
+
+    def __call__(self, error: KafkaError) -> None:
+        """Be told by the client; it calls this while it is polled."""
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._refused = error.str()
+        self._all_down = self._all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
+
+    def refuse(self, *, answer_came_late: bool = False) -> None:
+        """Refuse once no broker is left that took our credentials, or one refused them and no answer came.
+
+        Raises:
+            AccessRefused: Then.
+        """
+        if self._refused and (self._all_down or answer_came_late):
+            raise access_refused(self._cluster, "authentication", self._refused)
+
+
+def access_refused(cluster: KafkaCluster, refused: str, detail: str) -> AccessRefused:
+    """The refusal: of ``authentication`` or ``authorization``."""
+    servers = cluster.bootstrap_servers
+    return AccessRefused(cluster=cluster.name, bootstrap_servers=servers, refused=refused, detail=detail)
+
+
+def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
+    """librdkafka's configuration for the cluster: the document's properties, then ours, which they cannot change."""
+    return {
+        "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
+        "log_level": 0,
+        **cluster.properties,
+        "bootstrap.servers": cluster.bootstrap_servers,
+        **extra,
+    }
+
+
+def open_admin(cluster: KafkaCluster) -> tuple[AdminClient, Heard]:
+    """A new admin client, and what it says beside its answers."""
+    from confluent_kafka.admin import AdminClient
+
+    heard = Heard(cluster)
+    return AdminClient(client_config(cluster, error_cb=heard)), heard
+
+
+def await_answers(admin: AdminClient, heard: Heard, asked: Collection[Future[Any]]) -> None:
+    """Wait until all is answered or out of time.
+
+    Raises:
+        AccessRefused: The brokers refuse our credentials; said at once.
+    """
+    while wait(asked, timeout=0.1).not_done:
+        admin.poll(0)
+        heard.refuse()
+
+
+@contextmanager
+def reachable(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> Iterator[None]:
+    """Translate the client's "nobody answers" into ours; every other refusal passes.
+
+    Raises:
+        BrokerUnreachable, AccessRefused: Why nobody answers.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    silent = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+    try:
+        yield
+    except KafkaException as refused:
+        error = refused.args[0]
+        if error.code() not in silent:
+            raise
+        admin.poll(0)
+        heard.refuse(answer_came_late=True)
+        raise BrokerUnreachable(
+            cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=error.str()
+        ) from refused

@@ -1,0 +1,141 @@
+"""Compaction: offsets that had a message have none any more, before a drain and under it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.refusals import AccountingMismatch
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import TopicPartition
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.topics import configure, visible_offsets
+from tests.kafka_log import Produced
+from tests.spark.test_warm_driver import wait_until
+
+pytestmark = pytest.mark.scenario("compacted topic")
+
+LATER = str(7 * 24 * 3600 * 1000)
+SEGMENT_MS = 100
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": str(SEGMENT_MS),
+    "min.cleanable.dirty.ratio": "0.001",
+    "delete.retention.ms": "0",
+    "min.compaction.lag.ms": LATER,
+}
+"""A topic that keeps everything until ``compact`` lets the cleaner go."""
+
+
+def produce_rounds(web: DrivenStream, *, rounds: int, keys: int, bad: float = 0.0) -> list[Produced]:
+    """Each round has the same keys; the last one lies in a segment that the cleaner leaves alone."""
+    for number in range(rounds):
+        web.produce(keys, bad=bad, seed=number)
+        time.sleep(2 * SEGMENT_MS / 1000)  # the broker rolls a segment by the time stamps in it
+    web.produce(keys, bad=bad, seed=rounds)
+    return list(web.publisher.log)
+
+
+def produce_others(web: DrivenStream) -> list[Produced]:
+    """Five messages of other keys in the next segment."""
+    web.publisher.flush()
+    time.sleep(2 * SEGMENT_MS / 1000)
+    for number in range(5):
+        web.publisher.produce(web.stream.topic, "no json", key=f"other{number}", partition=0)
+    return web.publisher.flush()
+
+
+def compact(web: DrivenStream, *, gone: range) -> set[int]:
+    """Let the cleaner go until no message is left at these offsets; the offsets that another client still reads."""
+    configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms="0")
+    only = TopicPartition(web.stream.topic, 0)
+    wait_until(lambda: not set(gone) & set(visible_offsets(web.stream.cluster, only)), seconds=60)
+    configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms=LATER)
+    return set(visible_offsets(web.stream.cluster, only))
+
+
+def gaps(report: DrainReport) -> int:
+    return sum(c.gaps for c in report.commits)
+
+
+def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> None:
+    """Purpose: offsets without a message are normal here, at the head of a range, in its middle, and a range long.
+    Procedure: four rounds of ten keys, compacted; drain in plans of ten offsets.
+    Pass: plans without any message move the positions; the oracle finds exactly what another client still reads.
+    """
+    web = driven(partitions=1, config=COMPACTED, max_records=10)
+    produced = produce_rounds(web, rounds=3, keys=10, bad=0.2)
+    left = compact(web, gone=range(20))
+
+    report = web.drain()
+
+    assert [c.offset_count for c in report.commits] == [10, 10, 10, 10]
+    assert gaps(report) == 40 - len(left) >= 20
+    web.assert_each_offset_once([m for m in produced if m.offset in left])
+    assert web.audit().complete
+
+
+def test_a_tail_that_the_cleaner_removed_is_passed(driven: DrivenFactory) -> None:
+    """Purpose: tombstones go too, in the end; a plan may then end in offsets that hold nothing.
+    Procedure: one message that stays, ten others, their tombstones, compacted; messages of other keys, compacted again,
+    which takes the tombstones; drain in plans of 21 offsets.
+    Pass: the first plan holds one message and twenty confirmed gaps; everything that is left arrives.
+    """
+    web = driven(partitions=1, config=COMPACTED, max_records=21)
+    web.publisher.produce(web.stream.topic, "stays", key="stays", partition=0)
+    web.produce(10)
+    for number in range(10):
+        web.publisher.produce(web.stream.topic, None, key=f"k{number}", partition=0)
+    produce_others(web)
+    compact(web, gone=range(1, 11))
+    produced = produce_others(web)
+    left = compact(web, gone=range(1, 21))
+
+    report = web.drain()
+
+    assert (report.commits[0].offset_count, report.commits[0].gaps, report.commits[0].dead_letters) == (21, 20, 1)
+    assert sum(c.tombstones for c in report.commits) == 0
+    web.assert_each_offset_once([m for m in produced if m.offset in left])
+    assert web.audit().complete
+
+
+def test_messages_that_go_between_plan_and_reading_are_gaps(driven: DrivenFactory) -> None:
+    """Purpose: the cleaner does not wait for a drain that has planned already.
+    Procedure: three rounds of ten keys; drain, and let the cleaner go between plan and reading.
+    Pass: the drain commits what is left, the rest are confirmed gaps.
+    """
+    web = driven(partitions=1, config=COMPACTED)
+    produced = produce_rounds(web, rounds=2, keys=10, bad=0.2)
+    left: set[int] = set()
+
+    report = web.drain(
+        at=lambda point: left.update(compact(web, gone=range(10))) if point == "before reading" else None
+    )
+
+    assert gaps(report) == 30 - len(left) >= 10
+    web.assert_each_offset_once([m for m in produced if m.offset in left])
+    assert web.audit().complete
+
+
+def test_bad_messages_that_go_before_they_are_written_commit_nothing(driven: DrivenFactory) -> None:
+    """Purpose: dead letters are read a second time; what the cleaner took in between was counted and cannot be kept.
+    Procedure: three rounds of ten keys, some malformed; drain, and let the cleaner go between rows and dead letters;
+    drain again.
+    Pass: nothing is committed by the first; the second takes what is left, each once.
+    """
+    web = driven(partitions=1, config=COMPACTED)
+    produced = produce_rounds(web, rounds=2, keys=10, bad=0.5)
+    left: set[int] = set()
+
+    with pytest.raises(AccountingMismatch, match="dead letters"):
+        web.drain(at=lambda point: left.update(compact(web, gone=range(10))) if point == "files written" else None)
+    assert TableLog.existing(web.uri).version == 0
+    report = web.drain()
+
+    assert gaps(report) == 30 - len(left) >= 10
+    web.assert_each_offset_once([m for m in produced if m.offset in left])
+    assert web.audit().complete

@@ -1,0 +1,111 @@
+"""Retention that deletes what was not drained yet: before a drain, and under it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.look import look
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.resolve import Decision, carry_out_decision, decide
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import OffsetRange, TopicPartition
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.topics import add_topic_partitions, delete_records
+
+pytestmark = pytest.mark.scenario("retention passes the position")
+
+
+def accept_loss(web: DrivenStream, refused: RetentionPassedPosition | None = None) -> Decision:
+    """Give up what the refusal names; without one, whatever is gone."""
+    named = {"topic_partition": refused.topic_partition, "until": refused.earliest} if refused else {}
+    decision = decide(web.stream, web.lake, "accept-loss", session=web.session, **named)  # type: ignore[arg-type]
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    return decision
+
+
+def recorded_losses(web: DrivenStream) -> list[OffsetRange]:
+    """What the ledger says was given up."""
+    return [loss for entry in entries(web.uri, web.stream.app_id) for loss in entry.declared_losses]
+
+
+def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: DrivenFactory) -> None:
+    """Purpose: a loss may be in any topic partition; a decision on one must not give up another.
+    Procedure: drain; produce; records of topic partitions 1 and 2 are deleted, all of those that wait in 2; drain;
+    accept the loss that the refusal names; drain; accept what is left; drain.
+    Pass: each refusal names the exact range; nothing is committed by it; the ledger holds both losses and no more; what
+    was left arrives.
+    """
+    web = driven(partitions=3)
+    web.produce(30, bad=0.1)
+    web.drain()
+    produced = web.produce(30, bad=0.1, seed=1)
+    delete_records(web, {1: 15, 2: 20})
+
+    with pytest.raises(RetentionPassedPosition, match=r"deleted \[10, 15\) of .*/1") as first:
+        web.drain()
+    accept_loss(web, first.value)
+    with pytest.raises(RetentionPassedPosition, match=r"deleted \[10, 20\) of .*/2"):
+        web.drain()
+    accept_loss(web)
+    web.drain()
+
+    lost = [OffsetRange(TopicPartition(web.stream.topic, p), 10, end) for p, end in ((1, 15), (2, 20))]
+    assert recorded_losses(web) == lost
+    web.assert_each_offset_once(produced, given_up=lost)
+    report = web.audit()
+    assert (report.complete, report.declared_losses) == (True, 15)
+
+
+@pytest.mark.parametrize("until", [15, 20], ids=["half of what waits", "all of what waits"])
+@pytest.mark.parametrize("point", ["before reading", "files written"])
+def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
+    driven: DrivenFactory, point: str, until: int
+) -> None:
+    """Purpose: what a plan pinned may be gone when it is read, or when the dead letters are read again.
+    Procedure: drain; produce good and malformed messages; drain, and records of topic partition 1 are deleted between
+    plan and reading, or between rows and dead letters; accept the loss that the refusal names; drain.
+    Pass: the refusal names the exact range; the version stays; the loss is in the ledger, and everything else in the
+    tables.
+    """
+    web = driven(partitions=2)
+    web.produce(20)
+    web.drain()
+    produced = web.produce(20, bad=0.3, seed=1)
+    before = TableLog.existing(web.uri).version
+
+    with pytest.raises(RetentionPassedPosition, match=rf"deleted \[10, {until}\) of .*/1") as refused:
+        web.drain(at=lambda reached: delete_records(web, {1: until}) if reached == point else None)
+    assert TableLog.existing(web.uri).version == before
+    decision = accept_loss(web, refused.value)
+    web.drain()
+
+    assert recorded_losses(web) == list(decision.declared_losses)
+    web.assert_each_offset_once(produced, given_up=decision.declared_losses)
+    assert web.audit().complete
+
+
+@pytest.mark.scenario("topic partitions added")
+def test_a_new_topic_partition_that_lost_its_beginning_is_a_loss_too(driven: DrivenFactory) -> None:
+    """Purpose: "earliest" would pass in silence over what was deleted before the topic partition was noticed.
+    Procedure: drain; a topic partition is added, gets ten messages and loses four; drain; accept the loss; drain.
+    Pass: the refusal names [0, 4); the other six arrive.
+    """
+    web = driven(partitions=1)
+    web.produce(5)
+    web.drain()
+    add_topic_partitions(web, total=2)
+    produced = web.produce(20, seed=1)
+    delete_records(web, {1: 4})
+
+    with pytest.raises(RetentionPassedPosition, match=r"deleted \[0, 4\) of .*/1"):
+        web.drain()
+    assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
+    decision = accept_loss(web)
+    report: DrainReport = web.drain()
+
+    assert sum(c.offset_count for c in report.commits) == 16
+    web.assert_each_offset_once(produced, given_up=decision.declared_losses)
+    assert web.audit().complete

@@ -1,0 +1,142 @@
+"""Topics deleted and made again, partitions added, group offsets moved: by others, while a stream is drained."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as RdPartition
+
+from kdi_assets.drain.look import look
+from kdi_assets.drain.refusals import TopicRecreated
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import KafkaCluster
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.topics import add_topic_partitions, admin, make_again
+from tests.kafka_log import Publisher
+
+
+def begin_with_the_new_topic(web: DrivenStream) -> None:
+    """Decide that the topic of today is the stream's."""
+    decision = decide(web.stream, web.lake, "new-topic", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+
+
+@pytest.mark.scenario("topic deleted and made again")
+def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: DrivenFactory) -> None:
+    """Purpose: offsets begin at 0 again, so the same offset names two messages and positions mean nothing.
+    Procedure: drain ten; the topic is deleted and made again, with more messages than the old one had; drain; decide
+    ``new-topic``; drain twice.
+    Pass: refused before the decision; then both topics' messages are there, each once.
+    """
+    web = driven(partitions=2)
+    old = list(web.produce(10, bad=0.2))
+    web.drain()
+    web.publisher = make_again(web, partitions=2)
+    new = web.produce(14, bad=0.2, seed=1)
+
+    with pytest.raises(TopicRecreated):
+        web.drain()
+    begin_with_the_new_topic(web)
+    web.drain()
+
+    assert web.drain().commits == ()
+    web.assert_each_offset_once([*old, *new])
+    assert web.audit().complete
+
+
+@pytest.mark.scenario("topic deleted and made again")
+@pytest.mark.parametrize(
+    ("point", "count"), [("before reading", 0), ("before reading", 40), ("files written", 40), ("accounted for", 40)]
+)
+def test_a_topic_made_again_under_a_drain_mixes_no_epochs(driven: DrivenFactory, point: str, count: int) -> None:
+    """Purpose: the planned offsets exist in the new topic too; reading them there would pass for the old messages.
+    Procedure: drain ten; produce ten; drain, and at the point the topic is deleted and made again, empty or with more
+    messages than the plan has offsets; decide ``new-topic``; drain.
+    Pass: the drain says that the topic is another one and commits nothing of the new one under the old one's name; what
+    was read in full from the old topic may stay; both epochs are there, each message once.
+    """
+    web = driven(partitions=2)
+    drained = list(web.produce(10, bad=0.2))
+    web.drain()
+    waiting = [m for m in web.produce(10, bad=0.4, seed=1) if m not in drained]
+    new: list[Publisher] = []
+
+    def at(reached: str) -> None:
+        if reached == point:
+            new.append(make_again(web, partitions=2))
+            web.publisher = new[0]
+            web.produce(count, bad=0.4, seed=2)
+
+    before = TableLog.existing(web.uri).version
+    with pytest.raises(TopicRecreated):
+        web.drain(at=at)
+    committed = TableLog.existing(web.uri).version > before
+    begin_with_the_new_topic(web)
+    web.drain()
+
+    assert committed == (point == "accounted for")  # all of it was read from the old topic, and counted
+    web.assert_each_offset_once([*drained, *(waiting if committed else ()), *new[0].flush()])
+    assert web.audit().complete
+
+
+@pytest.mark.scenario("topic partitions added")
+@pytest.mark.parametrize("point", ["before reading", "files written"])
+def test_a_topic_partition_added_under_a_drain_is_drained_from_its_first_message(
+    driven: DrivenFactory, point: str
+) -> None:
+    """Purpose: ``start: latest`` speaks of the moment when the stream began, not of what appears later.
+    Procedure: five messages; a stream with ``start: latest`` resolves its start; ten more; drain, and at the point two
+    topic partitions are added and written to; drain again.
+    Pass: everything but the first five is there, the new topic partitions from offset 0 on.
+    """
+    web = driven(partitions=1, start="latest")
+    before = list(web.produce(5))
+    web.drain()
+    web.produce(10, bad=0.2, seed=1)
+
+    def at(reached: str) -> None:
+        if reached == point and web.partitions() == 1:
+            add_topic_partitions(web, total=3)
+            web.produce(9, bad=0.2, seed=2)
+
+    web.drain(at=at)
+    web.drain()
+
+    produced = [m for m in web.publisher.flush() if m not in before]
+    assert {m.topic_partition.partition for m in produced} == {0, 1, 2}
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.scenario("consumer group reset by someone")
+def test_group_offsets_move_no_position(driven: DrivenFactory, cluster: KafkaCluster) -> None:
+    """Purpose: anyone may commit, reset or delete the offsets of any group; the table's positions are the only ones.
+    Procedure: the cluster's properties name a group; after a drain, its offsets and those of the group that our own
+    looks use are set to 0, then, with messages waiting, to the end; then both groups are deleted; drain each time.
+    Pass: nothing is drained twice, nothing is passed over.
+    """
+    named = KafkaCluster("main", cluster.bootstrap_servers, {"group.id": "shop"})
+    web = driven(partitions=1).with_definition(cluster=named)
+    groups, client = ["shop", "kdi-reads-no-group-offsets"], admin(cluster)
+
+    def set_to(offset: int) -> None:
+        for group in groups:
+            asked = ConsumerGroupTopicPartitions(group, [RdPartition(web.stream.topic, 0, offset)])
+            client.alter_consumer_group_offsets([asked])[group].result(10)
+
+    web.produce(10)
+    web.drain()
+    set_to(0)
+    assert (look(web.stream, web.lake).offsets, web.drain().commits) == (0, ())
+    web.produce(10, seed=1)
+    set_to(20)
+    assert look(web.stream, web.lake).offsets == 10
+    web.drain()
+    for deleted in client.delete_consumer_groups(groups).values():
+        deleted.result(10)
+    web.produce(10, seed=2)
+    web.drain()
+
+    web.assert_each_offset_once(web.publisher.flush())
