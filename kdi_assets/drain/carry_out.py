@@ -8,11 +8,11 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import account_for
-from kdi_assets.drain.dead_letters import Written, append_letters, replaced
+from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import SchemaDisagrees, TopicRecreated
+from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.shape import analyse, expressions, record_type
 from kdi_assets.ledger.commit import commit, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
@@ -64,6 +64,7 @@ def carry_out(
         OvertakenCommit: Another commit came first and matters; plan again.
         AccountingMismatch, UnexplainedGap: What was read is not what was planned.
         TopicRecreated: The topic was made anew while it was read.
+        DeadLettersGone, StagedFilesGone: Someone removed what this try wrote; plan again.
         ReadOrWriteFailed: Spark failed; trying again can help.
     """
     from pyspark.sql import Observation
@@ -86,6 +87,7 @@ def carry_out(
     with spark_failures(stream, "accounting for the offsets"):
         account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
+    _refuse_without_letters(stream, lake, letters)
     at("accounted for")
     entry = LedgerEntry(
         version=-1,
@@ -173,6 +175,14 @@ def _refuse_recreated(plan: Plan, stream: Stream) -> None:
     found = read_topic(stream.cluster, stream.topic).topic_id
     if found != plan.topic_id:
         raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
+
+
+def _refuse_without_letters(stream: Stream, lake: str, letters: Written) -> None:
+    """Look for the letters again: a commit that counts on them would move the position past their messages."""
+    try:
+        refuse_replaced(stream, lake, letters.at)
+    except DeadLettersReplaced as gone:
+        raise DeadLettersGone(stream=stream.name, uri=gone.uri, happened=gone.happened) from gone
 
 
 def _reads_headers(stream: Stream) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.refusals import DeadLettersReplaced
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.stream import Stream
 
@@ -57,15 +57,15 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
     return Written(int(seen["letters"]), int(seen["digest"] or 0), DeadLettersAt(log.table_id, log.version))
 
 
-def refuse_replaced(stream: Stream, lake: str, entry: LedgerEntry | None) -> None:
+def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -> None:
     """Refuse if the letters that the ledger counts on may not be there any more.
 
     Raises:
         DeadLettersReplaced: The table is gone, another one, was restored since, or may have been.
     """
-    if entry is None or entry.dead_letters_at is None:
+    if recorded is None:
         return
-    recorded, uri = entry.dead_letters_at, stream.dead_letters_uri(lake)
+    uri = stream.dead_letters_uri(lake)
     log = TableLog.open(uri)
     if log is None or log.version < recorded.version:
         happened = "dropped"

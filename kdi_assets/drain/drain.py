@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.carry_out import Commit as Commit
 from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, ReadOrWriteFailed, UnexplainedGap
+from kdi_assets.drain.refusals import (
+    AccountingMismatch,
+    AnotherDrainActive,
+    DeadLettersGone,
+    ReadOrWriteFailed,
+    UnexplainedGap,
+)
 from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.survey import Survey, survey
-from kdi_assets.ledger.commit import OvertakenCommit
+from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
 from kdi_assets.sources.kafka import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
 
@@ -115,6 +121,10 @@ def drain(
             lost += 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
+        except (StagedFilesGone, DeadLettersGone):
+            lost += 1
+            if lost >= LOSSES:
+                raise
         except (ReadOrWriteFailed, AccountingMismatch, UnexplainedGap):
             # What was planned may be gone by now, or out of reach: another look says what, and what decides it.
             survey(stream, lake).plan(stream)

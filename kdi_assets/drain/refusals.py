@@ -97,6 +97,22 @@ class TableReplaced(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
+class RowsWithoutPositions(Terminal):
+    """The table holds rows with offsets and no position: a clone, or a copy, which leave the positions behind."""
+
+    stream: str
+    uri: str
+    highest: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.uri} has rows up to offset {self.highest} and no positions: a clone or a copy.",
+            "nothing was read and nothing was written.",
+            f"kdi resolve {self.stream} adopt   (positions from its rows)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class DeadLettersReplaced(Terminal):
     """The dead-letter table was restored, replaced or dropped, so letters that count may be gone."""
 
@@ -113,6 +129,22 @@ class DeadLettersReplaced(Terminal):
             "the rows of the stream's own table; positions stay as they are.",
             f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.recorded_version} brings them back; "
             f"kdi resolve {self.stream} adopt accepts what is there",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class DeadLettersGone(Transient):
+    """The dead letters that this try wrote, or counts on, were taken away before its commit."""
+
+    stream: str
+    uri: str
+    happened: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: the dead letters in {self.uri} were {self.happened} before this drain could commit.",
+            "this try committed nothing; positions stay as they are.",
+            f"kdi drain {self.stream}   (it says what must be decided, if anything)",
         )
 
 

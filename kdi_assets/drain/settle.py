@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.plan import expected, refuse_strangers
+from kdi_assets.drain.refusals import RowsWithoutPositions
 from kdi_assets.drain.shape import analyse
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.json_types import leaf_paths
@@ -71,6 +72,7 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     Raises:
         TableReplaced, TopicRecreated, TopicPartitionVanished: As ``plan_drain``; a RESTORE is not answered for a
             stranger.
+        RowsWithoutPositions: A clone, or a copy: whatever the start policy says, it could double its rows.
         StartOutOfRange: An explicit start offset is not in the topic.
     """
     if ledger is None:
@@ -79,6 +81,8 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
         return Settlement("restore", positions, f"the table was restored to version {ledger.restored_to}")
+    if ledger.unclaimed is not None:
+        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, highest=ledger.unclaimed)
     if ledger.ledger_version is None:
         positions = {**_start(stream, topic), **ledger.positions}
         if ledger.positions:

@@ -47,5 +47,5 @@ def survey(stream: Stream, lake: str, topic: TopicState | None = None) -> Survey
     topic = topic or read_topic(stream.cluster, stream.topic)
     ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
     if ledger:
-        refuse_replaced(stream, lake, ledger.entry)
+        refuse_replaced(stream, lake, ledger.entry.dead_letters_at if ledger.entry else None)
     return Survey(topic, ledger, unsettled(stream, ledger, topic))

@@ -17,10 +17,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, NotADeltaTable, TableLog
+from kdi_assets.ledger.log import (
+    CommitInfo,
+    CommitUnreadable,
+    NotADeltaTable,
+    StorageFailed,
+    TableLog,
+    TableUnreadable,
+)
 from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:
@@ -51,6 +59,22 @@ class OvertakenCommit(Transient):
             f"{self.uri}: commit {self.version} ({self.operation}) came between plan and commit.",
             "this try committed nothing; its files and dead letters do not count.",
             "plan again; a drain does so by itself",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class StagedFilesGone(Transient):
+    """Files that this try wrote were removed before its commit could name them."""
+
+    uri: str
+    files: tuple[str, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: {len(self.files)} files of this drain were removed before its commit, {self.files[0]} first: "
+            "a VACUUM keeps young files for less time than a drain takes.",
+            "this try committed nothing; positions stay as they are.",
+            "VACUUM with a longer retention (Delta's default is a week); then drain again",
         )
 
 
@@ -91,11 +115,13 @@ class Staged:
 
     Attributes:
         actions: Delta's actions, a Scala sequence in the driver's JVM; ``None`` for no rows.
+        files: Where the files lie, below the table.
         rows_by_date: Rows in the files, from the writer's own statistics.
         bytes: Size of the files.
     """
 
     actions: Any = None
+    files: tuple[str, ...] = ()
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
 
@@ -112,7 +138,8 @@ def stage_rows(spark: SparkSession, rows: DataFrame, uri: str) -> Staged:
     """
     table = _delta_log(spark, uri)
     transaction = table.startTransaction(_none(spark), _none(spark))
-    return _staged(_write(spark, transaction, table, rows).actions())
+    actions = _write(spark, transaction, table, rows).actions()
+    return _staged(actions, date_column=_physical_name("date", transaction.metadata().schemaString()))
 
 
 def create_table(
@@ -153,6 +180,7 @@ def commit(
 
     Raises:
         OvertakenCommit: A ledger commit, RESTORE, overwrite or metadata change came between.
+        StagedFilesGone: A VACUUM took the files.
         TableChangedUnderDrain: The table is no longer the one of the plan.
     """
     for _ in range(HARMLESS_RETRIES):
@@ -206,6 +234,8 @@ def _commit_behind(spark: SparkSession, staged: Staged, uri: str, behind: int, e
     entry = replace(entry, version=behind + 1)
     _set_transactions(spark, transaction, entry)
     actions = staged.actions if staged.actions is not None else _seq(spark, [])
+    # Last: a commit that names a file which is not there makes a table that nobody can read.
+    _refuse_missing(spark, table, staged, uri)
     _commit_once(spark, transaction, actions, entry, uri)
     return entry
 
@@ -224,7 +254,7 @@ def _commit_once(spark: SparkSession, transaction: Any, actions: Any, entry: Led
     except (Py4JError, OSError) as failed:
         try:
             landed_all_the_same = find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None
-        except CommitUnreadable:
+        except (CommitUnreadable, StorageFailed, TableUnreadable):
             raise failed from None  # if it landed, the next look at the ledger finds it
         if landed_all_the_same:
             log.warning("%s: the commit of attempt %s reported an error and landed", uri, entry.attempt_id)
@@ -244,6 +274,14 @@ def _send(spark: SparkSession, transaction: Any, actions: Any, operation: Any) -
         return int(transaction.commit(actions, operation))
     finally:
         spark.conf.unset(_ATTEMPTS)
+
+
+def _refuse_missing(spark: SparkSession, table: Any, staged: Staged, uri: str) -> None:
+    path = _jvm(spark).org.apache.hadoop.fs.Path
+    storage = table.dataPath().getFileSystem(table.newDeltaHadoopConf())
+    missing = [file for file in staged.files if not storage.exists(path(table.dataPath(), file))]
+    if missing:
+        raise StagedFilesGone(uri=uri, files=tuple(missing))
 
 
 def _is_conflict(failed: Any) -> bool:
@@ -309,15 +347,22 @@ def _metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, 
     )
 
 
-def _staged(actions: Any) -> Staged:
+def _physical_name(column: str, schema: str) -> str:
+    """What a column is called in files and their partition values, which column mapping makes another name."""
+    metadata: dict[str, Any] = next((f["metadata"] for f in json.loads(schema)["fields"] if f["name"] == column), {})
+    return str(metadata.get("delta.columnMapping.physicalName", column))
+
+
+def _staged(actions: Any, *, date_column: str) -> Staged:
     rows: Counter[date] = Counter()
-    size = 0
+    files, size = [], 0
     for i in range(actions.size()):
         add = json.loads(actions.apply(i).json()).get("add")
         if add:
-            rows[date.fromisoformat(add["partitionValues"]["date"])] += json.loads(add["stats"])["numRecords"]
+            rows[date.fromisoformat(add["partitionValues"][date_column])] += json.loads(add["stats"])["numRecords"]
+            files.append(unquote(add["path"]))
             size += add["size"]
-    return Staged(actions, rows, size)
+    return Staged(actions, tuple(files), rows, size)
 
 
 def _delta_log(spark: SparkSession, uri: str) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.errors import Terminal
+from kdi_assets.errors import Terminal, Transient
+from kdi_assets.ledger.damage import last_checkpoint, spare_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -42,12 +44,32 @@ class TableUnreadable(Terminal):
 
     uri: str
     detail: str
+    spare: tuple[str, ...] = ()
 
     def parts(self) -> tuple[str, str, str]:
+        run = f"ls {self.uri}/_delta_log   (a commit that is cut off or missing comes back from the storage's versions)"
+        if self.spare:
+            files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
+            run = f"rm {files}   (the commits are all there, readers go by them until the next checkpoint)"
         return (
             f"{self.uri}: the table's log cannot be read: {self.detail}",
             "nothing was read and nothing was written there.",
-            f"ls {self.uri}/_delta_log   (a commit that is cut off or missing is restored from the storage's versions)",
+            run,
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class StorageFailed(Transient):
+    """The storage does not answer, or refuses, where a table's log is read."""
+
+    uri: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: the storage of the table's log failed: {self.detail}",
+            "nothing was committed; positions stay as they are.",
+            "the same command once more; if it repeats, look at the storage and at its credentials",
         )
 
 
@@ -115,6 +137,8 @@ class TableLog:
 
         Raises:
             NotADeltaTable: Files lie there that are no Delta table.
+            TableUnreadable: The log is damaged.
+            StorageFailed: The storage is.
             CommitUnreadable: The version asked for is not in the log.
         """
         from deltalake import DeltaTable
@@ -128,8 +152,10 @@ class TableLog:
             return None
         except DeltaError as refused:
             if version is None:
-                raise TableUnreadable(uri=uri, detail=str(refused).strip().splitlines()[0]) from refused
+                raise _unreadable(uri, refused) from refused
             raise CommitUnreadable(uri, version) from refused
+        except OSError as failed:
+            raise StorageFailed(uri=uri, detail=_said(failed)) from failed
 
     @classmethod
     def existing(cls, uri: str, version: int | None = None) -> TableLog:
@@ -166,6 +192,15 @@ class TableLog:
         """Addresses of the data files at this version."""
         return frozenset(self._table.file_uris())
 
+    def highest(self, column: str) -> int | None:
+        """The highest value of a column, from the statistics of the files; ``None`` if they have none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        found = pc.max(files[f"max.{column}"]).as_py() if f"max.{column}" in files.column_names else None
+        return None if found is None else int(found)
+
     def transaction(self, app_id: str) -> int | None:
         """The version of a transaction id, ``None`` if absent; -1 is a value like others (Delta protocol, "Transaction
         identifiers")."""
@@ -183,20 +218,27 @@ class TableLog:
             raise CommitUnreadable(self.uri, 0) from refused
         return table.version()
 
+    def refuse_torn(self) -> None:
+        """Refuse a log in which a commit is an empty file: readers take it for one that did nothing.
+
+        Only behind the newest checkpoint, where readers read commits.
+
+        Raises:
+            TableUnreadable: There is one, and what it committed is missing in silence.
+        """
+        since = last_checkpoint(self._files)
+        versions = range((-1 if since is None else since) + 1, self.version + 1)
+        found = self._files.get_file_info([f"_delta_log/{version:020}.json" for version in versions])
+        for version, file in zip(versions, found, strict=True):
+            if file.size == 0:
+                raise TableUnreadable(uri=self.uri, detail=f"commit {version} is an empty file")
+
     def commit(self, version: int) -> CommitInfo:
         """Read one commit.
 
         Raises:
             CommitUnreadable: It is not there, or not whole.
         """
-        try:
-            with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
-                return [json.loads(line) for line in file.read().splitlines() if line.strip()]
-        except (OSError, ValueError) as failed:
-            raise CommitUnreadable(self.uri, version, gone=isinstance(failed, FileNotFoundError)) from failed
-
-    def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
-        """The commits ``(after, through]``, oldest first; ``through`` is the table's version by default."""
         return _commit_info(version, self._actions(version))
 
     def has_changes_of(self, version: int) -> bool:
@@ -225,6 +267,21 @@ class TableLog:
         return {int(f.base_name[:20]): f.mtime for f in found if _COMMIT_FILE.fullmatch(f.base_name)}
 
     def _actions(self, version: int) -> Actions:
+        try:
+            with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
+                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        except FileNotFoundError as gone:
+            raise CommitUnreadable(self.uri, version, gone=True) from gone
+        except ValueError as torn:
+            raise CommitUnreadable(self.uri, version) from torn
+        except OSError as failed:
+            raise StorageFailed(uri=self.uri, detail=_said(failed)) from failed
+        if not actions:
+            raise CommitUnreadable(self.uri, version, why="is an empty file")
+        return actions
+
+    def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
+        """The commits ``(after, through]``, oldest first; ``through`` is the table's version by default."""
         for version in range(after + 1, (self.version if through is None else through) + 1):
             yield self.commit(version)
 
@@ -244,6 +301,8 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     Raises:
         CommitUnreadable: The version is gone, or the time that it names is ambiguous.
     """
+    if restore.restored_to is not None:
+        return restore.restored_to
     given = {k: str(v).strip("\"'") for k, v in restore.parameters.items() if v not in (None, "null", "")}
     if "version" in given:
         return int(given["version"])
@@ -253,8 +312,6 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     if moment.tzinfo:
         return log.version_at(moment)
     # Spark wrote it in the time zone of whoever restored: believed only if the files say the same.
-    if restore.restored_to is not None:
-        return restore.restored_to
     target = log.version_at(moment.replace(tzinfo=UTC))
     if TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files:
         why = f"is a RESTORE to {given['timestamp']}, and which version that was depends on a time zone it does not say"
@@ -277,7 +334,27 @@ def _commit_info(version: int, actions: Actions) -> CommitInfo:
         changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
         transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
         committed_at=datetime.fromtimestamp(info["timestamp"] / 1000, UTC) if "timestamp" in info else None,
+        metrics=info.get("operationMetrics") or {},
     )
+
+
+def _unreadable(uri: str, refused: Exception) -> TableUnreadable:
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    detail = _said(refused)
+    spare: tuple[str, ...] = ()
+    if re.search("checkpoint|parquet", detail, re.IGNORECASE):
+        with suppress(OSError):
+            spare = spare_files(PyFileSystem(DeltaStorageHandler(storage_uri(uri))))
+    return TableUnreadable(uri=uri, detail=detail, spare=spare)
+
+
+def _said(failed: Exception) -> str:
+    """What delta-rs says, on one line: the storage's cause stands in the last of several, a stack behind them."""
+    lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(failed).strip().splitlines()]
+    told = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
+    return ": ".join(line for line in lines[:told] if line)[:500]
 
 
 def _holds_files(uri: str) -> bool:
@@ -286,7 +363,6 @@ def _holds_files(uri: str) -> bool:
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import FileSelector, PyFileSystem
 
-        metrics=info.get("operationMetrics") or {},
     try:
         files = PyFileSystem(DeltaStorageHandler(storage_uri(uri)))
         found = files.get_file_info(FileSelector("", recursive=False))

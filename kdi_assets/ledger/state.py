@@ -31,6 +31,8 @@ class LedgerState:
         knows_table: Whether the newest ledger commit was made to a table of this id.
         knows_topic: Whether it was made for a topic of this id.
         entry: The newest ledger entry of the live rows; ``None`` if there is none or it was cleaned up.
+        unclaimed: The highest offset in rows that nobody's positions cover, if the table has no position at all: a
+            clone has the rows and drops the positions.
     """
 
     uri: str
@@ -43,6 +45,7 @@ class LedgerState:
     knows_table: bool
     knows_topic: bool
     entry: LedgerEntry | None
+    unclaimed: int | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -91,10 +94,12 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
         LedgerGap: Commits behind the newest ledger commit are unreadable.
         TransactionRetentionSet: The table would forget positions.
         NotADeltaTable: Something else lies there.
+        TableUnreadable: The log is damaged.
     """
     log = TableLog.open(stream.table_uri(lake))
     if log is None:
         return None
+    log.refuse_torn()
     if retention := log.configuration.get(_RETENTION):
         raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
     ledger = _Ledger(stream, topic_partitions)
@@ -118,6 +123,7 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
         # Both: a RESTORE to before a new topic brings back positions of the old one, under the new one's id.
         knows_topic=same_topic and ledger.names_topic(log, topic_id),
         entry=entry,
+        unclaimed=None if newest is not None or positions else log.highest(f"{stream.coordinates}.offset"),
     )
 
 

@@ -161,6 +161,7 @@ def test_a_folder_with_other_files_is_no_table(driven: DrivenFactory) -> None:
     assert [p.name for p in Path(web.uri).iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.scenario("schema changes between drains")
 def test_a_table_with_other_columns_is_refused_with_every_difference(driven: DrivenFactory) -> None:
     web = driven()
     web.produce(5)
@@ -174,6 +175,7 @@ def test_a_table_with_other_columns_is_refused_with_every_difference(driven: Dri
     assert list(Path(web.uri).rglob("*.parquet")) == []
 
 
+@pytest.mark.scenario("table replaced, dropped or cloned")
 def test_a_replaced_table_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
     web.produce(10)
@@ -193,6 +195,7 @@ def test_a_replaced_table_is_refused_until_someone_decides(driven: DrivenFactory
     assert sorted(row["meta"]["kafka"]["offset"] for row in web.found().rows) == list(range(10))
 
 
+@pytest.mark.scenario("log clean-up, transaction ids expire")
 def test_a_table_that_would_forget_positions_is_refused(driven: DrivenFactory) -> None:
     web = driven()
     web.drain()

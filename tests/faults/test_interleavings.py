@@ -1,47 +1,50 @@
-"""What others do to the table between plan and commit, or while nothing runs: forced by hooks and barriers."""
+"""What others do to the table between plan and commit: forced by hooks and barriers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 
 import pytest
-from deltalake import DeltaTable, Schema
 
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
-from kdi_assets.drain.refusals import AnotherDrainActive, DeadLettersReplaced
-from kdi_assets.ledger.commit import TableChangedUnderDrain
-from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.drain.refusals import AnotherDrainActive, SchemaDisagrees
+from kdi_assets.ledger.commit import StagedFilesGone
 from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import NotADeltaTable, TableLog
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
+from tests.faults import others
+from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
-ROUNDS = 20
 
-
+@pytest.mark.scenario("two drivers at once")
+@pytest.mark.scenario("the same range run twice")
+@pytest.mark.parametrize(("bad", "rounds"), [(0.01, 20), (0, 5)])
 @pytest.mark.parametrize("definitions", ["the same", "different"])
-def test_two_drains_at_once_lose_and_double_nothing(driven: DrivenFactory, definitions: str) -> None:
+def test_two_drains_at_once_lose_and_double_nothing(
+    driven: DrivenFactory, definitions: str, bad: float, rounds: int
+) -> None:
     """Purpose: two drains of one stream may race; only one may win, whatever each takes for a dead letter.
-    Procedure: 20 times, produce 100 messages with 1 % malformed ones; two drains, each in a session of its own, plan on
-    the same version and wait for each other before they read. In the second case their documents differ: what one
-    makes a row, the other makes a dead letter.
+    Procedure: many times, produce 100 messages, 1 % of them malformed or none; two drains, each in a session of its
+    own, plan on the same version and wait for each other before they read. In the second case their documents differ:
+    what one makes a row, the other makes a dead letter.
     Pass: every offset exactly once in rows or letters that count; the loser ends with nothing or says who is active.
     """
     web = driven(partitions=2)
     today = datetime.now(UTC).date()
     other = replace(web.stream, date_window=DateWindow(start=today)) if definitions == "different" else web.stream
-    produced = web.produce(100, bad=0.01, seed=1000)
+    produced = web.produce(100, bad=bad, seed=1000)
     web.drain()
 
-    for round_ in range(ROUNDS):
-        produced = web.produce(100, bad=0.01, seed=round_)
+    for round_ in range(rounds):
+        produced = web.produce(100, bad=bad, seed=round_)
         outcomes = _drain_together(web, [web.stream, other])
         winners = [o for o in outcomes if isinstance(o, DrainReport) and o.commits]
         assert winners, f"round {round_}: nobody won: {outcomes}"
@@ -77,38 +80,31 @@ def _drain_together(web: DrivenStream, definitions: list[object]) -> list[object
         return list(threads.map(run, definitions))
 
 
-def _optimize(web: DrivenStream) -> None:
-    web.session().sql(f"OPTIMIZE delta.`{web.uri}`")
-
-
-def _delete(web: DrivenStream) -> None:
-    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 3")
-
-
-def _restore(web: DrivenStream) -> None:
-    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF 1")
-
-
-def _overwrite(web: DrivenStream) -> None:
-    table = web.session().read.format("delta").load(web.uri)
-    table.where("meta.kafka.offset < 5").write.format("delta").mode("overwrite").save(web.uri)
-
-
-def _alter(web: DrivenStream) -> None:
-    web.session().sql(f"ALTER TABLE delta.`{web.uri}` SET TBLPROPERTIES ('mine' = 'yes')")
-
-
-@pytest.mark.parametrize("point", ["before reading", "dead letters written"])
+@pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
 @pytest.mark.parametrize(
-    ("interference", "plans", "gone"),
-    [(_optimize, 1, set()), (_delete, 1, {3}), (_alter, 2, set()), (_overwrite, 2, {5, 6, 7, 8, 9, 10, 11})],
+    ("interference", "point", "plans", "gone"),
+    [
+        (others.optimize_by_spark, "before reading", 1, set()),
+        (others.optimize, "dead letters written", 1, set()),
+        (others.delete, "before reading", 1, {3}),
+        (others.delete, "accounted for", 1, {3}),
+        (others.update, "files written", 1, set()),
+        (others.merge, "accounted for", 1, set()),
+        (others.checkpoint, "accounted for", 1, set()),
+        (others.alter, "before reading", 2, set()),
+        (others.alter, "accounted for", 2, set()),
+        (others.add_column, "files written", 2, set()),
+        (others.overwrite, "before reading", 2, {5, 6, 7, 8, 9, 10, 11}),
+        (others.overwrite, "dead letters written", 2, {5, 6, 7, 8, 9, 10, 11}),
+        (others.replace_where, "accounted for", 2, {6, 7}),
+    ],
 )
 def test_what_comes_between_plan_and_commit_costs_no_message(
     driven: DrivenFactory,
     interference: Callable[[DrivenStream], None],
+    point: str,
     plans: int,
     gone: set[int],
-    point: str,
 ) -> None:
     """Purpose: Delta's conflict check lets a commit pass that was planned on what is no longer there.
     Procedure: two drains of six messages; before the third commits, someone changes the table.
@@ -133,112 +129,93 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
     web.assert_each_offset_once([m for m in produced if m.offset not in gone])
 
 
-@pytest.mark.parametrize("point", ["before reading", "dead letters written"])
-def test_a_restore_between_plan_and_commit_drains_the_lost_rows_again(driven: DrivenFactory, point: str) -> None:
-    """Purpose: a RESTORE removes rows and leaves their positions standing.
-    Procedure: two drains of six; before the third commits, the table is restored to the version after the first.
-    Pass: the third drain answers the RESTORE, and drains the second and third six: every offset exactly once.
+@pytest.mark.scenario("VACUUM during a drain")
+@pytest.mark.parametrize(
+    ("interference", "point"),
+    [
+        (others.vacuum, "files written"),
+        (others.vacuum, "accounted for"),
+        (others.vacuum_by_spark, "dead letters written"),
+    ],
+)
+def test_a_vacuum_that_spares_no_young_file_costs_a_try_and_no_message(
+    driven: DrivenFactory, interference: Callable[[DrivenStream], None], point: str
+) -> None:
+    """Purpose: a VACUUM without retention removes the files of a drain that has not committed yet.
+    Procedure: two drains; under the second, files are written, and then every file that no version names is removed.
+    Pass: the second commits nothing that cannot be read, and plans again; every offset exactly once; the next drain
+    too finds all as it should be.
     """
     web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(6, bad=0.2, seed=seed)
-        web.drain()
-    produced = web.produce(6, bad=0.2, seed=3)
-    restored: list[str] = []
+    web.produce(6)
+    web.drain()
+    produced = web.produce(20, bad=0.3, seed=1)
+    removed: list[str] = []
 
     def at(reached: str) -> None:
-        if reached == point and not restored:
-            restored.append(reached)
-            _restore(web)
+        if reached == point and not removed:
+            before = set(Path(web.uri).rglob("*.parquet"))
+            interference(web)
+            removed.extend(str(p) for p in before - set(Path(web.uri).rglob("*.parquet")))
 
     report = web.drain(at=at)
 
-    assert report.settled == ("the table was restored to version 1",)
+    assert removed
+    assert len(report.commits) == 1
     web.assert_each_offset_once(produced)
     assert web.audit().complete
 
 
-def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFactory) -> None:
-    """Purpose and procedure: as above, with nobody draining; also to a version that is itself a RESTORE.
-    Pass: the positions are those of the version restored to, resolved through both; every offset exactly once.
+@pytest.mark.scenario("VACUUM during a drain")
+def test_a_vacuum_under_every_try_is_said_and_leaves_no_half_table(driven: DrivenFactory) -> None:
+    """Purpose: whoever removes the files of every try must be told of, and must not be given a broken table.
+    Procedure: a drain's files are removed before its commit, as often as it tries; then it is left alone.
+    Pass: a typed error that a retry can heal, and names VACUUM; the table is as it was; the next drain completes.
     """
-    web = driven(partitions=2)
-    for seed in (1, 2, 3):
-        produced = web.produce(10, bad=0.2, seed=seed)
-        web.drain()
-
-    _restore(web)  # to version 1, becomes version 4
-    DeltaTable(web.uri).restore(3)  # 5: all rows are back
-    DeltaTable(web.uri).restore(4)  # 6: which is version 1
-    report = web.drain()
-
-    assert report.settled == ("the table was restored to version 1",)
-    assert report.rows_added + report.dead_letters == 20
-    web.assert_each_offset_once(produced)
-    assert web.audit().complete
-
-
-def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
-    """delta-rs spells the parameters otherwise: ``version: '1'``, or ``datetime`` in milliseconds."""
     web = driven(partitions=1)
-    for seed in (1, 2):
-        produced = web.produce(10, seed=seed)
-        web.drain()
-
-    DeltaTable(web.uri).restore(1)
-    first = web.drain()
-    made = (Path(web.uri) / "_delta_log" / f"{2:020}.json").stat().st_mtime
-    DeltaTable(web.uri).restore(datetime.fromtimestamp(made, UTC) + timedelta(milliseconds=10))
-    second = web.drain()
-
-    assert first.settled == ("the table was restored to version 1",)
-    assert second.settled == ("the table was restored to version 2",)
-    web.assert_each_offset_once(produced)
-
-
-def test_a_restore_to_before_the_first_row_drains_everything_again(driven: DrivenFactory) -> None:
-    """The first version holds the start positions and nothing else."""
-    web = driven(partitions=1)
-    produced = web.produce(10)
+    drained = web.produce(6)
     web.drain()
+    produced = web.produce(20, seed=1)
 
-    DeltaTable(web.uri).restore(0)
+    with pytest.raises(StagedFilesGone, match="VACUUM"):
+        web.drain(at=lambda point: others.vacuum(web) if point == "accounted for" else None)
+    web.assert_each_offset_once(drained[:6])
     web.drain()
 
     web.assert_each_offset_once(produced)
 
 
-def test_a_restore_to_before_a_takeover_goes_back_to_the_other_writers_positions(driven: DrivenFactory) -> None:
-    """Purpose: the version restored to has no ledger entry, but the other writer's transactions stand in its log.
-    Procedure: another writer commits ten rows twice; the table is taken over and drained; it is restored to the other
-    writer's first commit, and drained again.
-    Pass: the first ten stay, all behind them is drained again; every offset exactly once.
+@pytest.mark.scenario("schema changes between drains")
+@pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
+def test_a_column_that_is_dropped_under_a_drain_is_said_and_costs_no_message(driven: DrivenFactory) -> None:
+    """Purpose: files written for a column that is gone must not be committed, nor the column be lost in silence.
+    Procedure: a column of the stream is dropped (by column mapping) between files and commit; the document follows.
+    Pass: nothing is committed, the column is named; under the new document every offset is there exactly once.
     """
-    before = driven(partitions=1)
-    for last in (9, 19):
-        before.produce(10, seed=last)
-        before.drain()
-        before.as_another_writer("kafka_delta_ingest", last=last)
-    web = before.with_definition(app_id="kafka_delta_ingest")
-    web.produce(10, bad=0.3)
+    without = driven(partitions=1, properties={"delta.columnMapping.mode": "name"})
+    web = without.with_definition(columns={**without.stream.columns, "extra": "upper(method)"})
+    web.produce(6)
     web.drain()
-    produced = web.produce(10, bad=0.3, seed=1)
+    produced = web.produce(6, bad=0.3, seed=1)
 
-    DeltaTable(web.uri).restore(2)
-    report = web.drain()
+    def drop_column(point: str) -> None:
+        if point == "files written":
+            web.session().sql(f"ALTER TABLE delta.`{web.uri}` DROP COLUMN extra")
 
-    assert report.settled == ("the table was restored to version 2",)
-    assert [str(r) for c in report.commits for r in c.ranges] == [f"{web.stream.topic}/0 [10, 40)"]
-    web.assert_each_offset_once(produced)
-    assert web.audit().complete
+    with pytest.raises(SchemaDisagrees, match="column extra is not in the table"):
+        web.drain(at=drop_column)
+    without.drain()
+
+    assert_spark_finds_each_offset_once(without, produced)
 
 
+@pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
 def test_an_optimize_that_came_last_is_no_reason_to_look_further(driven: DrivenFactory) -> None:
     """Commits of others behind the newest ledger commit leave the positions as they are."""
     web = driven(partitions=1)
     web.produce(10)
     web.drain()
-    _optimize(web)
+    others.optimize_by_spark(web)
     produced = web.produce(10, seed=1)
 
     report = web.drain()
@@ -247,54 +224,8 @@ def test_an_optimize_that_came_last_is_no_reason_to_look_further(driven: DrivenF
     web.assert_each_offset_once(produced)
 
 
-def test_a_table_dropped_and_made_again_under_a_drain_is_left_alone(driven: DrivenFactory) -> None:
-    """Purpose: a commit there would tear the new table's log.
-    Procedure: before the commit, the folder is emptied and another table is made in it.
-    Pass: a typed error; the new table has the one version that its maker gave it.
-    """
-    from shutil import rmtree
-
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
-    web.produce(10, seed=1)
-
-    def at(point: str) -> None:
-        if point == "dead letters written":
-            rmtree(web.uri)
-            DeltaTable.create(web.uri, _schema(), partition_by=["date"])
-
-    with pytest.raises(TableChangedUnderDrain):
-        web.drain(at=at)
-
-    assert TableLog.existing(web.uri).version == 0
-
-
-def test_a_table_dropped_before_its_files_are_written_is_said_as_such(driven: DrivenFactory) -> None:
-    """Purpose: Delta takes the empty place for a new table and writes files; a commit would make half a table of them.
-    Procedure: a table is dropped between plan and reading; the drain goes on; drain again.
-    Pass: the first says that no table is there, the second that files lie where the table should; no table is made.
-    """
-    from shutil import rmtree
-
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
-    web.produce(10, seed=1)
-
-    with pytest.raises(TableChangedUnderDrain, match="no table is there now"):
-        web.drain(at=lambda point: rmtree(web.uri) if point == "before reading" else None)
-
-    with pytest.raises(NotADeltaTable, match="move the files away"):
-        web.drain()
-
-
-def _schema() -> Schema:
-    import pyarrow as pa
-
-    return Schema.from_arrow(pa.schema([("url", pa.string()), ("date", pa.date32())]))
-
-
+@pytest.mark.scenario("killed during the commit")
+@pytest.mark.scenario("storage fails, throttles, is slow")
 def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,79 +255,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     web.assert_each_offset_once(produced)
 
 
-def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
-    """Purpose: the two tables share no transaction, so a try may leave letters and no commit.
-    Procedure: a drain is ended between dead letters and commit; drain again.
-    Pass: the letters are there twice, and count once.
-    """
-    web = driven(partitions=1)
-    produced = web.produce(30, bad=0.5)
-
-    def at(point: str) -> None:
-        if point == "dead letters written":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        web.drain(at=at)
-    web.drain()
-
-    found = web.found()
-    assert len(found.ghosts) == len(found.dead_letters) > 0
-    web.assert_each_offset_once(produced)
-    report = web.audit()
-    assert report.complete
-    assert report.ghosts == len(found.ghosts)
-
-
-def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
-    """Purpose: what a dead try left should not grow for ever, and may be a live try's letters for a while.
-    Procedure: a try is ended before its commit; look for ghosts before and after the next drain; then restore the table
-    to before that drain, so that its letters do not count either, drain, and look again.
-    Pass: nothing is removed above the position; the dead try's letters go; the undone commit's letters stay, because
-    another RESTORE could bring them back.
-    """
-    web = driven(partitions=1)
-    produced = web.produce(30, bad=0.5)
-
-    def at(point: str) -> None:
-        if point == "dead letters written":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        web.drain(at=at)
-    above = remove_ghosts(web.stream, web.lake)
-    web.drain()
-    below = remove_ghosts(web.stream, web.lake)
-    DeltaTable(web.uri).restore(0)
-    web.drain()
-    undone = remove_ghosts(web.stream, web.lake)
-
-    found = web.found()
-    assert (above, below, undone) == (0, len(found.dead_letters), 0)
-    assert len(found.ghosts) == len(found.dead_letters)
-    web.assert_each_offset_once(produced)
-
-
-@pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
-def test_dead_letters_that_may_be_gone_stop_the_stream(driven: DrivenFactory, happened: str) -> None:
-    from shutil import rmtree
-
-    web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(20, bad=0.3, seed=seed)
-        web.drain()
-    uri, spark = web.stream.dead_letters_uri(web.lake), web.session()
-    if happened == "restored":
-        DeltaTable(uri).restore(0)
-    elif happened == "dropped":
-        rmtree(uri)
-    else:
-        spark.sql(f"CREATE OR REPLACE TABLE delta.`{uri}` USING delta AS SELECT * FROM delta.`{uri}`")
-
-    with pytest.raises(DeadLettersReplaced, match="adopt"):
-        web.drain()
-
-
+@pytest.mark.scenario("two drivers at once")
 def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:
     """Both find no table; one makes it, the other finds it there and goes on."""
     web = driven(partitions=1)

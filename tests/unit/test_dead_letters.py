@@ -10,8 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.drain.dead_letters import refuse_replaced
 from kdi_assets.drain.refusals import DeadLettersReplaced
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.ledger.entry import DeadLettersAt
+from kdi_assets.stream import KafkaCluster, Stream
 
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 
@@ -23,11 +23,9 @@ def test_letters_behind_a_commit_that_cannot_be_read_may_be_gone_and_adopt_decid
     letters = DeltaTable(uri)
     letters.create_checkpoint()
     counts_on = DeadLettersAt(str(letters.metadata().id), 0)
-    positions = {TopicPartition("orders", 0): 3}
-    entry = LedgerEntry(9, "drain", "orders", "try", "orders", "topic", "table", positions, dead_letters_at=counts_on)
 
-    refuse_replaced(STREAM, lake, entry)
+    refuse_replaced(STREAM, lake, counts_on)
     (Path(uri) / "_delta_log" / f"{1:020}.json").unlink()
 
     with pytest.raises(DeadLettersReplaced, match="changed by commit 1, which cannot be read.*\n.*\n.*adopt accepts"):
-        refuse_replaced(STREAM, lake, entry)
+        refuse_replaced(STREAM, lake, counts_on)

@@ -18,6 +18,8 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.state import LedgerGap, LedgerState, read_ledger
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
+pytestmark = pytest.mark.scenario("RESTORE and time travel")
+
 P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 NOON = datetime(2026, 5, 5, 12, tzinfo=UTC)

@@ -1,0 +1,99 @@
+"""What others do to a stream's table: with delta-rs where the tool is not the point, with Spark where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import rmtree
+
+from deltalake import DeltaTable
+
+from tests.driven import DrivenStream
+
+
+def optimize(web: DrivenStream) -> None:
+    DeltaTable(web.uri).optimize.compact()
+
+
+def optimize_by_spark(web: DrivenStream) -> None:
+    web.session().sql(f"OPTIMIZE delta.`{web.uri}`")
+
+
+def delete(web: DrivenStream) -> None:
+    """Remove the row of offset 3, by Spark: with change files and, where the table has them, deletion vectors."""
+    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 3")
+
+
+def update(web: DrivenStream) -> None:
+    """Rewrite rows without changing what is in them."""
+    DeltaTable(web.uri).update(updates={"status": "status"}, predicate="status >= 0")
+
+
+def merge(web: DrivenStream) -> None:
+    """The same by MERGE."""
+    web.session().sql(
+        f"MERGE INTO delta.`{web.uri}` t USING (SELECT 3 AS o) s ON t.meta.kafka.offset = s.o "
+        "WHEN MATCHED THEN UPDATE SET method = t.method"
+    )
+
+
+def checkpoint(web: DrivenStream) -> None:
+    DeltaTable(web.uri).create_checkpoint()
+
+
+def overwrite(web: DrivenStream) -> None:
+    """Keep offsets below 5 and nothing else."""
+    table = web.session().read.format("delta").load(web.uri)
+    table.where("meta.kafka.offset < 5").write.format("delta").mode("overwrite").save(web.uri)
+
+
+def replace_where(web: DrivenStream) -> None:
+    """Overwrite by a predicate: of the rows with offsets from 6 on, those from 8 on stay."""
+    table = web.session().read.format("delta").load(web.uri)
+    kept = table.where("meta.kafka.offset >= 8").write.format("delta").mode("overwrite")
+    kept.option("replaceWhere", "meta.kafka.offset >= 6").save(web.uri)
+
+
+def alter(web: DrivenStream) -> None:
+    DeltaTable(web.uri).alter.set_table_properties({"mine": "yes"}, raise_if_not_exists=False)
+
+
+def add_column(web: DrivenStream) -> None:
+    web.session().sql(f"ALTER TABLE delta.`{web.uri}` ADD COLUMN (theirs STRING)")
+
+
+def vacuum(web: DrivenStream) -> None:
+    """Remove every file that no version names, however young: the retention is nothing and its check is off."""
+    DeltaTable(web.uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+
+
+def vacuum_by_spark(web: DrivenStream) -> None:
+    check, spark = "spark.databricks.delta.retentionDurationCheck.enabled", web.session()
+    spark.conf.set(check, "false")
+    try:
+        spark.sql(f"VACUUM delta.`{web.uri}` RETAIN 0 HOURS")
+    finally:
+        spark.conf.unset(check)
+
+
+def restore(web: DrivenStream, version: int = 1) -> None:
+    DeltaTable(web.uri).restore(version)
+
+
+def restore_by_spark(web: DrivenStream, version: int = 1) -> None:
+    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF {version}")
+
+
+def replace(web: DrivenStream) -> None:
+    """Another table in the same place, with the same rows."""
+    made = f"CREATE OR REPLACE TABLE delta.`{web.uri}` USING delta PARTITIONED BY (date)"
+    web.session().sql(f"{made} AS SELECT * FROM delta.`{web.uri}`")
+
+
+def clone(web: DrivenStream) -> None:
+    """The table lies elsewhere now, and a shallow clone of it where it was."""
+    Path(web.uri).rename(f"{web.uri}_moved")
+    web.session().sql(f"CREATE TABLE delta.`{web.uri}` SHALLOW CLONE delta.`{web.uri}_moved`")
+
+
+def drop(web: DrivenStream) -> None:
+    rmtree(web.uri)

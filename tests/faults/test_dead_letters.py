@@ -1,0 +1,133 @@
+"""Dead letters lie in a table of their own, without a transaction in common: they count only through the ledger."""
+
+from __future__ import annotations
+
+from shutil import rmtree
+
+import pytest
+from deltalake import DeltaTable
+
+from kdi_assets.drain.refusals import DeadLettersReplaced
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.log import TableLog
+from tests.conftest import DrivenFactory
+
+
+@pytest.mark.scenario("killed between dead letters and commit")
+def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
+    """Purpose: the two tables share no transaction, so a try may leave letters and no commit.
+    Procedure: a drain is ended between dead letters and commit; drain again.
+    Pass: the letters are there twice, and count once.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(30, bad=0.5)
+
+    def at(point: str) -> None:
+        if point == "dead letters written":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        web.drain(at=at)
+    web.drain()
+
+    found = web.found()
+    assert len(found.ghosts) == len(found.dead_letters) > 0
+    web.assert_each_offset_once(produced)
+    report = web.audit()
+    assert report.complete
+    assert report.ghosts == len(found.ghosts)
+
+
+@pytest.mark.scenario("killed between dead letters and commit")
+@pytest.mark.scenario("RESTORE and time travel")
+def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
+    """Purpose: what a dead try left should not grow for ever, and may be a live try's letters for a while.
+    Procedure: a try is ended before its commit; look for ghosts before and after the next drain; then restore the table
+    to before that drain, so that its letters do not count either, drain, and look again.
+    Pass: nothing is removed above the position; the dead try's letters go; the undone commit's letters stay, because
+    another RESTORE could bring them back.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(30, bad=0.5)
+
+    def at(point: str) -> None:
+        if point == "dead letters written":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        web.drain(at=at)
+    above = remove_ghosts(web.stream, web.lake)
+    web.drain()
+    below = remove_ghosts(web.stream, web.lake)
+    DeltaTable(web.uri).restore(0)
+    web.drain()
+    undone = remove_ghosts(web.stream, web.lake)
+
+    found = web.found()
+    assert (above, below, undone) == (0, len(found.dead_letters), 0)
+    assert len(found.ghosts) == len(found.dead_letters)
+    web.assert_each_offset_once(produced)
+
+
+@pytest.mark.scenario("table replaced, dropped or cloned")
+@pytest.mark.scenario("RESTORE and time travel")
+@pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
+def test_dead_letters_that_may_be_gone_stop_the_stream(driven: DrivenFactory, happened: str) -> None:
+    from shutil import rmtree
+
+    web = driven(partitions=1)
+    for seed in (1, 2):
+        web.produce(20, bad=0.3, seed=seed)
+        web.drain()
+    uri, spark = web.stream.dead_letters_uri(web.lake), web.session()
+    if happened == "restored":
+        DeltaTable(uri).restore(0)
+    elif happened == "dropped":
+        rmtree(uri)
+    else:
+        spark.sql(f"CREATE OR REPLACE TABLE delta.`{uri}` USING delta AS SELECT * FROM delta.`{uri}`")
+
+    with pytest.raises(DeadLettersReplaced, match="adopt"):
+        web.drain()
+
+
+@pytest.mark.scenario("RESTORE and time travel")
+@pytest.mark.scenario("killed between dead letters and commit")
+@pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
+def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_it_is(
+    driven: DrivenFactory, happened: str
+) -> None:
+    """Purpose: a commit that counts on letters which are gone would move the position past their messages for good.
+    Procedure: a drain with malformed messages; under the next, between letters and commit, the letters' table is
+    restored to before them, dropped or replaced; what is there then is adopted.
+    Pass: the drain says so and commits nothing; after the decision every letter that was still there counts, and the
+    messages of the try are drained again: each offset exactly once, but for the letters that someone dropped.
+    """
+    web = driven(partitions=1)
+    web.produce(20, bad=0.3, seed=1)
+    web.drain()
+    before = web.found().dead_letters
+    produced = web.produce(20, bad=0.3, seed=2)
+    version, uri = TableLog.existing(web.uri).version, web.stream.dead_letters_uri(web.lake)
+
+    def at(point: str) -> None:
+        if point != "dead letters written" or TableLog.existing(uri).version > 1:
+            return
+        if happened == "restored":
+            DeltaTable(uri).restore(0)
+        elif happened == "dropped":
+            rmtree(uri)
+        else:
+            made = f"CREATE OR REPLACE TABLE delta.`{uri}` USING delta"
+            web.session().sql(f"{made} AS SELECT * FROM delta.`{uri}` VERSION AS OF 0")
+
+    with pytest.raises(DeadLettersReplaced, match="adopt"):
+        web.drain(at=at)
+    assert TableLog.existing(web.uri).version == version
+    decision = decide(web.stream, web.lake, "adopt", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.drain()
+
+    dropped = {x["offset"] for x in before} if happened == "dropped" else set()
+    web.assert_each_offset_once([m for m in produced if m.offset not in dropped])

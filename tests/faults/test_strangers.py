@@ -1,0 +1,100 @@
+"""Another table in the place of the stream's: dropped, replaced, cloned, under a drain and while nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from shutil import rmtree
+
+import pytest
+from deltalake import DeltaTable, Schema
+
+from kdi_assets.drain.refusals import RowsWithoutPositions, TableReplaced
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.ledger.commit import TableChangedUnderDrain
+from kdi_assets.ledger.log import NotADeltaTable, TableLog
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults import others
+from tests.faults.spark_reader import assert_spark_finds_each_offset_once
+
+pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
+
+
+@pytest.mark.parametrize(
+    ("interference", "point"),
+    [(others.replace, "before reading"), (others.replace, "accounted for"), (others.clone, "files written")],
+)
+def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_adopts_it(
+    driven: DrivenFactory, interference: Callable[[DrivenStream], None], point: str
+) -> None:
+    """Purpose: the positions are those of the table that was there; of the new one nobody knows what it holds.
+    Procedure: a drain; under the next, the table is replaced, or moved away and a shallow clone put where it was; then
+    someone adopts what is there.
+    Pass: the drain under way says so and commits nothing, so does the next; after the decision every offset is there
+    exactly once.
+    """
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    produced = web.produce(10, bad=0.3, seed=1)
+
+    with pytest.raises((TableChangedUnderDrain, TableReplaced), match="adopt"):
+        web.drain(at=lambda reached: interference(web) if reached == point else None)
+    version = TableLog.existing(web.uri).version
+    with pytest.raises((TableReplaced, RowsWithoutPositions), match="adopt"):
+        web.drain()
+    assert TableLog.existing(web.uri).version == version
+    adopt(web)
+    web.drain()
+
+    assert_spark_finds_each_offset_once(web, produced)
+
+
+def adopt(web: DrivenStream) -> None:
+    """Decide that the table there now is the stream's."""
+    decision = decide(web.stream, web.lake, "adopt", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+
+
+def test_a_table_dropped_and_made_again_under_a_drain_is_left_alone(driven: DrivenFactory) -> None:
+    """Purpose: a commit there would tear the new table's log.
+    Procedure: before the commit, the folder is emptied and another table is made in it.
+    Pass: a typed error; the new table has the one version that its maker gave it.
+    """
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    web.produce(10, seed=1)
+
+    def at(point: str) -> None:
+        if point == "dead letters written":
+            rmtree(web.uri)
+            DeltaTable.create(web.uri, _schema(), partition_by=["date"])
+
+    with pytest.raises(TableChangedUnderDrain):
+        web.drain(at=at)
+
+    assert TableLog.existing(web.uri).version == 0
+
+
+def test_a_table_dropped_before_its_files_are_written_is_said_as_such(driven: DrivenFactory) -> None:
+    """Purpose: Delta takes the empty place for a new table and writes files; a commit would make half a table of them.
+    Procedure: a table is dropped between plan and reading; the drain goes on; drain again.
+    Pass: the first says that no table is there, the second that files lie where the table should; no table is made.
+    """
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    web.produce(10, seed=1)
+
+    with pytest.raises(TableChangedUnderDrain, match="no table is there now"):
+        web.drain(at=lambda point: rmtree(web.uri) if point == "before reading" else None)
+
+    with pytest.raises(NotADeltaTable, match="move the files away"):
+        web.drain()
+
+
+def _schema() -> Schema:
+    import pyarrow as pa
+
+    return Schema.from_arrow(pa.schema([("url", pa.string()), ("date", pa.date32())]))
