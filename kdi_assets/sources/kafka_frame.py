@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 OFFSETS_PER_TASK = 100_000
 """A task below this spends more on its start than on reading; above it, another core helps."""
+ANSWER_SECONDS = 20
+"""How long Spark's clients wait for an answer that is no message; more than a broker takes to hand over its leaders."""
+MESSAGE_SECONDS = 60
+"""How long a task waits for the next message of its range; more than a broker takes to restart."""
 
 _JAAS_MODULE = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -45,8 +49,10 @@ def read_ranges(
         .option("startingOffsets", _offsets(topic, {r.topic_partition.partition: r.start for r in ranges}))
         .option("endingOffsets", _offsets(topic, {r.topic_partition.partition: r.end for r in ranges}))
         .option("failOnDataLoss", "true")
-        .option("fetchOffset.numRetries", "10")  # by default three in 30 ms: a broker that restarts takes longer
-        .option("fetchOffset.retryIntervalMs", "500")
+        # Each retry may wait for ANSWER_SECONDS: of a broker that stays away one should hear within a minute or so.
+        .option("fetchOffset.numRetries", "3")
+        .option("fetchOffset.retryIntervalMs", "1000")
+        .option("kafkaConsumer.pollTimeoutMs", str(MESSAGE_SECONDS * 1000))
         .option("includeHeaders", str(headers).lower())
         .option("minPartitions", str(_tasks(spark, ranges)))
         .options(**{f"kafka.{k}": v for k, v in java_client_config(cluster).items()})
@@ -64,10 +70,13 @@ def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
         # What a range holds is there. Spark asks for a partition's bounds behind every fetch, on the connection where
         # the next fetch already waits for new messages: by default half a second for each topic partition and read.
         "fetch.max.wait.ms": "10",
+        "request.timeout.ms": str(ANSWER_SECONDS * 1000),
         **properties,
         "bootstrap.servers": cluster.bootstrap_servers,
         "isolation.level": "read_committed",
     }
+    # The Java client takes no whole that is shorter than one of its requests.
+    config["default.api.timeout.ms"] = str(max(ANSWER_SECONDS * 1000, int(config["request.timeout.ms"])))
     if mechanism:
         config["sasl.mechanism"] = mechanism
     if mechanism in _JAAS_MODULE and user is not None:

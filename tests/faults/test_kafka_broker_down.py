@@ -1,0 +1,187 @@
+"""Brokers that go: before a drain, between plan and reading, while a task reads, for a moment or for good."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from pyspark.sql import SparkSession
+
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.look import look
+from kdi_assets.errors import Transient
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.settings import Settings
+from kdi_assets.sources import kafka, kafka_frame
+from kdi_assets.sources.kafka import BrokerUnreachable
+from kdi_assets.stream import KafkaCluster
+from tests.driven import DrivenStream, web_requests
+from tests.faults.topics import admin
+from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
+
+pytestmark = pytest.mark.scenario("broker restarts, leaders move")
+
+SMALL_FETCHES = {"fetch.max.bytes": "65536", "max.partition.fetch.bytes": "16384", "message.max.bytes": "16384"}
+"""So that a task asks the broker again and again."""
+
+
+@pytest.fixture(scope="module")
+def _mortal(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    jvm_options = (*JVM_OPTIONS, *QUICK_START)
+    broker = start_broker(tmp_path_factory.mktemp("mortal"), home=settings.home, jvm_options=jvm_options)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def mortal(_mortal: Broker) -> Broker:
+    """A broker that a test may kill; it runs when a test begins."""
+    if _mortal.exit_code() is not None:
+        _mortal.restart()
+    return _mortal
+
+
+@pytest.fixture
+def web(request: pytest.FixtureRequest, mortal: Broker, lake: str, spark: SparkSession) -> DrivenStream:
+    """A stream over a topic of that broker."""
+    cluster = KafkaCluster("main", mortal.bootstrap_servers, SMALL_FETCHES)
+    topic = re.sub(r"\W+", "_", request.node.name)
+    admin(cluster).create_topics([NewTopic(topic, 2, 1)])[topic].result(10)
+    return DrivenStream(web_requests(topic, cluster), lake, Publisher(mortal.bootstrap_servers), lambda: spark)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits a fifth as long as it usually does for a broker that does not answer."""
+    for module, name in ((kafka, "REQUEST_SECONDS"), (kafka_frame, "ANSWER_SECONDS")):
+        monkeypatch.setattr(module, name, getattr(module, name) // 5)
+
+
+@pytest.mark.parametrize("point", ["before reading", "files written", "accounted for"])
+def test_a_broker_that_restarts_between_two_steps_costs_nothing(mortal: Broker, web: DrivenStream, point: str) -> None:
+    """Purpose: every client of a drain must find the broker again, the pooled consumers of Spark too.
+    Procedure: drain; produce good and malformed messages; drain, and at the point the broker is killed (SIGKILL) and
+    started again on its data.
+    Pass: the drain completes by itself; every offset is there once.
+    """
+    web.produce(20, bad=0.2)
+    web.drain()
+    produced = web.produce(40, bad=0.2, seed=1)
+    killed: list[str] = []
+
+    def at(reached: str) -> None:
+        if reached == point:
+            killed.append(reached)
+            mortal.kill()
+            mortal.restart()
+
+    report = web.drain(at=at)
+
+    assert killed == [point]
+    assert sum(c.offset_count for c in report.commits) == 40
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+def test_a_broker_killed_while_a_task_reads_comes_back_and_nothing_is_lost(
+    mortal: Broker, web: DrivenStream, spark: SparkSession
+) -> None:
+    """Purpose: the broker goes in the middle of a fetch, with half of a range read.
+    Procedure: 30,000 messages, read in fetches of 16 kB; once a task of the drain runs, the broker is killed (SIGKILL)
+    and started again; drain until nothing waits.
+    Pass: the drain completes, or says that a retry helps and commits nothing; in the end every offset is there once.
+    """
+    produced = web.produce(30_000, bad=0.01)
+    tracker, back, drained = spark.sparkContext.statusTracker(), Event(), Event()
+
+    def kill_under_a_reader() -> None:
+        wait_until(lambda: bool(tracker.getActiveStageIds()), seconds=120)
+        mortal.kill()
+        mortal.restart()
+        back.set()
+        drained.wait(300)  # a child ends with the thread that started it
+
+    killer = Thread(target=kill_under_a_reader)
+    first = _drain_or_refusal(web, before_reading=killer.start)
+    assert back.wait(60)
+    drained.set()
+    killer.join()
+    mortal.restart()
+    version = TableLog.existing(web.uri).version
+    last = web.drain()
+
+    assert isinstance(first, Transient) and version == 0 or isinstance(first, DrainReport) and last.commits == ()
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_broker_that_is_gone_before_a_drain_is_said(mortal: Broker, web: DrivenStream) -> None:
+    """Purpose: nothing may be made or moved while the topic cannot be seen.
+    Procedure: drain; produce; kill the broker; drain and look; start it again; drain.
+    Pass: the refusal says that a retry helps and that nobody answers; the version stays; then everything is there.
+    """
+    web.produce(20, bad=0.2)
+    web.drain()
+    produced = web.produce(20, bad=0.2, seed=1)
+    mortal.kill()
+
+    with pytest.raises(BrokerUnreachable, match="no answer from"):
+        web.drain()
+    assert isinstance(look(web.stream, web.lake).refusal, BrokerUnreachable)
+    assert TableLog.existing(web.uri).version == 1
+    mortal.restart()
+    web.drain()
+
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("point", ["before reading", "files written"])
+def test_a_broker_that_goes_for_good_under_a_drain_ends_it(mortal: Broker, web: DrivenStream, point: str) -> None:
+    """Purpose: a drain must neither hang on a broker that does not come back nor commit what it could not read.
+    Procedure: drain; produce good and malformed messages; drain, and kill the broker at the point; start it again;
+    drain.
+    Pass: in a time that a person waits for, the drain says that nobody answers and that a retry helps; the version
+    stays; then every offset is there once.
+    """
+    web.produce(20, bad=0.2)
+    web.drain()
+    produced = web.produce(20, bad=0.3, seed=1)
+    killed: list[float] = []
+
+    def at(reached: str) -> None:
+        if reached == point:
+            mortal.kill()
+            killed.append(time.monotonic())
+
+    with pytest.raises(BrokerUnreachable, match="no answer from"):
+        web.drain(at=at)
+
+    assert time.monotonic() - killed[0] < 40
+    assert TableLog.existing(web.uri).version == 1
+    mortal.restart()
+    web.drain()
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+def _drain_or_refusal(web: DrivenStream, *, before_reading: object) -> DrainReport | Transient:
+    started: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "before reading" and not started:
+            started.append(point)
+            before_reading()  # type: ignore[operator]
+
+    try:
+        return web.drain(at=at)
+    except Transient as refusal:
+        return refusal

@@ -1,0 +1,181 @@
+"""Time: clocks that are wrong, zones, and more dates than one drain is used to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.names import table_key
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.look import look
+from kdi_assets.ledger.audit import audit
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.settings import Settings
+from resources.spark import SparkResource
+from tests.conftest import DrivenFactory
+from tests.driven import WEB_REQUESTS, DrivenStream
+
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SKEWED = [
+    NOON - timedelta(days=400),
+    NOON,
+    datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC),
+    datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC),
+    NOON + timedelta(milliseconds=1),
+    NOON - timedelta(milliseconds=1),
+    datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC),
+    NOON,
+]
+"""What messages say of when they were made, in the order of their offsets."""
+
+
+def request(day: str, **fields: object) -> str:
+    """A good message with an event time on that day."""
+    stamp = day if "T" in day else f"{day}T10:00:00+00:00"
+    return json.dumps({"meta": {"producer": {"timestamp": stamp}}, "url": "https://a.b/", **fields})
+
+
+def produce_skewed(web: DrivenStream) -> None:
+    """One message with each of the times, all with a good event date."""
+    for moment in SKEWED:
+        web.publisher.produce(web.stream.topic, request("2026-03-01"), partition=0, timestamp=moment)
+
+
+@pytest.mark.scenario("clock skew, wrong event times")
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_producers_with_wrong_clocks_move_nothing_but_their_own_messages(driven: DrivenFactory, kind: str) -> None:
+    """Purpose: positions, commits and lag must not depend on what a producer believes about the time.
+    Procedure: Kafka timestamps of 1970, 2038, 2099 and out of order; event dates of 1970, 2099 and of no calendar; on
+    topics that keep the producer's time, and on those that take the broker's; look; drain; look.
+    Pass: each message is there once with the time that the topic keeps; the event dates outside the window are dead
+    letters for that reason; the lag is a number, never below 0.
+    """
+    web = driven(partitions=1, config={**ANY_TIME, "message.timestamp.type": kind})
+    produce_skewed(web)
+    for day in ("1970-01-01", "2099-12-31", "0000-00-00", "9999-12-31", "-2026-03-01", "20260301"):
+        web.publisher.produce(web.stream.topic, request(day), partition=0)
+    produced = web.publisher.flush()
+
+    lag = look(web.stream, web.lake).lag_seconds
+    report = web.drain()
+
+    assert lag is not None and report.lag_seconds is not None
+    assert min(lag, report.lag_seconds) >= 0
+    assert (max(lag, report.lag_seconds) < 3600) == (kind == "LogAppendTime")
+    assert report.rows_by_date == {date(2026, 3, 1): len(SKEWED)}
+    reasons = sorted(x["reason"] for x in web.found().dead_letters)
+    assert reasons.count("date_outside_window") >= 3 and len(reasons) == 6
+    web.assert_each_offset_once(produced)
+    assert look(web.stream, web.lake).offsets == 0
+
+
+@pytest.mark.scenario("clock skew, wrong event times")
+@pytest.mark.parametrize("start", [NOON, datetime(2050, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)])
+def test_a_start_at_a_moment_goes_by_the_first_message_that_claims_it(driven: DrivenFactory, start: datetime) -> None:
+    """Purpose: timestamps do not ascend; a start is one offset all the same, and what lies behind it all arrives.
+    Procedure: messages with timestamps out of order; streams that start at a moment that several claim, that one
+    claims, that none claims; drain; one more message; drain.
+    Pass: everything from the first offset whose timestamp is not before the moment; if there is none, from the end.
+    """
+    web = driven(partitions=1, config=ANY_TIME, start=start)
+    produce_skewed(web)
+    web.publisher.flush()
+
+    web.drain()
+    web.publisher.produce(web.stream.topic, request("2026-03-01"), partition=0)
+    produced = web.publisher.flush()
+    web.drain()
+
+    first = next((offset for offset, moment in enumerate(SKEWED) if moment >= start), len(SKEWED))
+    web.assert_each_offset_once([m for m in produced if m.offset >= first])
+
+
+@pytest.fixture
+def far_from_utc(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process and its JVM believe that they are in New York."""
+    assert spark._jvm is not None
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    zones.setDefault(zones.getTimeZone("America/New_York"))
+    yield
+    zones.setDefault(before)
+    monkeypatch.delenv("TZ")
+    time.tzset()
+
+
+@pytest.mark.scenario("time zones at the date's boundary")
+@pytest.mark.usefixtures("far_from_utc")
+@pytest.mark.parametrize("declared", ["timestamp", "string"])
+def test_a_date_is_that_of_utc_whatever_the_zone_of_event_and_machine(driven: DrivenFactory, declared: str) -> None:
+    """Purpose: around midnight and where clocks change, another zone gives another date.
+    Procedure: event times around midnight, at the turn of a year and at changes to and from summer time, written with
+    offsets from -12:00 to +14:00; the field is declared as a timestamp, or as a string that the expression casts;
+    process and JVM are in New York; drain.
+    Pass: the date of each row is the one that Python computes in UTC.
+    """
+    dates = "to_date(at)" if declared == "timestamp" else "to_date(cast(at AS timestamp))"
+    web = driven(partitions=1, record_ddl=f"{WEB_REQUESTS}, at {declared}", date_expression=dates)
+    turns = ["2026-03-08", "2026-03-29", "2026-10-25", "2026-11-01", "2026-01-01", "2024-03-01"]
+    for turn in turns:
+        for seconds in (-3601, -1, 0, 1, 3599, 3600, 7200):
+            moment = datetime.fromisoformat(turn).replace(tzinfo=UTC) + timedelta(seconds=seconds)
+            for hours in (-12, -5, -4, 0, 1, 2, 5.75, 14):
+                local = moment.astimezone(timezone(timedelta(hours=hours)))
+                # The oracle compares the date with the first field, which is UTC already.
+                value = request(moment.isoformat(), at=local.isoformat())
+                web.publisher.produce(web.stream.topic, value, partition=0)
+
+    produced = web.publisher.flush()
+    report = web.drain()
+
+    assert report.dead_letters == 0
+    web.assert_each_offset_once(produced)
+
+
+@pytest.mark.scenario("many dates in one drain")
+def test_a_drain_of_many_dates_is_one_commit_and_one_event_each(
+    driven: DrivenFactory, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: late messages of months come at once; a commit or a handful of files for each date would drown readers.
+    Procedure: messages of 66 dates over three topic partitions; materialize the stream's asset for today.
+    Pass: one commit, one file for each date, one materialization for each date and none besides.
+    """
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+    monkeypatch.setenv("KDI_DRIVER", "own")
+    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)
+    web = driven(partitions=3)
+    monkeypatch.setenv("KDI_LAKE", web.lake)
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=n) for n in range(66)]
+    for number, day in enumerate(days * 6):
+        web.publisher.produce(web.stream.topic, request(day.isoformat()), partition=number % 3)
+    produced = web.publisher.flush()
+
+    asset = table_asset(web.stream, drain=partial(drain, at=lambda point: None), audit=audit)
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        result = dg.materialize(
+            [asset],
+            instance=instance,
+            partition_key=today.isoformat(),
+            resources={"spark": SparkResource()},
+            selection=dg.AssetSelection.assets(table_key(web.stream)).without_checks(),
+        )
+        told = instance.fetch_materializations(table_key(web.stream), limit=200).records
+
+    assert result.success
+    assert TableLog.existing(web.uri).version == 1  # the start positions, and the one drain
+    assert sorted(r.partition_key or "" for r in told) == sorted(day.isoformat() for day in days)
+    assert len(list(Path(web.uri).rglob("*.parquet"))) == len(days)
+    web.assert_each_offset_once(produced)

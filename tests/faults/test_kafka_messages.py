@@ -1,0 +1,138 @@
+"""Messages that break readers: huge, empty, without a key, nested beyond reason, not text at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from kdi_assets.drain.look import look
+from tests.conftest import DrivenFactory
+from tests.kafka_log import Headers, Publisher
+
+MEGABYTE = 1_000_000
+STAMP = '{"producer":{"timestamp":"2026-01-02T03:04:05+00:00"}}'
+
+
+def request(**fields: object) -> str:
+    """A good message with these fields."""
+    return json.dumps({"meta": json.loads(STAMP), "url": "https://a.b/", **fields})
+
+
+@pytest.mark.scenario("message of 10 MB and more")
+def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFactory) -> None:
+    """Purpose: a message beyond the fetch size stalls consumers, and readers that hold many run out of memory.
+    Procedure: good and malformed messages of 10 and 24 MB with small ones around them, over two topic partitions,
+    between others of 1 MB: 110 MB in all; drain in a JVM with a heap of 1.5 GB.
+    Pass: each is there once, byte for byte; the look answers too.
+    """
+    web = driven(partitions=2, config={"max.message.bytes": str(30 * MEGABYTE)})
+    web.publisher = Publisher(web.stream.cluster.bootstrap_servers, **{"message.max.bytes": 30 * MEGABYTE})
+    web.produce(10, bad=0.2)
+    for partition in (0, 1):
+        for size in (10, 1, 10, 24, 1):
+            big = request(session_id="x" * size * MEGABYTE)
+            web.publisher.produce(web.stream.topic, big, key="good", partition=partition)
+            web.publisher.produce(web.stream.topic, big[:-1] if size < 24 else "bad", key="bad", partition=partition)
+            web.publisher.flush()
+    produced = web.produce(10, bad=0.2, seed=1)
+
+    assert look(web.stream, web.lake).lag_seconds is not None
+    web.drain()
+
+    assert max(len(m.value or b"") for m in produced) > 24 * MEGABYTE
+    web.assert_each_offset_once(produced)
+
+
+@pytest.mark.scenario("poison message")
+@pytest.mark.scenario("tombstone")
+@pytest.mark.scenario("empty payload, two documents in one")
+def test_no_message_keeps_those_around_it_from_their_table(driven: DrivenFactory) -> None:
+    """Purpose: one message that a parser chokes on must cost itself alone, whatever is or is not in it.
+    Procedure: messages that are empty, blank, two documents, no text, no JSON, too deep, too long a number, each
+    without a key, with an empty one and with one that is no text, with headers of every kind; good ones and tombstones
+    around each; drain.
+    Pass: the good ones are rows, the others dead letters with key, value and headers byte for byte; tombstones leave
+    no trace.
+    """
+    good = request(status=200)
+    deep = request(url="https://a.b/")[:-1] + ',"method":' + "[" * 5000 + "]" * 5000 + "}"
+    number = request()[:-1] + ',"status":' + "9" * 5000 + "}"
+    poison: list[bytes | str] = [b"", b" \n", good + good, f"[{good}]", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", "null"]
+    poison += ["{", good[:-1], deep, number, good.replace("200", "1e999"), '{"meta":' * 2000, "\ufeff" + good]
+    headers: list[Headers] = [(), [("h", None)], [("h", b""), ("h", b"\xff"), ("", b"x")]]
+    web = driven(partitions=1)
+
+    for value in poison:
+        for key, given in zip((None, b"", b"\xff\x00"), headers, strict=True):
+            for one in (good, value, None):
+                web.publisher.produce(web.stream.topic, one, key=key, partition=0, headers=given)
+    produced = web.publisher.flush()
+    report = web.drain()
+
+    web.assert_each_offset_once(produced)
+    assert (report.rows_added, report.dead_letters) == (3 * len(poison), 3 * len(poison))
+    assert sum(c.tombstones for c in report.commits) == 3 * len(poison)
+    assert web.audit().complete
+
+
+@pytest.mark.scenario("topic with hardly any messages")
+@pytest.mark.scenario("idle topic, start at its end")
+@pytest.mark.parametrize("looked", [True, False], ids=["drained while idle", "only looked at"])
+def test_the_one_message_after_a_long_silence_arrives(driven: DrivenFactory, looked: bool) -> None:
+    """Purpose: "latest" must mean the end when the stream began; resolved anew at each start it skips what came since.
+    Procedure: a stream with ``start: latest`` over an empty topic partition and one with messages; it is drained while
+    nothing comes, twice; one message comes, into the one that was empty; drain.
+    Pass: exactly that message.
+    """
+    web = driven(partitions=2, start="latest")
+    for _ in range(3):
+        web.publisher.produce(web.stream.topic, request(), partition=1)
+    old = web.publisher.flush()
+    web.drain()
+    idle: Callable[[], object] = web.drain if looked else lambda: look(web.stream, web.lake)
+    idle()
+
+    web.publisher.produce(web.stream.topic, request(), partition=0)
+    produced = [m for m in web.publisher.flush() if m not in old]
+    assert look(web.stream, web.lake).offsets == 1
+    report = web.drain()
+
+    assert (len(produced), report.rows_added, report.backlog_after) == (1, 1, 0)
+    web.assert_each_offset_once(produced)
+
+
+@pytest.mark.scenario("a figure at zero")
+@pytest.mark.scenario("topic with hardly any messages")
+def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: DrivenFactory) -> None:
+    """Purpose: a figure that vanishes at zero looks like one that nobody measures.
+    Procedure: status, drain, audit and status again over a topic that never had a message; then one comes.
+    Pass: every figure is there as 0; the audit is complete; the message arrives.
+    """
+    from datetime import UTC, datetime
+
+    from kdi_assets.cli.status import StreamStatus, table_facts
+
+    web = driven(partitions=2)
+
+    def figures() -> dict[str, object]:
+        facts = table_facts(web.stream, web.lake, datetime.now(UTC))
+        return StreamStatus(web.stream, look(web.stream, web.lake), facts).fields()
+
+    before = figures()
+    report = web.drain()
+    after, audited = figures(), web.audit()
+
+    zero = {"backlog_offsets": 0, "open_transaction_offsets": 0, "error": None}
+    assert {key: before[key] for key in zero} == zero
+    assert {key: after[key] for key in zero} == zero
+    assert (after["dead_letters_24h"], after["table_version"]) == (0, 0)
+    assert (report.backlog_before, report.backlog_after, report.rows_added, report.dead_letters) == (0, 0, 0, 0)
+    assert (audited.complete, audited.offsets, audited.rows, audited.gaps) == (True, 0, 0, 0)
+    assert "0 offsets = 0 rows + 0 dead letters + 0 tombstones + 0 gaps + 0 declared losses" in audited.line()
+    web.assert_each_offset_once([])
+    web.publisher.produce(web.stream.topic, request(), partition=1)
+    produced = web.publisher.flush()
+    web.drain()
+    web.assert_each_offset_once(produced)
