@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Producer
@@ -52,12 +53,15 @@ class Publisher:
             partition: By default the hash of the key decides, or chance.
             timestamp: By default now.
         """
-        options: dict[str, Any] = {} if partition is None else {"partition": partition}
+        # A delivery report comes without the headers that were sent.
+        options: dict[str, Any] = {"on_delivery": partial(self._hear, _headers(headers))}
+        if partition is not None:
+            options["partition"] = partition
         if timestamp is not None:
             options["timestamp"] = int(timestamp.timestamp() * 1000)
         while True:
             try:
-                self.client.produce(topic, value, key, headers=list(headers), on_delivery=self._hear, **options)
+                self.client.produce(topic, value, key, headers=list(headers), **options)
                 return
             except BufferError:
                 self.client.poll(1)
@@ -78,11 +82,11 @@ class Publisher:
         self.flush()
         return sorted(self.log[before:], key=lambda message: (message.topic_partition, message.offset))
 
-    def _hear(self, error: KafkaError | None, message: Message) -> None:
+    def _hear(self, headers: tuple[tuple[str, bytes | None], ...], error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failures.append(error)
             return
-        self.log.append(_as_produced(message))
+        self.log.append(replace(_as_produced(message), headers=headers))
 
 
 def by_coordinates(log: Sequence[Produced]) -> Mapping[tuple[TopicPartition, int], Produced]:
@@ -100,9 +104,13 @@ def _as_produced(message: Message) -> Produced:
         offset=offset,
         key=_as_bytes(message.key()),
         value=_as_bytes(message.value()),
-        headers=tuple((header[0], _as_bytes(header[1])) for header in message.headers() or ()),
+        headers=(),
         timestamp=datetime.fromtimestamp(milliseconds / 1000, UTC),
     )
+
+
+def _headers(given: Iterable[tuple[str, Any]]) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((name, _as_bytes(value)) for name, value in given)
 
 
 def _as_bytes(value: bytes | str | None) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from kdi_assets.errors import Terminal
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 FORMAT = 1
+"""Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it."""
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal"]
 
@@ -107,6 +108,10 @@ class LedgerEntry:
         return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
 
 
+_FIELDS = frozenset(f.name for f in fields(LedgerEntry))
+_COUNTED = 3 + len(fields(RangeCounts)) - 1  # of a range in the log: partition, start, end and the counts we know
+
+
 def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | None:
     """The entry in a commit's user metadata; ``None`` if the commit is not of this ledger.
 
@@ -121,17 +126,17 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
     if plain.pop("kdi_ledger") > FORMAT:
         raise WrittenByNewerRelease(app_id=app_id, version=version)
     topic = plain["topic"]
-    at = plain["dead_letters_at"]
+    at = plain.get("dead_letters_at")
     return LedgerEntry(
-        **plain
+        **{name: value for name, value in plain.items() if name in _FIELDS}
         | {
             "version": version,
             "positions": {TopicPartition(topic, int(p)): offset for p, offset in plain["positions"].items()},
-            "ranges": tuple(RangeCounts(_range(topic, r), *r[3:]) for r in plain["ranges"]),
-            "gaps": tuple(_range(topic, r) for r in plain["gaps"]),
-            "declared_losses": tuple(_range(topic, r) for r in plain["declared_losses"]),
-            "rows_by_date": {date.fromisoformat(day): rows for day, rows in plain["rows_by_date"].items()},
-            "dead_letters_at": DeadLettersAt(**at) if at else None,
+            "ranges": tuple(RangeCounts(_range(topic, r), *r[3:_COUNTED]) for r in plain.get("ranges", ())),
+            "gaps": tuple(_range(topic, r) for r in plain.get("gaps", ())),
+            "declared_losses": tuple(_range(topic, r) for r in plain.get("declared_losses", ())),
+            "rows_by_date": {date.fromisoformat(day): rows for day, rows in plain.get("rows_by_date", {}).items()},
+            "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
         }
     )
 

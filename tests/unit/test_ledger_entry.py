@@ -46,3 +46,21 @@ def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
 
     with pytest.raises(WrittenByNewerRelease, match="newer release"):
         entry_of(newer, 12, "orders")
+
+
+def test_fields_that_a_later_release_of_the_same_format_added_are_left_aside() -> None:
+    plain = json.loads(ENTRY.to_json())
+    plain |= {"codec": "avro", "ranges": [[*plain["ranges"][0], 7]]}
+    plain["dead_letters_at"] |= {"bytes": 4}
+
+    assert entry_of(json.dumps(plain), 12, "orders") == ENTRY
+
+
+def test_fields_that_an_earlier_release_of_the_same_format_did_not_write_are_empty() -> None:
+    needed = ("kdi_ledger", "kind", "app_id", "attempt_id", "topic", "topic_id", "table_id", "positions")
+    plain = {name: value for name, value in json.loads(ENTRY.to_json()).items() if name in needed}
+
+    entry = entry_of(json.dumps(plain), 12, "orders")
+
+    assert entry is not None
+    assert (entry.positions, entry.ranges, entry.gaps, entry.dead_letters_at) == ({P3: 20}, (), (), None)
