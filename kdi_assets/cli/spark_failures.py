@@ -42,5 +42,5 @@ def spark_failures(command: str, stream: Stream) -> Iterator[None]:
         yield
     except AnalysisException:
         raise
-    except (PySparkException, Py4JError) as failed:
+    except (PySparkException, Py4JError, ConnectionError) as failed:  # the last: what py4j lets pass when the JVM died
         raise SparkFailed(stream=stream.name, command=command, detail=root_cause(failed)) from failed

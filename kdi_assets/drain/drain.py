@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.carry_out import Commit as Commit
 from kdi_assets.drain.carry_out import carry_out
+from kdi_assets.drain.failures import jvm_loss_named
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import (
     AccountingMismatch,
@@ -108,27 +110,30 @@ def drain(
         if isinstance(plan_or_settlement, Plan) and not plan_or_settlement.ranges:
             break
         report(_next_step(stream, plan_or_settlement))
-        spark = started.watching(session())
         try:
             if isinstance(plan_or_settlement, Plan):
-                commits.append(carry_out(plan_or_settlement, stream, lake, spark, run_id=run_id, at=at))
+                with jvm_loss_named(stream):
+                    spark = started.watching(session())
+                    commits.append(carry_out(plan_or_settlement, stream, lake, spark, run_id=run_id, at=at))
                 on_commit(commits[-1])
             else:
-                settle(spark, plan_or_settlement, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
+                with jvm_loss_named(stream):
+                    spark = started.watching(session())
+                    settle(spark, plan_or_settlement, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
                 settled.append(plan_or_settlement.reason)
             lost = 0
         except OvertakenCommit as overtaken:
             lost += 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
-        except (StagedFilesGone, DeadLettersGone):
-            lost += 1
-            if lost >= LOSSES:
-                raise
         except (ReadOrWriteFailed, AccountingMismatch, UnexplainedGap):
             # What was planned may be gone by now, or out of reach: another look says what, and what decides it.
             survey(stream, lake).plan(stream)
             raise
+        except (StagedFilesGone, DeadLettersGone):
+            lost += 1
+            if lost >= LOSSES:
+                raise
         seen = survey(stream, lake)
     return DrainReport(
         stream=stream.name,
@@ -178,8 +183,15 @@ class _Clock:
         return time.monotonic() - self._wall
 
     def cpu_seconds(self) -> float:
-        jvm = _jvm_cpu_seconds(self._spark) - self._jvm_cpu if self._spark else 0.0
-        return time.process_time() - self._cpu + jvm
+        return time.process_time() - self._cpu + self._of_the_jvm()
+
+    def _of_the_jvm(self) -> float:
+        from py4j.protocol import Py4JError
+
+        if self._spark is not None:
+            with suppress(Py4JError, ConnectionError):  # it has ended since: a figure must not fail what is committed
+                return _jvm_cpu_seconds(self._spark) - self._jvm_cpu
+        return 0.0
 
 
 def _jvm_cpu_seconds(spark: SparkSession) -> float:

@@ -17,21 +17,44 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
 
     try:
         yield
-    except (PySparkException, Py4JError) as failed:
+    except (PySparkException, Py4JError, ConnectionError) as failed:
         detail = root_cause(failed)
         if "DELTA_VIOLATE_CONSTRAINT" in detail or "DELTA_NOT_NULL_CONSTRAINT" in detail:
             raise TableRefusesRows(stream=stream.name, detail=detail) from failed
         raise ReadOrWriteFailed(stream=stream.name, step=step, detail=detail) from failed
 
 
+@contextmanager
+def jvm_loss_named(stream: Stream) -> Iterator[None]:
+    """Translate the end of the JVM beside the steps that say what they do: any call may be the first to find it gone.
+
+    Raises:
+        ReadOrWriteFailed: A call of the body did.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, ConnectionError) as failed:
+        if not _tells_of_jvm_loss(failed):
+            raise
+        raise ReadOrWriteFailed(stream=stream.name, step="a call to Spark", detail=root_cause(failed)) from failed
+
+
 def root_cause(failed: BaseException) -> str:
     """The first line of the innermost Java exception, where Spark says what really happened."""
-    from py4j.protocol import Py4JNetworkError
-
-    if isinstance(failed, Py4JNetworkError):
+    if _tells_of_jvm_loss(failed):
         return "the driver's JVM ended or closed the connection; its own output says why (out of memory?)"
     java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()
     text = f"{java.getClass().getSimpleName()}: {java.getMessage()}" if java is not None else str(failed)
     return text.strip().splitlines()[0][:500]
+
+
+def _tells_of_jvm_loss(failed: BaseException) -> bool:
+    """py4j raises its own error, or one without a word of the JVM, or tries again and lets the refusal pass."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    wordless = type(failed) is Py4JError and "Trace:" not in str(failed)
+    return wordless or isinstance(failed, Py4JNetworkError | ConnectionError)

@@ -122,6 +122,7 @@ def test_an_unreachable_broker_is_said_and_asked_again_at_the_next_tick(cluster:
     assert requested(cluster.tick()) == [["bronze/orders"]]
 
 
+@pytest.mark.scenario("run queue lost, a run requested twice")
 @pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
 @pytest.mark.parametrize("selected", [True, False], ids=["a selection", "a whole job"])
 def test_a_stream_in_flight_is_left_out_however_its_run_was_started(

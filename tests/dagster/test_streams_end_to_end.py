@@ -159,6 +159,7 @@ def test_a_tick_requests_the_lagging_stream_and_a_run_makes_the_next_tick_idle(
     assert "has no topic 'no_such_topic'" in reason[1]
 
 
+@pytest.mark.scenario("killed after the commit, before Dagster's event")
 def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
     instance: DagsterInstance, stream: Stream, producer: Publisher
 ) -> None:

@@ -130,6 +130,7 @@ def test_another_date_is_refused_because_replay_is_not_there(instance: DagsterIn
     assert materialized(instance, stream) == set()
 
 
+@pytest.mark.scenario("sensor daemon crashes, ticks are slow")
 def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: DagsterInstance) -> None:
     """Requested at 23:59 and created by Dagster a moment later, tomorrow."""
     stream, drain = a_stream(), ScriptedDrain([a_commit(1, {YESTERDAY: 1})])

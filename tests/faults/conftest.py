@@ -1,36 +1,63 @@
-"""A warm driver of the tests' own, that outlives the processes that are killed."""
+"""Processes of the tests' own that drain: warm drivers, and drains that meet a signal."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.control import DriverGone, driver_status
-from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
-from tests.spark.test_warm_driver import wait_until
+from tests.driven import DrivenStream
+from tests.faults.doomed_drain import Doom, Doomed, WarmDriver
 
 
-@pytest.fixture(scope="module")
-def warm_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+@pytest.fixture(scope="session")
+def warm_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
+    """One that outlives the processes that are killed; a test that ends it starts its own."""
+    driver = WarmDriver(tmp_path_factory.mktemp("home"), jars=CHECKOUT / ".kdi" / "jars")
+    yield driver
+    driver.stop()
+
+
+@pytest.fixture
+def warm_home(warm_driver: WarmDriver) -> Path:
     """A ``KDI_HOME`` with a warm driver running in it."""
-    home = tmp_path_factory.mktemp("home")
-    (home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
-    jvm = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
-    environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **jvm}
-    child = Child([Path(sys.executable).with_name("kdi"), "driver", "run"], environment=environment, log=home / "log")
+    return warm_driver.home
 
-    def answers() -> bool:
-        assert child.exit_code() is None, (home / "log").read_text()
-        try:
-            return bool(driver_status(home))
-        except DriverGone:
-            return False
 
-    wait_until(answers, seconds=120)
-    yield home
-    child.stop()
+@pytest.fixture
+def start_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], WarmDriver]]:
+    """Starts a warm driver for a test that ends it."""
+    drivers: list[WarmDriver] = []
+
+    def start() -> WarmDriver:
+        drivers.append(WarmDriver(tmp_path_factory.mktemp("home"), jars=CHECKOUT / ".kdi" / "jars"))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.stop()
+
+
+class DoomedFactory(Protocol):
+    """Starts a drain that meets a signal at a point."""
+
+    def __call__(self, web: DrivenStream, point: str, number: signal.Signals, **options: Any) -> Doomed: ...
+
+
+@pytest.fixture
+def doomed(request: pytest.FixtureRequest) -> Iterator[DoomedFactory]:
+    """Drains in processes of their own, attached to the warm driver unless told otherwise."""
+    started: list[Doomed] = []
+
+    def start(web: DrivenStream, point: str, number: signal.Signals, *, to_jvm: bool = False, **options: Any) -> Doomed:
+        home = options.pop("home", None) or request.getfixturevalue("warm_home")
+        started.append(Doomed(web, Doom(point, number, to_jvm), home, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.end()

@@ -1,4 +1,4 @@
-"""kill -9 of a run at every point of a drain that matters."""
+"""kill -9 of a whole Dagster run; of a drain alone, at every point, in `test_signals.py`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ from tests.conftest import CHECKOUT, DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.doomed_run import EVENT_NOT_LOGGED
 
-POINTS = ["before reading", "files written", "dead letters written", "accounted for", "commit sent", EVENT_NOT_LOGGED]
+AFTER_THE_COMMIT = pytest.mark.scenario("killed after the commit, before Dagster's event")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("dead letters written", marks=pytest.mark.scenario("killed between dead letters and commit")),
+        pytest.param("commit sent", marks=AFTER_THE_COMMIT),
+        pytest.param(EVENT_NOT_LOGGED, marks=AFTER_THE_COMMIT),
+    ],
+)
 def test_a_killed_run_loses_and_doubles_nothing_and_dagster_shows_every_date(
     driven: DrivenFactory, warm_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

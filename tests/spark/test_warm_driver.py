@@ -281,6 +281,7 @@ def test_a_client_takes_its_turn_beside_a_longer_job(driver: Driver) -> None:
     assert client.process.poll() is None
 
 
+@pytest.mark.scenario("two drivers at once")
 def test_a_second_driver_on_the_same_home_is_refused(driver: Driver) -> None:
     second = subprocess.run([KDI, "driver", "run"], env=driver.environment, capture_output=True, text=True, check=False)
 

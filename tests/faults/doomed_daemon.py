@@ -1,0 +1,39 @@
+"""What Dagster's daemon does for sensors, once, in a process of its own, which may be killed at a point of it.
+
+Usage: ``python -m tests.faults.doomed_daemon DAGSTER_HOME PORT [SENSOR POINT]``; the port is the code server's. The
+points are Dagster's own: its daemon can be told to kill itself at them.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+from dagster import DagsterInstance
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.load_target import GrpcServerTarget
+from dagster._daemon.sensor import execute_sensor_iteration
+
+LOCATION = "held"
+
+TICK_MADE, RUNS_RESERVED, RUN_MADE, RUN_LAUNCHED = "TICK_HELD", "RUN_IDS_RESERVED", "RUN_CREATED", "RUN_LAUNCHED"
+
+
+def code_server(port: int) -> GrpcServerTarget:
+    """The code server as a workspace names it."""
+    return GrpcServerTarget(host="localhost", port=port, socket=None, location_name=LOCATION)
+
+
+def tick(dagster_home: str, port: int, sensor: str = "", point: str = "") -> None:
+    """Evaluate every sensor that is due, and submit what it requests; up to the point of one of them."""
+    crash = {sensor: {point: signal.SIGKILL}} if sensor else None
+    with (
+        DagsterInstance.from_config(dagster_home) as instance,
+        create_test_daemon_workspace_context(code_server(port), instance) as workspace,
+    ):
+        list(execute_sensor_iteration(workspace, logging.getLogger("ticks"), None, None, debug_crash_flags=crash))
+
+
+if __name__ == "__main__":
+    tick(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,303 @@
+"""A drain in a process of its own, which meets a signal at a named point: it, or the JVM that works for it.
+
+The points are those of ``drain(at=…)`` and four within its steps. Processes are forked from a server that has loaded
+what they need, so that each costs what its drain costs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from kdi_assets.drain.drain import DrainReport, drain
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger import commit as adapter
+from kdi_assets.runtime.broker import QUICK_START
+from kdi_assets.runtime.control import DriverGone, driver_status
+from kdi_assets.runtime.processes import Child
+from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
+from kdi_assets.settings import Settings
+from kdi_assets.stream import KafkaCluster
+from tests.driven import DrivenStream, web_requests
+from tests.spark.test_warm_driver import KDI, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MID_READ = "mid-read"
+"""Some rows are in files, and the read goes on."""
+COMMIT_CHECKED = "commit checked"
+"""Nothing is left to be checked; Delta's commit is called next."""
+COMMIT_UNDER_WAY = "commit under way"
+"""The call of Delta's commit lies before the JVM, which has not read it."""
+COMMIT_LANDED = "commit landed"
+"""The version is in the log, and the JVM has not answered yet."""
+
+JVM_OPTIONS = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
+MISSED = 99
+"""Exit code of a process that went past the point unharmed."""
+
+
+def processes() -> ForkServerContext:
+    """Processes forked from one that has loaded what they need, and nothing that a fork would tear."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "tests.faults.doomed_daemon"])
+    return context
+
+
+def in_a_process(module: str, function: str, *arguments: object) -> int | None:
+    """Call a function of a module in a process of its own; the process's exit code."""
+    process = processes().Process(target=_call, args=(module, function, arguments))
+    process.start()
+    try:
+        process.join(120)
+        return process.exitcode
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+def _call(module: str, function: str, arguments: Sequence[object]) -> None:
+    getattr(import_module(module), function)(*arguments)
+
+
+@dataclass(frozen=True)
+class Doom:
+    """Which signal comes at which point; to the JVM, or to the process itself."""
+
+    point: str
+    number: signal.Signals
+    to_jvm: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the process does not outlive it."""
+        return self.number != signal.SIGSTOP and not self.to_jvm
+
+
+@dataclass
+class Doomed:
+    """The process that drains, seen from the test."""
+
+    web: DrivenStream
+    doom: Doom
+    home: Path
+    driver: str = "shared"
+    config: Mapping[str, str] = field(default_factory=dict)
+    _jvm: int = 0
+
+    def __post_init__(self) -> None:
+        context = processes()
+        self._answer, theirs = context.Pipe(duplex=False)
+        kafka = self.web.stream.cluster.bootstrap_servers
+        settings = Settings(self.home, self.web.lake, kafka, "local[2]", self.driver)  # type: ignore[arg-type]
+        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), theirs)
+        self._process = context.Process(target=drain_doomed, args=arguments)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def await_stopped(self, pid: int | None = None) -> None:
+        """Wait until the signal has stopped it, or its JVM."""
+        self.jvm()
+        wait_until(lambda: is_stopped(pid or self.pid) or self._answer.poll(), seconds=120)
+        assert is_stopped(pid or self.pid), f"it was to be stopped, and says: {self.outcome()}"
+
+    def jvm(self) -> int:
+        """The process id of the JVM that works for it, once it has one."""
+        if not self._jvm:
+            self._jvm = int(self._answer.recv())
+        return self._jvm
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def exit_code(self) -> int | None:
+        """As ``subprocess`` has it (negative: the signal), once it has ended."""
+        self._process.join(120)
+        return self._process.exitcode
+
+    def outcome(self) -> DrainReport | KdiError:
+        """What it said when it had ended by itself: its report, or its refusal."""
+        try:
+            self.jvm()
+            told = self._answer.recv()
+        except EOFError:
+            raise AssertionError(f"it ended with {self.exit_code()} and said nothing") from None
+        assert isinstance(told, DrainReport | KdiError)
+        self._process.join(120)
+        return told
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._answer.close()
+        self._process.close()
+
+
+def drain_doomed(topic: str, settings: Settings, doom: Doom, config: Mapping[str, str], answer: Connection) -> None:
+    """In the process: drain up to the point, and on if that can be."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.update(JVM_OPTIONS)
+    session = open_session(settings, config=config, app_name="doomed")
+    answer.send(jvm_pid(session))
+    stream = web_requests(topic, KafkaCluster(name="main", bootstrap_servers=settings.kafka))
+    at = _hook(doom, session, Path(stream.table_uri(settings.lake)))
+    try:
+        with driver_loss_named(session):
+            answer.send(drain(stream, lake=settings.lake, session=lambda: session, at=at))
+    except KdiError as refusal:
+        answer.send(refusal)
+    with suppress(Exception):  # a JVM that was killed cannot be asked to end
+        close_session(session)
+
+
+def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
+    """What a drain calls at its points; the points within its steps are prepared here."""
+    victim = jvm_pid(spark) if doom.to_jvm else os.getpid()
+    met: list[str] = []
+
+    def reached(point: str) -> None:
+        if point == doom.point and not met:
+            met.append(point)
+            os.kill(victim, doom.number)
+            if doom.to_jvm and doom.number == signal.SIGSTOP:
+                wait_until(lambda: is_stopped(victim))
+
+    def at(point: str) -> None:
+        if point == "before reading" and doom.point == MID_READ and not met:
+            _once(_more(uri, "**/part-*.parquet"), lambda: reached(MID_READ))
+        if point == "files written" and doom.point == MID_READ and not met:
+            os._exit(MISSED)
+        reached(point)
+
+    real, port = adapter._send, gateway_port(spark)
+
+    def send(spark: SparkSession, transaction: Any, actions: Any, operation: Any) -> int:
+        watched = _Transaction(transaction, lambda: _around_commit(doom, reached, victim, uri, port))
+        return real(spark, watched, actions, operation)
+
+    adapter._send = send  # the process has no other use for it
+    return at
+
+
+def _around_commit(doom: Doom, reached: Callable[[str], None], jvm: int, uri: Path, port: int) -> None:
+    reached(COMMIT_CHECKED)
+    if doom.point == COMMIT_LANDED:
+        _once(_more(uri, "_delta_log/*.json"), lambda: reached(COMMIT_LANDED))
+    if doom.point == COMMIT_UNDER_WAY:
+        os.kill(jvm, signal.SIGSTOP)
+        _once(lambda: unread_bytes(port) > 0, lambda: reached(COMMIT_UNDER_WAY))
+
+
+class _Transaction:
+    """Delta's transaction, and what is to happen right before its commit."""
+
+    def __init__(self, transaction: Any, before: Callable[[], None]) -> None:
+        self._transaction, self._before = transaction, before
+
+    def commit(self, actions: Any, operation: Any) -> Any:
+        self._before()
+        return self._transaction.commit(actions, operation)
+
+
+def _more(folder: Path, pattern: str) -> Callable[[], bool]:
+    """Whether there are other files of the pattern than now."""
+    known = set(folder.glob(pattern))
+    return lambda: any(file not in known for file in folder.glob(pattern))
+
+
+def _once(condition: Callable[[], bool], do: Callable[[], None]) -> None:
+    """Do it, in a thread, as soon as the condition holds; without a pause, which would come too late."""
+
+    def watch() -> None:
+        while not condition():
+            pass
+        do()
+
+    Thread(target=watch, daemon=True).start()
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+def gateway_port(spark: SparkSession) -> int:
+    """Where the JVM of the session takes calls."""
+    gateway: Any = spark.sparkContext._gateway
+    return int(gateway.gateway_parameters.port)
+
+
+def unread_bytes(port: int) -> int:
+    """Bytes that lie before the process that listens on a loopback port, and that it has not read (Linux)."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    here = [columns for columns in lines if int(columns[1].rpartition(":")[2], 16) == port and columns[3] == "01"]
+    return sum(int(columns[4].partition(":")[2], 16) for columns in here)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is stopped by a signal."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() == psutil.STATUS_STOPPED
+
+
+class WarmDriver:
+    """`kdi driver run` in a home of its own, until it is stopped."""
+
+    def __init__(self, home: Path, *, jars: Path) -> None:
+        self.home = home
+        (home / "jars").symlink_to(jars)
+        environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
+        self._child = Child([KDI, "driver", "run"], environment=environment, log=home / "log")
+        wait_until(self._answers, seconds=180)
+
+    def _answers(self) -> bool:
+        assert self._child.exit_code() is None, (self.home / "log").read_text()
+        try:
+            return bool(driver_status(self.home))
+        except DriverGone:
+            return False
+
+    def jvm(self) -> int:
+        """The process id of its JVM."""
+        (jvm,) = psutil.Process(self._child.pid).children()
+        return jvm.pid
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Its JVM is stopped while the body lasts."""
+        jvm = self.jvm()
+        os.kill(jvm, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(jvm))
+        try:
+            yield
+        finally:
+            os.kill(jvm, signal.SIGCONT)
+
+    def wait_until_nobody_is_attached(self) -> None:
+        wait_until(lambda: not driver_status(self.home)["clients"])
+
+    def stop(self) -> None:
+        self._child.stop()

@@ -1,0 +1,264 @@
+"""Signals at the points of a drain: to the process that drains, and to the JVM that works for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.refusals import ReadOrWriteFailed
+from kdi_assets.errors import Transient
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.runtime.control import DriverAddress, DriverGone
+from tests.conftest import CHECKOUT, DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.conftest import DoomedFactory
+from tests.faults.doomed_drain import (
+    COMMIT_CHECKED,
+    COMMIT_LANDED,
+    COMMIT_UNDER_WAY,
+    MID_READ,
+    WarmDriver,
+    unread_bytes,
+)
+from tests.kafka_log import Produced
+from tests.spark.test_warm_driver import wait_until
+
+scenario = pytest.mark.scenario
+LONG_READ = 5000
+"""Messages whose read goes on for a while after the first of them is in a file."""
+
+
+def _drained_once(driven: DrivenFactory) -> DrivenStream:
+    """A stream whose table is there, so that what follows is one commit."""
+    web = driven(partitions=2)
+    web.produce(4, bad=0.3)
+    web.drain()
+    return web
+
+
+def _produce(web: DrivenStream, point: str, *, seed: int = 1) -> list[Produced]:
+    return web.produce(LONG_READ if point == MID_READ else 100, bad=0.1, tombstones=0.02, seed=seed)
+
+
+def _version(web: DrivenStream) -> int:
+    return TableLog.existing(web.uri).version
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("before reading", marks=scenario("killed before reading")),
+        MID_READ,
+        pytest.param("files written", marks=scenario("killed after files are written")),
+        pytest.param("dead letters written", marks=scenario("killed between dead letters and commit")),
+        "accounted for",
+        pytest.param(COMMIT_CHECKED, marks=scenario("killed during the commit")),
+        pytest.param("commit sent", marks=scenario("killed after the commit, before Dagster's event")),
+    ],
+)
+def test_what_a_killed_and_a_terminated_drain_leave_is_completed_by_the_next(
+    driven: DrivenFactory, doomed: DoomedFactory, point: str
+) -> None:
+    """Purpose: a process may be ended anywhere, also twice in a row, and politely: a drain handles no signal.
+    Procedure: a drain in a process of its own, attached to the warm driver, is killed (SIGKILL) at the point; another
+    one is terminated (SIGTERM) there, with more messages waiting; drain once more in a third process.
+    Pass: both died of the signal at once; neither left a version before its commit, each left one behind it; every
+    offset exactly once in the table or the letters that count, byte for byte.
+    """
+    web = _drained_once(driven)
+    begun = _version(web)
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        produced = _produce(web, point, seed=number)
+        assert doomed(web, point, number).exit_code() == -number
+    left = _version(web)
+    web.drain()
+
+    assert left == begun + (2 if point == "commit sent" else 0)
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.parametrize(
+    "point", ["files written", "dead letters written", "accounted for", COMMIT_CHECKED, "commit sent"]
+)
+@scenario("a driver wakes after a long pause")
+@scenario("the same range run twice")
+def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_twice(
+    driven: DrivenFactory, doomed: DoomedFactory, point: str
+) -> None:
+    """Purpose: a stopped process may wake up when the world has gone on, with files, letters and a plan in hand.
+    Procedure: a drain is stopped (SIGSTOP) at the point; more messages come; another drain of the stream runs to its
+    end; the first is woken (SIGCONT).
+    Pass: it ends by itself, as one that has nothing left to do; the table's version is that of the other drain; every
+    offset exactly once; of its letters none counts.
+    """
+    web = _drained_once(driven)
+    _produce(web, point)
+    sleeper = doomed(web, point, signal.SIGSTOP)
+    sleeper.await_stopped()
+    produced = _produce(web, point, seed=2)
+    other = web.drain()
+    version = _version(web)
+
+    sleeper.send(signal.SIGCONT)
+    outcome = sleeper.outcome()
+
+    assert other.version == version == _version(web)
+    assert isinstance(outcome, DrainReport), outcome
+    assert len(outcome.commits) == (point == "commit sent")
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.parametrize("fate", ["lands", "comes too late", "was never sent"])
+@scenario("killed during the commit")
+def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
+    driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver, fate: str
+) -> None:
+    """Purpose: a shared driver goes on with the commit of a client that is dead: it lands later, or not at all.
+    Procedure: the driver's JVM is held (SIGSTOP) before a drain calls Delta's commit; the client is killed when the
+    call lies before the JVM unread, or, in the last case, before it sent it; the JVM goes on (SIGCONT) before the next
+    drain, or only behind it.
+    Pass: the commit lands in the first case alone, and the next drain finds nothing to do there; a commit that comes
+    too late changes nothing; every offset exactly once.
+    """
+    web = _drained_once(driven)
+    produced = _produce(web, COMMIT_CHECKED)
+    begun = _version(web)
+    client = doomed(web, "accounted for" if fate == "was never sent" else COMMIT_CHECKED, signal.SIGSTOP)
+    client.await_stopped()
+
+    with warm_driver.held():
+        client.send(signal.SIGCONT)
+        wait_until(lambda: unread_bytes(DriverAddress.read(warm_driver.home).gateway_port) > 0)
+        client.send(signal.SIGKILL)
+        assert client.exit_code() == -signal.SIGKILL
+        assert _version(web) == begun
+        if fate == "comes too late":
+            web.drain()
+    warm_driver.wait_until_nobody_is_attached()
+    if fate == "lands":
+        wait_until(lambda: _version(web) == begun + 1)
+    report = web.drain()
+
+    assert len(report.commits) == (fate == "was never sent")
+    assert _version(web) == begun + 1
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.parametrize("point", [MID_READ, "dead letters written"])
+@scenario("a driver wakes after a long pause")
+@scenario("two drivers at once")
+def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
+    driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver, point: str
+) -> None:
+    """Purpose: it may be the JVM that sleeps (a laptop closed, a machine that swaps), and its client that waits.
+    Procedure: the warm driver's JVM is stopped at the point of a drain; another drain in another JVM runs to its end;
+    the JVM is woken.
+    Pass: the first drain ends by itself and commits nothing; every offset exactly once; the driver serves on.
+    """
+    web = _drained_once(driven)
+    produced = _produce(web, point)
+    sleeper = doomed(web, point, signal.SIGSTOP, to_jvm=True)
+    sleeper.await_stopped(warm_driver.jvm())
+    other = web.drain()
+
+    os.kill(warm_driver.jvm(), signal.SIGCONT)
+    outcome = sleeper.outcome()
+
+    assert isinstance(outcome, DrainReport), outcome
+    assert outcome.commits == ()
+    assert other.version == _version(web)
+    web.assert_each_offset_once(produced)
+
+
+@scenario("process paused beyond every timeout")
+@scenario("a driver wakes after a long pause")
+def test_a_process_and_its_jvm_paused_beyond_every_timeout_lose_and_double_nothing(
+    driven: DrivenFactory, doomed: DoomedFactory
+) -> None:
+    """Purpose: after a long pause Spark may hold its own executor for dead, Kafka its connections for idle.
+    Procedure: a drain with a JVM of its own, whose timeouts are four seconds, is stopped in the middle of its read,
+    process and JVM together, until six seconds have passed; another drain runs to its end meanwhile; they are woken.
+    Pass: it ends by itself: with nothing to do, or with a refusal that a retry can help; every offset exactly once.
+    """
+    web = _drained_once(driven)
+    produced = _produce(web, MID_READ)
+    timeouts = {"spark.network.timeout": "4s", "spark.network.timeoutInterval": "1s"}
+    timeouts |= {"spark.executor.heartbeatInterval": "1s"}
+    sleeper = doomed(web, MID_READ, signal.SIGSTOP, to_jvm=True, driver="own", home=CHECKOUT / ".kdi", config=timeouts)
+    jvm = sleeper.jvm()
+    sleeper.await_stopped(jvm)
+    sleeper.send(signal.SIGSTOP)
+    until = time.monotonic() + 6
+    other = web.drain()
+    wait_until(lambda: time.monotonic() > until)  # the pause itself is the fault
+
+    os.kill(jvm, signal.SIGCONT)
+    sleeper.send(signal.SIGCONT)
+    outcome = sleeper.outcome()
+
+    assert isinstance(outcome, Transient) or (isinstance(outcome, DrainReport) and outcome.commits == ()), outcome
+    assert web.drain().commits == () and other.version == _version(web)
+    web.assert_each_offset_once(produced)
+
+
+POINTS_OF_A_JVM = [
+    pytest.param(MID_READ),
+    pytest.param("files written"),
+    pytest.param(COMMIT_UNDER_WAY, marks=scenario("killed during the commit")),
+    pytest.param(COMMIT_LANDED, marks=scenario("killed during the commit")),
+]
+
+
+@pytest.mark.parametrize("point", POINTS_OF_A_JVM)
+def test_a_drain_whose_own_jvm_is_killed_says_so_and_the_next_completes_it(
+    driven: DrivenFactory, doomed: DoomedFactory, point: str
+) -> None:
+    """Purpose: a JVM is killed for its memory without a word; what is not known to have landed must be looked up.
+    Procedure: a drain in a process with a JVM of its own; the JVM is killed (SIGKILL) at the point; drain once more.
+    Pass: a typed refusal that a retry can help and that names the JVM; if the commit was in the log by then, no refusal
+    but the report of it; every offset exactly once.
+    """
+    web = _drained_once(driven)
+    produced = _produce(web, point)
+
+    outcome = doomed(web, point, signal.SIGKILL, to_jvm=True, driver="own", home=CHECKOUT / ".kdi").outcome()
+    web.drain()
+
+    if point == COMMIT_LANDED:
+        assert isinstance(outcome, DrainReport) and len(outcome.commits) == 1, outcome
+    else:
+        assert isinstance(outcome, ReadOrWriteFailed), outcome
+        assert "the driver's JVM ended" in str(outcome)
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+@pytest.mark.parametrize("point", [MID_READ, COMMIT_UNDER_WAY])
+@scenario("two drivers at once")
+def test_a_drain_whose_shared_driver_is_killed_says_so_and_one_on_a_new_driver_completes_it(
+    driven: DrivenFactory, doomed: DoomedFactory, start_driver: Callable[[], WarmDriver], point: str
+) -> None:
+    """Purpose: the warm driver serves many; its death must be told as such, and cost none of them a message.
+    Procedure: a drain attached to a warm driver; the driver's JVM is killed (SIGKILL) at the point; drain once more on
+    another driver.
+    Pass: `DriverGone`, which names the command that starts one; every offset exactly once.
+    """
+    web = _drained_once(driven)
+    produced = _produce(web, point)
+
+    outcome = doomed(web, point, signal.SIGKILL, to_jvm=True, home=start_driver().home).outcome()
+    web.drain()
+
+    assert isinstance(outcome, DriverGone), outcome
+    assert "kdi driver run" in outcome.parts()[2]
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
