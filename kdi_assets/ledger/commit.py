@@ -20,15 +20,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import (
-    CommitInfo,
-    CommitUnreadable,
-    NotADeltaTable,
-    StorageFailed,
-    TableLog,
-    TableUnreadable,
-)
+from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, NotADeltaTable, TableLog
 from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:

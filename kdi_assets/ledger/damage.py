@@ -1,17 +1,77 @@
-"""What helps when a table's log is damaged: its checkpoints only repeat what the commits say."""
+"""A table's log that is damaged or cannot be reached: what is said, and what helps."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from kdi_assets.errors import Terminal, Transient
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+
+
+@dataclass(eq=False, kw_only=True)
+class TableUnreadable(Terminal):
+    """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
+
+    uri: str
+    detail: str
+    spare: tuple[str, ...] = ()
+
+    def parts(self) -> tuple[str, str, str]:
+        run = f"ls {self.uri}/_delta_log   (a commit that is cut off or missing comes back from the storage's versions)"
+        if self.spare:
+            files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
+            run = f"rm {files}   (the commits are all there, readers go by them until the next checkpoint)"
+        return (
+            f"{self.uri}: the table's log cannot be read: {self.detail}",
+            "nothing was read and nothing was written there.",
+            run,
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class StorageFailed(Transient):
+    """The storage does not answer, or refuses, where a table's log is read."""
+
+    uri: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: the storage of the table's log failed: {self.detail}",
+            "nothing was committed; positions stay as they are.",
+            "the same command once more; if it repeats, look at the storage and at its credentials",
+        )
+
+
+def unreadable(uri: str, refused: Exception, files: FileSystem) -> TableUnreadable:
+    """The refusal of a log that delta-rs could not read.
+
+    Args:
+        files: The table's folder.
+    """
+    detail = said(refused)
+    spare: tuple[str, ...] = ()
+    if re.search("checkpoint|parquet", detail, re.IGNORECASE):
+        with suppress(OSError):
+            spare = spare_files(files)
+    return TableUnreadable(uri=uri, detail=detail, spare=spare)
+
+
+def said(failed: Exception) -> str:
+    """What delta-rs says, on one line: the storage's cause stands in the last of several, a stack behind them."""
+    lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(failed).strip().splitlines()]
+    told = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
+    return ": ".join(line for line in lines[:told] if line)[:500]
 
 
 def spare_files(files: FileSystem) -> tuple[str, ...]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.errors import Terminal, Transient
-from kdi_assets.ledger.damage import last_checkpoint, spare_files
+from kdi_assets.errors import Terminal
+from kdi_assets.ledger.damage import StorageFailed, TableUnreadable, last_checkpoint, said, unreadable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -35,41 +34,6 @@ class NotADeltaTable(Terminal):
             f"{self.uri} holds files, but no Delta table.",
             "nothing was read and nothing was written there.",
             "move the files away, or give the stream another `table:` and run `kdi check`",
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class TableUnreadable(Terminal):
-    """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
-
-    uri: str
-    detail: str
-    spare: tuple[str, ...] = ()
-
-    def parts(self) -> tuple[str, str, str]:
-        run = f"ls {self.uri}/_delta_log   (a commit that is cut off or missing comes back from the storage's versions)"
-        if self.spare:
-            files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
-            run = f"rm {files}   (the commits are all there, readers go by them until the next checkpoint)"
-        return (
-            f"{self.uri}: the table's log cannot be read: {self.detail}",
-            "nothing was read and nothing was written there.",
-            run,
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class StorageFailed(Transient):
-    """The storage does not answer, or refuses, where a table's log is read."""
-
-    uri: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: the storage of the table's log failed: {self.detail}",
-            "nothing was committed; positions stay as they are.",
-            "the same command once more; if it repeats, look at the storage and at its credentials",
         )
 
 
@@ -152,10 +116,10 @@ class TableLog:
             return None
         except DeltaError as refused:
             if version is None:
-                raise _unreadable(uri, refused) from refused
+                raise unreadable(uri, refused, _storage(uri)) from refused
             raise CommitUnreadable(uri, version) from refused
         except OSError as failed:
-            raise StorageFailed(uri=uri, detail=_said(failed)) from failed
+            raise StorageFailed(uri=uri, detail=said(failed)) from failed
 
     @classmethod
     def existing(cls, uri: str, version: int | None = None) -> TableLog:
@@ -275,7 +239,7 @@ class TableLog:
         except ValueError as torn:
             raise CommitUnreadable(self.uri, version) from torn
         except OSError as failed:
-            raise StorageFailed(uri=self.uri, detail=_said(failed)) from failed
+            raise StorageFailed(uri=self.uri, detail=said(failed)) from failed
         if not actions:
             raise CommitUnreadable(self.uri, version, why="is an empty file")
         return actions
@@ -287,10 +251,7 @@ class TableLog:
 
     @cached_property
     def _files(self) -> FileSystem:
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
-
-        return PyFileSystem(DeltaStorageHandler(storage_uri(self.uri)))
+        return _storage(self.uri)
 
 
 def restore_target(log: TableLog, restore: CommitInfo) -> int:
@@ -338,34 +299,21 @@ def _commit_info(version: int, actions: Actions) -> CommitInfo:
     )
 
 
-def _unreadable(uri: str, refused: Exception) -> TableUnreadable:
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import PyFileSystem
-
-    detail = _said(refused)
-    spare: tuple[str, ...] = ()
-    if re.search("checkpoint|parquet", detail, re.IGNORECASE):
-        with suppress(OSError):
-            spare = spare_files(PyFileSystem(DeltaStorageHandler(storage_uri(uri))))
-    return TableUnreadable(uri=uri, detail=detail, spare=spare)
-
-
-def _said(failed: Exception) -> str:
-    """What delta-rs says, on one line: the storage's cause stands in the last of several, a stack behind them."""
-    lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(failed).strip().splitlines()]
-    told = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
-    return ": ".join(line for line in lines[:told] if line)[:500]
-
-
 def _holds_files(uri: str) -> bool:
     """Whether anything lies there; hidden names aside: another creator may have made ``_delta_log`` just now."""
     from deltalake.exceptions import TableNotFoundError
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import FileSelector, PyFileSystem
+    from pyarrow.fs import FileSelector
 
     try:
-        files = PyFileSystem(DeltaStorageHandler(storage_uri(uri)))
-        found = files.get_file_info(FileSelector("", recursive=False))
+        found = _storage(uri).get_file_info(FileSelector("", recursive=False))
     except (OSError, TableNotFoundError):
         return False
     return any(not info.base_name.startswith(("_", ".")) for info in found)
+
+
+def _storage(uri: str) -> FileSystem:
+    """The table's folder."""
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    return PyFileSystem(DeltaStorageHandler(storage_uri(uri)))

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.resolve import carry_out_decision, decide
-from kdi_assets.ledger.log import TableUnreadable
+from kdi_assets.ledger.damage import TableUnreadable
 from kdi_assets.ledger.state import LedgerGap, TransactionRetentionSet
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.ledger.log import CommitUnreadable, StorageFailed, TableLog, TableUnreadable
+from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
 
 
 @pytest.fixture
