@@ -229,6 +229,24 @@ def test_audit_ends_with_1_when_a_row_is_gone_and_names_its_offset(
     assert (hole["version"], hole["taken_by_version"], hole["taken_by_operation"]) == (1, 2, "WRITE")
 
 
+def test_audit_and_upkeep_take_bounds_and_compare_and_copy_before_they_clean(
+    kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession
+) -> None:
+    publish(producer, orders, good=10, bad=1)
+    kdi("drain", "orders")
+
+    part = kdi("audit", "orders", "--partition", "1", "--from", "1", "--to", "4", "--json")
+    beyond = kdi("audit", "orders", "--partition", "1", "--from", "5")
+    compared = kdi("audit", "orders", "--against-kafka")
+    shown, done = kdi("upkeep", "orders"), kdi("upkeep", "orders", "--yes", "--json")
+
+    assert (part.code, part.objects[0]["offsets"], part.objects[0]["rows"]) == (0, 3, 3)
+    assert (beyond.code, "nothing of" in beyond.err) == (2, True)
+    assert "still holds 11 messages" in compared.out and "; 11 agree" in compared.out
+    assert "0 commits of 2 in the log are older than 30 d" in shown.out
+    assert (done.objects[0]["copied_commits"], done.objects[0]["removed_commits"]) == (2, 0)
+
+
 def test_peek_shows_rows_and_reasons_and_moves_nothing(
     kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession
 ) -> None:

@@ -72,6 +72,11 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["resolve", "orders", "rewind", "--until", "7"], "it belongs to accept-loss, not to rewind"),
         (["resolve", "orders", "rewind", "--to", "7"], "--to and --topic-partition belong together"),
         (["resolve", "orders", "accept-loss", "--until", "7"], "it needs --topic-partition"),
+        (["audit", "orders", "--from", "7", "--to", "7"], "7 is not before --to 7"),
+        (["audit", "orders", "--from", "2026-03-02", "--to", "2026-03-01"], "is not before"),
+        (["audit", "orders", "--from", "2026-03-02T06:00"], "'2026-03-02T06:00' has no zone"),
+        (["audit", "orders", "--to", "yesterday"], "'yesterday' is none"),
+        (["audit", "orders", "--partition", "payments/0"], "bronze/orders drains topic orders, not payments"),
     ],
 )
 def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:

@@ -1,0 +1,96 @@
+"""What the ledger entries stand for, together; and which of the missing offsets are tombstones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kdi_assets.ledger.coverage import Coverage, coverage
+from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
+from kdi_assets.ledger.tombstones import BY_COUNT, Group, settle
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+P0, P1 = (TopicPartition("orders", n) for n in range(2))
+
+
+def r(tp: TopicPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(tp, start, end)
+
+
+def settled(version: int, kind: Kind, positions: dict[TopicPartition, int], topic_id: str = "topic") -> LedgerEntry:
+    return LedgerEntry(version, kind, "orders", f"v{version}", "orders", topic_id, "table", positions)
+
+
+def drained(
+    version: int, ranges: list[OffsetRange], *, tombstones: int = 0, digest: int = 0, topic_id: str = "topic"
+) -> LedgerEntry:
+    counts = tuple(RangeCounts(r, rows=r.offset_count - tombstones, tombstones=tombstones) for r in ranges)
+    entry = settled(version, "drain", {r.topic_partition: r.end for r in ranges}, topic_id)
+    return replace(entry, ranges=counts, tombstone_digest=digest)
+
+
+def pieces(covered: Coverage) -> list[tuple[int, int, int]]:
+    return [(p.version, p.range.start, p.range.end) for p in covered.pieces]
+
+
+START = settled(0, "start", {P0: 0})
+
+
+def test_of_a_cleaned_log_the_ledger_speaks_from_where_its_oldest_entry_began() -> None:
+    covered = coverage([drained(7, [r(P0, 30, 50)]), drained(8, [r(P0, 50, 60), r(P1, 0, 5)])])
+
+    assert covered.begin == {P0: 30}  # what appeared later begins at 0
+    assert covered.bounds() == {P0: r(P0, 30, 60), P1: r(P1, 0, 5)}
+    assert covered.torn == ()
+
+
+def test_a_set_back_position_cuts_what_was_drained_before_and_its_losses() -> None:
+    lost = replace(settled(2, "resolve", {P0: 25}), declared_losses=(r(P0, 20, 25),))
+
+    covered = coverage([START, drained(1, [r(P0, 0, 20)], tombstones=3), lost, settled(3, "resolve", {P0: 12})])
+
+    assert (pieces(covered), covered.declared_losses, covered.offsets) == ([(1, 0, 12)], (), 12)
+    assert covered.set_back == ("v3 set orders/0 back from 25 to 12",)
+    assert (covered.digest, set(covered.tombstones)) == (None, {0, 3})
+
+
+def test_bounds_cut_ranges_and_their_gaps() -> None:
+    gapped = replace(drained(1, [r(P0, 0, 20)]), gaps=(r(P0, 4, 8), r(P0, 15, 18)))
+
+    covered = coverage([START, gapped]).within({P0: r(P0, 6, 16)})
+
+    assert (pieces(covered), covered.gaps, covered.offsets) == ([(1, 6, 16)], 3, 10)
+    assert list(covered.visible()) == [(1, r(P0, 8, 15))]
+    assert coverage([START, gapped]).within({P0: r(P0, 0, 20)}).tombstones.keys() == {0, 1}
+
+
+def test_gaps_of_an_older_topic_are_not_those_of_the_one_made_anew() -> None:
+    old = replace(drained(1, [r(P0, 0, 10)]), gaps=(r(P0, 2, 4),))
+    renewed = settled(2, "resolve", {P0: 0}, "another")
+
+    covered = coverage([START, old, renewed, drained(3, [r(P0, 0, 10)], topic_id="another")])
+
+    assert covered.renewed
+    assert [part for version, part in covered.visible() if version == 3] == [r(P0, 0, 10)]
+
+
+def test_what_is_missing_is_a_tombstone_where_count_and_digest_say_so() -> None:
+    covered = coverage([START, drained(1, [r(P0, 0, 10), r(P1, 0, 10)], tombstones=2, digest=0b0110)])
+
+    proved = settle([Group(1, 0, 2, 0b0100), Group(1, 1, 2, 0b0010)], covered)
+    others = settle([Group(1, 0, 2, 0b0100), Group(1, 1, 2, 0b0011)], covered)
+    more = settle([Group(1, 0, 3, 0b0101), Group(1, 1, 2, 0b0010)], covered)
+    fewer = settle([Group(1, 0, 1, 0b0001), Group(1, 1, 2, 0b0010)], covered)
+
+    assert (proved.tombstones, proved.open) == (4, frozenset())
+    assert (others.tombstones, set(others.open)) == (0, {(1, 0), (1, 1)})  # as many, and not the same
+    assert (more.tombstones, set(more.open), more.among_suspects) == (2, {(1, 0)}, 2)
+    assert len(fewer.at_odds) == 1
+
+
+def test_tombstones_of_a_cut_range_are_bounded_by_their_count() -> None:
+    covered = coverage([START, drained(1, [r(P0, 0, 10)], tombstones=2, digest=1)]).within({P0: r(P0, 0, 5)})
+
+    within, beyond = settle([Group(1, 0, 1, 9)], covered), settle([Group(1, 0, 3, 9)], covered)
+
+    assert (within.tombstones, within.notes) == (1, (BY_COUNT,))
+    assert (beyond.tombstones, set(beyond.open)) == (0, {(1, 0)})
