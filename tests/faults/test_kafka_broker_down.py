@@ -21,14 +21,11 @@ from kdi_assets.sources import kafka, kafka_frame
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
-from tests.faults.topics import admin
+from tests.faults.topics import SMALL_FETCHES, admin
 from tests.kafka_log import Publisher
 from tests.spark.test_warm_driver import wait_until
 
 pytestmark = pytest.mark.scenario("broker restarts, leaders move")
-
-SMALL_FETCHES = {"fetch.max.bytes": "65536", "max.partition.fetch.bytes": "16384", "message.max.bytes": "16384"}
-"""So that a task asks the broker again and again."""
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.look import look
@@ -10,10 +13,11 @@ from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.resolve import Decision, carry_out_decision, decide
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
-from tests.faults.topics import add_topic_partitions, delete_records
+from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records
+from tests.spark.test_warm_driver import wait_until
 
 pytestmark = pytest.mark.scenario("retention passes the position")
 
@@ -84,6 +88,39 @@ def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
 
     assert recorded_losses(web) == list(decision.declared_losses)
     web.assert_each_offset_once(produced, given_up=decision.declared_losses)
+    assert web.audit().complete
+
+
+def test_retention_while_a_task_reads_loses_nothing_in_silence(driven: DrivenFactory, spark: SparkSession) -> None:
+    """Purpose: a task may be in the middle of a range when its beginning, or what it reads next, is deleted.
+    Procedure: 20,000 messages, read in fetches of 16 kB; once a task of the drain runs, three quarters are deleted; if
+    the drain refuses, accept the loss that it names; drain.
+    Pass: the drain had read what it needed and commits all, or names the loss exactly and commits nothing; every offset
+    that was not given up is there once.
+    """
+    web = driven(partitions=1)
+    web = web.with_definition(cluster=KafkaCluster("main", web.stream.cluster.bootstrap_servers, SMALL_FETCHES))
+    produced = web.produce(20_000)
+    tracker = spark.sparkContext.statusTracker()
+
+    def delete_under_a_reader() -> None:
+        wait_until(lambda: bool(tracker.getActiveStageIds()), seconds=120)
+        delete_records(web, {0: 15_000})
+
+    deleter = Thread(target=delete_under_a_reader)
+    refused: list[RetentionPassedPosition] = []
+    try:
+        web.drain(at=lambda reached: deleter.start() if reached == "before reading" else None)
+    except RetentionPassedPosition as refusal:
+        refused.append(refusal)
+    deleter.join()
+    version = TableLog.existing(web.uri).version
+    lost = [loss for refusal in refused for loss in accept_loss(web, refusal).declared_losses]
+    web.drain()
+
+    assert version == (0 if refused else 1)
+    assert [(loss.start, loss.end) for loss in lost] == [(0, 15_000)] * len(refused)
+    web.assert_each_offset_once(produced, given_up=lost)
     assert web.audit().complete
 
 

@@ -24,6 +24,9 @@ from tests.driven import DrivenStream
 from tests.kafka_log import Publisher
 from tests.spark.test_warm_driver import wait_until
 
+SMALL_FETCHES = {"fetch.max.bytes": "65536", "max.partition.fetch.bytes": "16384", "message.max.bytes": "16384"}
+"""Client properties with which a task asks the broker again and again."""
+
 
 class TransactionalPublisher(Publisher):
     """A publisher whose log keeps only what was committed, once its transactions have ended."""
