@@ -12,6 +12,7 @@ from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import DateWindow, TopicPartition
 from tests.conftest import DrivenFactory
+from tests.faults.topics import add_topic_partitions
 from tests.kafka_log import Publisher
 
 
@@ -153,14 +154,9 @@ def test_every_ledger_commit_names_every_position(driven: DrivenFactory) -> None
 @pytest.mark.scenario("topic partitions added")
 def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFactory) -> None:
     """Procedure: a stream that started at the end gets a topic partition with messages; drain."""
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewPartitions
-
     web = driven(partitions=1, start="latest")
     web.drain()
-    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
-    admin.create_partitions([NewPartitions(web.stream.topic, 2)])[web.stream.topic].result(10)
-    web.publisher.client.list_topics(web.stream.topic, timeout=10)
+    add_topic_partitions(web, total=2)
     produced = web.publisher.produce_all(web.stream.topic, ["{}"] * 3, partition=1)
 
     web.drain()
