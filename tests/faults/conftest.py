@@ -11,7 +11,8 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
-from tests.faults.doomed_drain import Doom, Doomed, WarmDriver
+from tests.faults.doomed_drain import Doom, Doomed
+from tests.faults.warm_driver import WarmDriver
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -19,19 +19,15 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from kdi_assets.drain.drain import DrainReport, drain
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.control import DriverGone, driver_status
-from kdi_assets.runtime.processes import Child
 from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
-from tests.spark.test_warm_driver import KDI, wait_until
+from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
+from tests.spark.test_warm_driver import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +41,6 @@ COMMIT_UNDER_WAY = "commit under way"
 COMMIT_LANDED = "commit landed"
 """The version is in the log, and the JVM has not answered yet."""
 
-JVM_OPTIONS = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
 MISSED = 99
 """Exit code of a process that went past the point unharmed."""
 
@@ -256,48 +251,3 @@ def unread_bytes(port: int) -> int:
     ]
     here = [columns for columns in lines if int(columns[1].rpartition(":")[2], 16) == port and columns[3] == "01"]
     return sum(int(columns[4].partition(":")[2], 16) for columns in here)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether the process is stopped by a signal."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() == psutil.STATUS_STOPPED
-
-
-class WarmDriver:
-    """`kdi driver run` in a home of its own, until it is stopped."""
-
-    def __init__(self, home: Path, *, jars: Path) -> None:
-        self.home = home
-        (home / "jars").symlink_to(jars)
-        environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
-        self._child = Child([KDI, "driver", "run"], environment=environment, log=home / "log")
-        wait_until(self._answers, seconds=180)
-
-    def _answers(self) -> bool:
-        assert self._child.exit_code() is None, (self.home / "log").read_text()
-        try:
-            return bool(driver_status(self.home))
-        except DriverGone:
-            return False
-
-    def jvm(self) -> int:
-        """The process id of its JVM."""
-        (jvm,) = psutil.Process(self._child.pid).children()
-        return jvm.pid
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Its JVM is stopped while the body lasts."""
-        jvm = self.jvm()
-        os.kill(jvm, signal.SIGSTOP)
-        wait_until(lambda: is_stopped(jvm))
-        try:
-            yield
-        finally:
-            os.kill(jvm, signal.SIGCONT)
-
-    def wait_until_nobody_is_attached(self) -> None:
-        wait_until(lambda: not driver_status(self.home)["clients"])
-
-    def stop(self) -> None:
-        self._child.stop()

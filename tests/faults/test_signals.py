@@ -22,9 +22,9 @@ from tests.faults.doomed_drain import (
     COMMIT_LANDED,
     COMMIT_UNDER_WAY,
     MID_READ,
-    WarmDriver,
     unread_bytes,
 )
+from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Produced
 from tests.spark.test_warm_driver import wait_until
 

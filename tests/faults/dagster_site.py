@@ -1,0 +1,128 @@
+"""A Dagster instance, a code server with streams of its own, and a warm driver for the runs: all real processes."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+from confluent_kafka.admin import AdminClient, NewTopic
+from dagster import DagsterInstance
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.utils import make_new_run_id
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._daemon.sensor import _submit_run_request
+
+from kdi_assets.components.names import identifier, table_key
+from kdi_assets.drain.look import look
+from kdi_assets.runtime.ports import free_port
+from kdi_assets.runtime.processes import Child
+from sensors.requests import run_requests
+from tests.conftest import CHECKOUT
+from tests.driven import DrivenStream
+from tests.faults.doomed_daemon import code_server
+from tests.faults.doomed_drain import in_a_process
+from tests.faults.held_location import Holds
+from tests.spark.test_warm_driver import wait_until
+
+INSTANCE = """
+telemetry: {enabled: false}
+run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
+"""
+
+
+@dataclass
+class Site:
+    """A Dagster instance, a code server with a stream per test, and a warm driver for its runs."""
+
+    home: Path
+    lake: str
+    kafka: str
+    port: int
+    holds: Holds
+    instance: DagsterInstance
+    workspace: WorkspaceProcessContext
+
+    def launch(self, web: DrivenStream) -> str:
+        """Carry out the request that the stream's sensor would make; the run's id."""
+        backlog = look(web.stream, self.lake)
+        (request,) = run_requests([backlog], {backlog.stream: web.stream}, now=datetime.now(UTC))
+        request = request.with_replaced_attrs(tags={**request.tags, "dagster/partition": request.partition_key or ""})
+        location = self.workspace.create_request_context().get_code_location("held")
+        (repository,) = location.get_repositories().values()
+        sensor, run_id = repository.get_sensor(sensor_name(web)), make_new_run_id()
+        launched = _submit_run_request(run_id, request, self.workspace, sensor, {}, logging.getLogger(), None)
+        assert launched.error_info is None, launched.error_info
+        return run_id
+
+    def runs(self, web: DrivenStream) -> list[dg.DagsterRun]:
+        """The runs of the stream's table."""
+        return [r for r in self.instance.get_runs() if table_key(web.stream) in (r.asset_selection or ())]
+
+    def ended(self, run_id: str) -> dg.DagsterRun:
+        """The run, once its worker has said that it ended."""
+        wait_until(lambda: self._run(run_id).is_finished, seconds=180)
+        return self._run(run_id)
+
+    def daemon(self, *crash: str) -> int | None:
+        """Let a daemon process tick once; its exit code."""
+        return in_a_process("tests.faults.doomed_daemon", "tick", str(self.home), self.port, *crash)
+
+    def dates(self, web: DrivenStream) -> set[str]:
+        return self.instance.get_materialized_partitions(table_key(web.stream))
+
+    def _run(self, run_id: str) -> dg.DagsterRun:
+        run = self.instance.get_run_by_id(run_id)
+        assert run is not None
+        return run
+
+
+def sensor_name(web: DrivenStream) -> str:
+    return f"lag_{identifier(web.stream.topic)}"
+
+
+def dates_of(web: DrivenStream) -> set[str]:
+    return {row["date"].isoformat() for row in web.found().rows}
+
+
+@contextmanager
+def open_site(folder: Path, names: Sequence[str], *, bootstrap_servers: str, driver_home: Path) -> Iterator[Site]:
+    """Topics, a code server for them, and an instance; everything ends with the body."""
+    home, holds, lake, port = folder / "dagster", folder / "holds", str(folder / "lake"), free_port()
+    home.mkdir()
+    holds.mkdir()
+    (home / "dagster.yaml").write_text(INSTANCE)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+    topics = [f"site_{name}" for name in names]
+    for created in admin.create_topics([NewTopic(t, num_partitions=2, replication_factor=1) for t in topics]).values():
+        created.result(30)
+    environment = {
+        "DAGSTER_HOME": str(home),
+        "KDI_HOME": str(driver_home),
+        "KDI_DRIVER": "shared",
+        "KDI_LAKE": lake,
+        "KDI_KAFKA": bootstrap_servers,
+        "KDI_TEST_TOPICS": ",".join(topics),
+        "KDI_TEST_HOLD": str(holds),
+        "PYTHONPATH": str(CHECKOUT),
+    }
+    command = [str(Path(sys.executable).with_name("dagster")), "code-server", "start", "-p", str(port)]
+    command += ["-m", "tests.faults.held_location", "-d", str(CHECKOUT)]
+    with ExitStack() as stack:
+        server = Child(command, environment=environment, log=folder / "code server")
+        stack.callback(server.stop)
+        wait_until(lambda: listens(port) or server.exit_code() is not None, seconds=120)
+        instance = stack.enter_context(DagsterInstance.from_config(str(home)))
+        workspace = stack.enter_context(create_test_daemon_workspace_context(code_server(port), instance))
+        yield Site(home, lake, bootstrap_servers, port, Holds(holds), instance, workspace)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

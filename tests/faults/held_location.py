@@ -1,0 +1,88 @@
+"""A code location of real streams, whose drains and looks wait where a test tells them to.
+
+The environment names the topics (``KDI_TEST_TOPICS``, with commas) and a folder (``KDI_TEST_HOLD``). Whoever comes to a
+place waits there as long as the folder has a file of its name; a sensor looks at its topic only while a file says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from kdi_assets.components.assets import table_asset
+from kdi_assets.drain.drain import DrainReport, drain
+from kdi_assets.drain.look import Backlog, look_at
+from kdi_assets.ledger.audit import audit
+from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
+from resources.spark import SparkResource
+from sensors.lag import lag_sensor
+from tests.driven import web_requests
+from tests.spark.test_warm_driver import wait_until
+
+LOOK = "look"
+
+
+class Holds:
+    """The folder through which a test and the processes of the location speak."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def hold(self, topic: str, place: str) -> None:
+        """Let whoever comes to the place wait there."""
+        (self.folder / f"hold {topic} at {place}").touch()
+
+    def release(self, topic: str, place: str) -> None:
+        (self.folder / f"hold {topic} at {place}").unlink()
+
+    def waiting(self, topic: str, place: str) -> int:
+        """How many processes came to the place while it was held."""
+        return len(list(self.folder.glob(f"* waits for {topic} at {place}")))
+
+    def watch(self, topic: str) -> None:
+        """Let the topic's sensor look from now on."""
+        (self.folder / f"watch {topic}").touch()
+
+    def is_watched(self, topic: str) -> bool:
+        return (self.folder / f"watch {topic}").exists()
+
+    def wait_if_held(self, topic: str, place: str) -> None:
+        """In a process of the location."""
+        held = self.folder / f"hold {topic} at {place}"
+        if held.exists():
+            (self.folder / f"{os.getpid()} waits for {topic} at {place}").touch()
+            wait_until(lambda: not held.exists(), seconds=120)
+
+
+def held_stream(topic: str, bootstrap_servers: str) -> Stream:
+    """One message is worth a run."""
+    main = KafkaCluster(name="main", bootstrap_servers=bootstrap_servers)
+    return web_requests(topic, main, drain_when=DrainWhen(backlog_messages=1, lag_seconds=3600))
+
+
+def _drain(holds: Holds, stream: Stream, **options: Any) -> DrainReport:
+    return drain(stream, at=partial(holds.wait_if_held, stream.topic), **options)
+
+
+def _look(holds: Holds, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]:
+    watched = [s for s in streams if holds.is_watched(s.topic)]
+    for stream in watched:
+        holds.wait_if_held(stream.topic, LOOK)
+    return look_at(watched, lake=lake)
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    holds = Holds(Path(os.environ["KDI_TEST_HOLD"]))
+    streams = [held_stream(topic, os.environ["KDI_KAFKA"]) for topic in os.environ["KDI_TEST_TOPICS"].split(",")]
+    return dg.Definitions(
+        assets=[table_asset(s, drain=partial(_drain, holds), audit=audit) for s in streams],
+        sensors=[lag_sensor(s.topic, [s], look=partial(_look, holds)) for s in streams],
+        resources={"spark": SparkResource()},
+        executor=dg.in_process_executor,
+    )

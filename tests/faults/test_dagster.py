@@ -1,0 +1,190 @@
+"""What Dagster's processes do to drains when they crash, are slow, doubled or replaced: daemon, code server, run.
+
+All are real; where they fail is forced by Dagster's own crash points and by holds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from kdi_assets.runtime.broker import Broker
+from tests.conftest import CHECKOUT
+from tests.driven import DrivenStream
+from tests.faults.dagster_site import Site, dates_of, open_site, sensor_name
+from tests.faults.doomed_daemon import RUN_LAUNCHED, RUN_MADE, RUNS_RESERVED, TICK_MADE
+from tests.faults.held_location import LOOK, held_stream
+from tests.faults.warm_driver import WarmDriver
+from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
+
+scenario = pytest.mark.scenario
+TOPICS = ("daemon", "slow_tick", "twice", "reload", "terminate")
+
+
+@pytest.fixture(scope="module")
+def site(broker: Broker, warm_driver: WarmDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One for the tests of this file; each has a stream of its own in it."""
+    folder = tmp_path_factory.mktemp("site")
+    kafka, home = broker.bootstrap_servers, warm_driver.home
+    with open_site(folder, TOPICS, bootstrap_servers=kafka, driver_home=home) as site:
+        yield site
+
+
+@pytest.fixture
+def of_site(site: Site, producer: Publisher, spark: SparkSession) -> Callable[[str], DrivenStream]:
+    """A stream of the site by the last part of its name."""
+
+    def find(name: str) -> DrivenStream:
+        return DrivenStream(held_stream(f"site_{name}", site.kafka), site.lake, producer, lambda: spark)
+
+    return find
+
+
+@scenario("sensor daemon crashes, ticks are slow")
+@scenario("run queue lost, a run requested twice")
+def test_a_daemon_that_dies_at_every_step_of_a_tick_starts_the_run_once(
+    site: Site, of_site: Callable[[str], DrivenStream]
+) -> None:
+    """Purpose: between a tick, its requests, its runs and its cursor a daemon may die; the next one reads what it left.
+    Procedure: messages wait; a daemon is killed (SIGKILL) when the tick is made, another one when the ids of runs are
+    reserved, the next when the run is made and not launched, the next when it is launched and the cursor not kept; then
+    one ticks on undisturbed until nothing is due.
+    Pass: each died of the signal; one run was launched and succeeded; every offset exactly once; every date is shown.
+    """
+    web = of_site("daemon")
+    produced = web.produce(60, bad=0.1)
+    site.holds.watch(web.stream.topic)
+
+    for point in (TICK_MADE, RUNS_RESERVED, RUN_MADE, RUN_LAUNCHED):
+        assert site.daemon(sensor_name(web), point) == -signal.SIGKILL, point
+    (run,) = site.runs(web)
+    assert site.ended(run.run_id).is_success
+    assert site.daemon() == 0
+
+    assert len(site.runs(web)) == 1
+    assert site.dates(web) == dates_of(web)
+    web.assert_each_offset_once(produced)
+
+
+@scenario("sensor daemon crashes, ticks are slow")
+def test_a_tick_that_takes_longer_than_dagster_waits_is_made_again(
+    site: Site, of_site: Callable[[str], DrivenStream]
+) -> None:
+    """Purpose: Dagster gives a sensor a time (60 s), and forgets a tick that takes longer.
+    Procedure: messages wait; the look is held, and the daemon waits one second for the tick (its own setting); then the
+    look is let go, and the daemon ticks again.
+    Pass: the first tick fails and requests nothing, also when its look ends at last; the second requests one run; every
+    offset exactly once.
+    """
+    web = of_site("slow_tick")
+    produced = web.produce(60, bad=0.1)
+    site.holds.watch(web.stream.topic)
+    site.holds.hold(web.stream.topic, LOOK)
+
+    impatient = {**os.environ, "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "1"}
+    command = [sys.executable, "-m", "tests.faults.doomed_daemon", str(site.home), str(site.port)]
+    subprocess.run(command, cwd=CHECKOUT, env=impatient, timeout=120, check=True)
+    waited, before = site.holds.waiting(web.stream.topic, LOOK), site.runs(web)
+    site.holds.release(web.stream.topic, LOOK)
+    assert site.daemon() == 0
+
+    assert (waited, before) == (1, [])
+    (run,) = site.runs(web)
+    assert site.ended(run.run_id).is_success
+    web.assert_each_offset_once(produced)
+
+
+@scenario("run queue lost, a run requested twice")
+@scenario("the same range run twice")
+@scenario("two drivers at once")
+def test_a_request_that_is_run_twice_at_once_drains_once(site: Site, of_site: Callable[[str], DrivenStream]) -> None:
+    """Purpose: nothing in the promise may rest on Dagster's pools or queue.
+    Procedure: the same request is launched twice, without pools; both workers are held where they have planned and read
+    nothing; both go on.
+    Pass: both runs end well, or the loser says that another drain is active; one commit; every offset exactly once.
+    """
+    web = of_site("twice")
+    produced = web.produce(60, bad=0.1)
+    site.holds.hold(web.stream.topic, "before reading")
+
+    runs = [site.launch(web), site.launch(web)]
+    wait_until(lambda: site.holds.waiting(web.stream.topic, "before reading") == 2, seconds=120)
+    site.holds.release(web.stream.topic, "before reading")
+    ended = [site.ended(run_id) for run_id in runs]
+
+    assert any(run.is_success for run in ended)
+    for run in (r for r in ended if not r.is_success):
+        failures = site.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+        assert "AnotherDrainActive" in str(failures)
+    assert site.dates(web) == dates_of(web)
+    web.assert_each_offset_once(produced)
+    assert web.drain().commits == ()
+
+
+@scenario("code location reloads during a run")
+def test_a_run_goes_on_while_its_code_location_is_reloaded(site: Site, of_site: Callable[[str], DrivenStream]) -> None:
+    """Purpose: a deployment replaces the code server under runs that it started.
+    Procedure: a run is held between dead letters and commit; the location is reloaded, so that another process serves
+    it; the run goes on; a second run is launched by the new server.
+    Pass: both succeed, Dagster shows the dates of the table; every offset exactly once.
+    """
+    web = of_site("reload")
+    web.produce(60, bad=0.1)
+    site.holds.hold(web.stream.topic, "dead letters written")
+    first = site.launch(web)
+    wait_until(lambda: site.holds.waiting(web.stream.topic, "dead letters written") == 1, seconds=120)
+    before = server_id(site)
+
+    site.workspace.reload_code_location("held")
+    after = server_id(site)
+    site.holds.release(web.stream.topic, "dead letters written")
+    outcomes = [site.ended(first).is_success]
+    produced = web.produce(60, bad=0.1, seed=1)
+    outcomes.append(site.ended(site.launch(web)).is_success)
+
+    assert before != after
+    assert outcomes == [True, True]
+    assert site.dates(web) == dates_of(web)
+    web.assert_each_offset_once(produced)
+
+
+def server_id(site: Site) -> str:
+    """Names the process that serves the code."""
+    location = site.workspace.create_request_context().get_code_location("held")
+    return str(location.server_id)  # type: ignore[attr-defined]
+
+
+@scenario("killed between dead letters and commit")
+def test_a_terminated_run_ends_as_canceled_and_the_next_completes_it(
+    site: Site, of_site: Callable[[str], DrivenStream], warm_driver: WarmDriver
+) -> None:
+    """Purpose: "Terminate" in the UI sends SIGTERM to the run worker, where Dagster handles it.
+    Procedure: a run is held between dead letters and commit, and terminated there; another one is launched.
+    Pass: the first ends as canceled, committed nothing and leaves nothing attached to the driver; the second succeeds;
+    every offset exactly once.
+    """
+    web = of_site("terminate")
+    produced = web.produce(60, bad=0.3)
+    site.holds.hold(web.stream.topic, "dead letters written")
+    first = site.launch(web)
+    wait_until(lambda: site.holds.waiting(web.stream.topic, "dead letters written") == 1, seconds=120)
+
+    assert site.instance.run_launcher.terminate(first)
+    status = site.ended(first).status
+    warm_driver.wait_until_nobody_is_attached()
+    committed = web.found().rows
+    site.holds.release(web.stream.topic, "dead letters written")
+    second = site.ended(site.launch(web))
+
+    assert (status, committed) == (dg.DagsterRunStatus.CANCELED, [])
+    assert second.is_success
+    assert len(web.found().ghosts) == len(web.found().dead_letters) > 0
+    web.assert_each_offset_once(produced)

@@ -1,0 +1,63 @@
+"""A warm driver of the tests' own, whose JVM can be held, and is killed with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from kdi_assets.runtime.broker import QUICK_START
+from kdi_assets.runtime.control import DriverGone, driver_status
+from kdi_assets.runtime.processes import Child
+from tests.spark.test_warm_driver import KDI, wait_until
+
+JVM_OPTIONS = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
+
+
+class WarmDriver:
+    """`kdi driver run` in a home of its own, until it is stopped."""
+
+    def __init__(self, home: Path, *, jars: Path) -> None:
+        self.home = home
+        (home / "jars").symlink_to(jars)
+        environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
+        self._child = Child([KDI, "driver", "run"], environment=environment, log=home / "log")
+        wait_until(self._answers, seconds=180)
+
+    def _answers(self) -> bool:
+        assert self._child.exit_code() is None, (self.home / "log").read_text()
+        try:
+            return bool(driver_status(self.home))
+        except DriverGone:
+            return False
+
+    def jvm(self) -> int:
+        """The process id of its JVM."""
+        (jvm,) = psutil.Process(self._child.pid).children()
+        return jvm.pid
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Its JVM is stopped while the body lasts."""
+        jvm = self.jvm()
+        os.kill(jvm, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(jvm))
+        try:
+            yield
+        finally:
+            os.kill(jvm, signal.SIGCONT)
+
+    def wait_until_nobody_is_attached(self) -> None:
+        wait_until(lambda: not driver_status(self.home)["clients"])
+
+    def stop(self) -> None:
+        self._child.stop()
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is stopped by a signal."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() == psutil.STATUS_STOPPED
