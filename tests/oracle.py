@@ -43,7 +43,7 @@ def read_back(stream: Stream, lake: str) -> Found:
 
 def attempts_that_count(stream: Stream, lake: str) -> frozenset[str]:
     """Those that a ledger entry of the live history names: their dead letters count."""
-    history = live_history(stream.table_uri(lake), stream.app_id)
+    history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     return frozenset(e.attempt_id for e in history.entries) if history else frozenset()
 
 

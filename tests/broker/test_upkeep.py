@@ -17,7 +17,10 @@ from sensors.table_log import read_piece
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
-KEEPS_NOTHING = {"delta.logRetentionDuration": "interval 0 days"}
+KEEPS_NOTHING = {
+    "delta.logRetentionDuration": "interval 0 days",
+    "delta.deletedFileRetentionDuration": "interval 0 days",
+}
 
 
 def clean(web: DrivenStream) -> CleanedUp:
@@ -62,9 +65,8 @@ def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_go
     web = driven(partitions=2, properties=KEEPS_NOTHING)
     produced = web.produce(20, bad=0.3)
     web.drain()
-    for offset in (1, 2, 3):
-        DeltaTable(web.uri).delete(f"meta.kafka.offset = {offset} AND method = 'none'")
-    DeltaTable(web.uri).optimize.compact()
+    for last in range(3):
+        web.as_another_writer("another", last=last)
     letters = audited_history(web.stream, web.lake).entries[-1].dead_letters_at
 
     planned = plan_clean_up(web.stream, web.lake, now=datetime.now(UTC))
@@ -137,5 +139,5 @@ def test_a_restore_is_answered_before_the_log_is_cleaned_up(driven: DrivenFactor
         clean(web)
     web.drain()
 
-    assert clean(web).removed == 3
+    assert clean(web).removed == 4
     assert web.audit().complete
