@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import Broker
-from kdi_assets.sources.kafka import read_topic
+from kdi_assets.sources.kafka import BrokerOffsets, read_topic
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream
 from tests.faults.chaos.readers import Readers
@@ -88,7 +89,7 @@ class World:
             AssertionError: The decision gives up what the broker still holds.
         """
         decision = decide(self.stream, self.web.lake, "accept-loss", session=self.session)
-        held = read_topic(self.stream.cluster, self.stream.topic).partitions
+        held = self._held()
         for lost in decision.declared_losses:
             assert lost.end <= held[lost.topic_partition].earliest, f"{lost} is given up, and the broker has part of it"
         self.given_up += decision.declared_losses
@@ -116,14 +117,25 @@ class World:
 
     def check_at_the_end(self) -> None:
         """Drain what is left; then everything that was produced is there, and the audit says so."""
+        self._await_end_of_transactions()
         for _ in range(4):  # a loss is decided first, and a decision is not a drain
             if report := self.drain():
                 break
         assert report is not None, "the drain was refused four times"
         assert report.backlog_after == 0, f"{report.backlog_after} offsets still wait"
         self.check()
-        ends = {tp: held.end for tp, held in read_topic(self.stream.cluster, self.stream.topic).partitions.items()}
+        ends = {tp: held.end for tp, held in self._held().items()}
         assert self.positions() == ends, f"positions {self.positions()}, the topic ends at {ends}"
         audit = self.web.audit()
         assert audit.complete, audit.line()
         assert self.readers.looks > 0, "nobody read the table meanwhile"
+
+    def _await_end_of_transactions(self) -> None:
+        """The broker writes the markers of a transaction after it has said that it ended."""
+        until = time.monotonic() + 20
+        while any(held.end < held.high_watermark for held in self._held().values()):
+            assert time.monotonic() < until, "a transaction does not end"
+            time.sleep(0.05)
+
+    def _held(self) -> Mapping[TopicPartition, BrokerOffsets]:
+        return read_topic(self.stream.cluster, self.stream.topic).partitions
