@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from kdi_assets.cli.output import progress
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def bounds_meant(stream: Stream, typed: Typed, audited: Bounds) -> Bounds:
     for option, value in ((FROM, typed.start), (TO, typed.end)):
         if isinstance(value, int) and len(chosen) > 1:
             raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
-    starts, ends = _offsets(stream, typed.start, chosen), _offsets(stream, typed.end, chosen)
+    starts, ends = _offsets(stream, typed.start, chosen, FROM), _offsets(stream, typed.end, chosen, TO)
     cut = {
         tp: OffsetRange(tp, max(r.start, starts.get(tp, r.start)), min(r.end, ends.get(tp, r.end)))
         for tp, r in chosen.items()
@@ -86,13 +87,18 @@ def _position(text: str | None, option: str) -> int | datetime | None:
 
 
 def _offsets(
-    stream: Stream, position: int | datetime | None, chosen: Mapping[TopicPartition, OffsetRange]
+    stream: Stream, position: int | datetime | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
 ) -> Mapping[TopicPartition, int]:
-    """The first offset at or behind the position; what the broker no longer has is not before its earliest."""
+    """The first offset at or behind the position; before the broker's earliest there is no way to tell."""
     from kdi_assets.sources.kafka import offsets_at, read_topic
 
     if position is None:
         return {}
     if isinstance(position, int):
         return dict.fromkeys(chosen, position)
-    return offsets_at(stream.cluster, read_topic(stream.cluster, stream.topic), position)
+    topic = read_topic(stream.cluster, stream.topic)
+    found = offsets_at(stream.cluster, topic, position)
+    for tp, r in chosen.items():
+        if tp in found and r.start < found[tp] == topic.partitions[tp].earliest:
+            progress(f"{tp}: Kafka has nothing before offset {found[tp]} any more; {option} is taken for that offset")
+    return found

@@ -134,30 +134,31 @@ class _Comparing:
         from pyspark import StorageLevel
 
         judged = self._judged()
+        counts = judged.selectExpr(
+            "count(*) AS messages",
+            "count_if(NOT agrees AND stored) AS changed",
+            "count_if(NOT agrees AND NOT stored) AS absent",
+        ).collect()[0]
+        if not (counts["changed"] or counts["absent"]):
+            return Comparison(self.ranges, counts["messages"], counts["messages"])
+        # Where they are takes a second look at all of it; nearly always there is nothing to look for.
         differing = judged.where("NOT agrees").persist(StorageLevel.DISK_ONLY)
         try:
-            return self._comparison(judged.count(), differing)
+            return self._comparison(counts["messages"], counts["changed"], counts["absent"], differing)
         finally:
             differing.unpersist()
 
-    def _comparison(self, messages: int, differing: DataFrame) -> Comparison:
-        changed, absent = differing.where("stored"), differing.where("NOT stored")
-        changed_count, absent_count = changed.count(), absent.count()
-        notes: list[str] = []
-        left, explained = absent, 0
-        if absent_count:
-            left, explained, notes = self._unexplained(absent, absent_count)
-        if changed_count:
-            notes += self._causes()
+    def _comparison(self, messages: int, changed: int, absent: int, differing: DataFrame) -> Comparison:
+        nowhere, explained, notes = self._unexplained(differing.where("NOT stored"), absent)
         return Comparison(
             ranges=self.ranges,
             messages=messages,
-            agreed=messages - changed_count - absent_count + explained,
-            changed=changed_count,
-            absent=absent_count - explained,
-            changed_at=self._at(changed) if changed_count else (),
-            absent_at=self._at(left) if absent_count - explained else (),
-            notes=tuple(notes),
+            agreed=messages - changed - absent + explained,
+            changed=changed,
+            absent=absent - explained,
+            changed_at=self._at(differing.where("stored")) if changed else (),
+            absent_at=self._at(nowhere) if absent - explained else (),
+            notes=(*notes, *(self._causes() if changed else ())),
         )
 
     def _judged(self) -> DataFrame:
@@ -223,6 +224,8 @@ class _Comparing:
 
     def _unexplained(self, absent: DataFrame, count: int) -> tuple[DataFrame, int, list[str]]:
         """The absent without what was declared lost or deleted; how many these are; what only a count explains."""
+        if not count:
+            return absent, 0, []
         lost = " OR ".join(_sql(r) for r in self.covered.declared_losses) or "false"
         log = TableLog.existing(self.stream.table_uri(self.lake))
         feed = changes(self.spark, self.stream, log, self.history.removing)

@@ -44,13 +44,13 @@ def audit(
     if bounds is not None:
         covered = covered.within(bounds)
     spark = session()
-    found, ghosts = _found(spark, stream, lake, history, bounds)
+    found = _found(spark, stream, lake, history, bounds)
     own = found.where(ours(covered.begin))
     counted = count(own)
     table = _Table(spark, stream, lake, history, covered)
-    result = table.agreed(own, counted) if covered.digest is not None else None
+    result = table.agreed(counted) if covered.digest is not None else None
     if result is None:
-        result = reckon(spark, stream, lake, found, covered, history)
+        result = reckon(spark, stream, lake, found.where("counts"), covered, history)
         if result.not_ours:
             counted = count(found)
     return AuditReport(
@@ -66,7 +66,7 @@ def audit(
         deleted=sum(d.offsets for d in result.deletions),
         missing=result.missing,
         twice=result.twice,
-        ghosts=ghosts,
+        ghosts=sum(c.ghosts for c in counted.values()),
         holes=result.holes,
         doubles=result.doubles,
         deletions=result.deletions,
@@ -88,20 +88,16 @@ def audited_history(stream: Stream, lake: str) -> LiveHistory:
     return history
 
 
-def _found(
-    spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None
-) -> tuple[DataFrame, int]:
-    """``partition, offset, is_row`` of the rows and of the letters that count, and how many letters do not."""
+def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:
+    """``partition, offset, is_row, counts`` of every row and letter; a letter counts if an entry names its attempt."""
     from pyspark.sql import functions as F
 
     within = "true" if bounds is None else inside(bounds)
     rows = rows_at(spark, stream, stream.table_uri(lake), version=history.version).where(within)
     letters = letters_now(spark, stream.dead_letters_uri(lake)).where(within)
-    counts = F.col("attempt_id").isin([e.attempt_id for e in history.entries])
-    both = rows.withColumn("is_row", F.lit(True)).unionByName(
-        letters.where(counts).select("partition", "offset", F.lit(False).alias("is_row"))
-    )
-    return both, letters.where(~counts).count()
+    counts = F.col("attempt_id").isin([e.attempt_id for e in history.entries]).alias("counts")
+    both = letters.select("partition", "offset", F.lit(False).alias("is_row"), counts)
+    return rows.select("*", F.lit(True).alias("is_row"), F.lit(True).alias("counts")).unionByName(both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ class _Table:
     history: LiveHistory
     covered: Coverage
 
-    def agreed(self, own: DataFrame, counted: Mapping[int, Found]) -> Reckoned | None:
+    def agreed(self, counted: Mapping[int, Found]) -> Reckoned | None:
         """What counts and digests prove; ``None`` if they prove nothing."""
         tombstones = sum(p.counts.tombstones for p in self.covered.pieces)
         if _agrees(counted, self.covered):
@@ -133,14 +129,14 @@ class _Table:
         read = changes(self.spark, self.stream, log, commits)
         if read.unread:
             return None
-        taken = read.net.where(f"net = -1 AND ({ours(self.covered.begin)})").withColumn("is_row", F.lit(True))
+        taken = read.net.where(f"net = -1 AND ({ours(self.covered.begin)})")
         by_commit = taken.groupBy("partition", "changed_by").agg(
             F.count("*").alias("n"), F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
         )
         counted: dict[int, Found] = {}
         offsets: Counter[int] = Counter()
         for r in by_commit.collect():
-            counted = _added(counted, {r["partition"]: Found(r["n"], 0, r["digest"])})
+            counted = _added(counted, {r["partition"]: Found(r["n"], 0, 0, r["digest"])})
             offsets[r["changed_by"]] += r["n"]
         known = {c.version: c for c in commits}
         return counted, tuple(deletion(known[v], n) for v, n in sorted(offsets.items()))
@@ -160,11 +156,11 @@ def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
 
 
 def _added(one: Mapping[int, Found], other: Mapping[int, Found]) -> dict[int, Found]:
-    none = Found(0, 0, 0)
+    none = Found(0, 0, 0, 0)
     sums = {}
     for p in one.keys() | other.keys():
         a, b = one.get(p, none), other.get(p, none)
-        sums[p] = Found(a.rows + b.rows, a.letters + b.letters, a.digest ^ b.digest)
+        sums[p] = Found(a.rows + b.rows, a.letters + b.letters, a.ghosts + b.ghosts, a.digest ^ b.digest)
     return sums
 
 
