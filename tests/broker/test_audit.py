@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.ledger import offsets
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
@@ -71,6 +73,25 @@ def test_rows_that_an_overwrite_took_are_missing_and_both_commits_are_named(driv
     assert report.tombstones == before.tombstones
     assert adds_up(report)
     assert "taken away by v2 WRITE" in report.line()
+
+
+def test_only_stretches_that_differ_are_looked_at_and_nothing_in_them_is_overlooked(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = driven(partitions=1)
+    web.produce(60, tombstones=0.1)
+    web.drain()
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    kept = pc.invert(offsets_of(rows, 21, 23))
+    write_deltalake(web.uri, rows.filter(kept), mode="overwrite")
+    write_deltalake(web.uri, rows.filter(offsets_of(rows, 40, 42)), mode="append")
+
+    whole = web.audit()
+    monkeypatch.setattr(offsets, "BUCKET_BITS", 3)
+    by_stretch = web.audit()
+
+    assert (whole.missing > 0, whole.twice > 0, adds_up(whole)) == (True, True, True)
+    assert by_stretch == whole
 
 
 def test_deletions_whose_changes_are_gone_are_explained_by_their_own_count_alone(driven: DrivenFactory) -> None:
