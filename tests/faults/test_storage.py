@@ -1,0 +1,258 @@
+"""Storage that fails, throttles, fills up or is slow under a drain: said, nothing half visible, healed by a retry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from kdi_assets.ledger.log import TableLog
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.faulty_files import DISK_FULL, READ_ONLY, SLOW_DOWN, Fault, FaultyStorage
+from tests.kafka_log import Produced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RETRY = 75
+FAILS = pytest.mark.scenario("storage fails, throttles, is slow")
+FULL = pytest.mark.scenario("disk full, storage read-only")
+LETTERS = pytest.mark.scenario("dead letters cannot be written")
+
+DATA = r"/date=[^/]*/part-[^/]*\.parquet$"
+LETTER = r"_dead_letters/part-[^/]*\.parquet$"
+COMMIT = r"(?<!_dead_letters)/_delta_log/\d{20}\.json$"
+WRITTEN_COMMIT = r"(?<!_dead_letters)/_delta_log/\.?\d{20}\.json.*\.tmp$"
+LETTERS_COMMIT = r"_dead_letters/_delta_log/\d{20}\.json$"
+
+
+@pytest.fixture(scope="module")
+def _storage(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[FaultyStorage]:
+    storage = FaultyStorage(tmp_path_factory.mktemp("storage"), spark)
+    yield storage
+    storage.stop()
+
+
+@pytest.fixture
+def storage(_storage: FaultyStorage) -> Iterator[FaultyStorage]:
+    """Storage that works until a test says otherwise, and again when it is over."""
+    yield _storage
+    _storage.heals()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault("create", DATA), marks=FAILS, id="a data file cannot be made"),
+        pytest.param(Fault("write", DATA, DISK_FULL), marks=FULL, id="disk full in a data file"),
+        pytest.param(Fault("write", LETTER, DISK_FULL), marks=[FULL, LETTERS], id="disk full in the letters"),
+        pytest.param(Fault("rename", LETTERS_COMMIT), marks=[FAILS, LETTERS], id="the letters cannot be committed"),
+        pytest.param(
+            Fault("after rename", LETTERS_COMMIT), marks=[FAILS, LETTERS], id="the answer about the letters is lost"
+        ),
+        pytest.param(Fault("write", WRITTEN_COMMIT, DISK_FULL), marks=FULL, id="disk full in the commit"),
+        pytest.param(Fault("rename", COMMIT), marks=FAILS, id="the commit cannot be put into the log"),
+        pytest.param(Fault("list", r"/_delta_log$"), marks=FAILS, id="the log cannot be listed"),
+        pytest.param(Fault("create|write|mkdirs|rename|delete", "", READ_ONLY), marks=FULL, id="storage is read-only"),
+    ],
+)
+def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
+    driven: DrivenFactory, storage: FaultyStorage, fault: Fault
+) -> None:
+    """Purpose: whatever storage refuses, nothing of it may be visible, and the user must read what it was.
+    Procedure: `kdi drain` of good and malformed messages; more of them; `kdi drain` while one kind of operation fails;
+    `kdi drain` once more without the fault.
+    Pass: exit code 75, the cause in the first line, no traceback; table and letters as they were before; afterwards
+    every offset is there exactly once.
+    """
+    web = driven(partitions=1)
+    before = list(web.produce(20, bad=0.2))
+    drain_well(storage, web)
+    produced = web.produce(20, bad=0.2, seed=1)
+    version = TableLog.existing(web.uri).version
+
+    storage.fails(*(Fault(operation, fault.path, fault.what) for operation in fault.operation.split("|")))
+    failed = storage.drain(web)
+
+    assert storage.met()
+    assert (failed.code, fault.what in _refusal(failed.err)) == (RETRY, True), failed.err
+    assert TableLog.existing(web.uri).version == version
+    web.assert_each_offset_once(before)
+    storage.heals()
+    drain_well(storage, web)
+    web.assert_each_offset_once(produced)
+
+
+def drain_well(storage: FaultyStorage, web: DrivenStream) -> None:
+    """`kdi drain`, and it ends well."""
+    drained = storage.drain(web)
+    assert drained.code == 0, drained.err
+
+
+def _refusal(err: str) -> str:
+    """The line that says what happened: the one before what is safe."""
+    lines = err.splitlines()
+    return next(before for before, line in zip(lines, lines[1:], strict=False) if line.startswith("  Safe: "))
+
+
+@FAILS
+@pytest.mark.scenario("killed during the commit")
+def test_a_commit_that_landed_although_its_answer_was_lost_is_found(
+    driven: DrivenFactory, storage: FaultyStorage
+) -> None:
+    """Purpose: storage may carry out what it then says it refused.
+    Procedure: a drain; under the next, the commit is put into the log, and an error is answered.
+    Pass: the drain finds its commit and says so; a further drain finds nothing; every offset exactly once.
+    """
+    web = driven(partitions=1)
+    web.produce(20, bad=0.2)
+    drain_well(storage, web)
+    produced = web.produce(20, bad=0.2, seed=1)
+
+    storage.fails(Fault("after rename", COMMIT, times=1))
+    found = storage.drain(web)
+
+    assert (found.code, len(storage.met())) == (0, 1), found.err
+    assert "nothing was waiting" in storage.drain(web).out
+    web.assert_each_offset_once(produced)
+
+
+@FAILS
+@FULL
+def test_a_table_that_cannot_be_made_is_made_by_the_next_drain(driven: DrivenFactory, storage: FaultyStorage) -> None:
+    """Purpose: the first commit meets the same faults as every other, with no table to fall back on.
+    Procedure: the first drain of a stream finds a full disk, the second cannot put its commit into the log, the third
+    gets no answer about it.
+    Pass: each is said, with exit code 75 as long as there is no table; then every offset is there exactly once.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(20, bad=0.2)
+
+    for fault in (Fault("write", WRITTEN_COMMIT, DISK_FULL), Fault("rename", COMMIT)):
+        storage.fails(fault)
+        failed = storage.drain(web)
+        assert (failed.code, fault.what in _refusal(failed.err)) == (RETRY, True), failed.err
+        assert TableLog.open(web.uri) is None
+    storage.fails(Fault("after rename", COMMIT, times=1))
+    landed = storage.drain(web)
+
+    assert landed.code == 0, landed.err
+    web.assert_each_offset_once(produced)
+
+
+@FAILS
+def test_a_log_that_spark_alone_cannot_read_is_said(driven: DrivenFactory, storage: FaultyStorage) -> None:
+    """Purpose: positions are read by one reader and the snapshot by another; the second may fail alone.
+    Procedure: a drain by another driver, and a checkpoint, so that this one has seen neither; drain while nothing of
+    the log can be opened; drain without faults.
+    Pass: exit code 75 and the cause, table and letters as they were; then every offset is there exactly once.
+    """
+    web = driven(partitions=1)
+    before = list(web.produce(20, bad=0.2))
+    web.drain()
+    DeltaTable(web.uri).create_checkpoint()
+    produced = web.produce(20, bad=0.2, seed=1)
+
+    storage.fails(Fault("open", r"/_delta_log/\d{20}\.(json|crc|checkpoint\.parquet)$"))
+    failed = storage.drain(web)
+
+    assert storage.met()
+    assert (failed.code, SLOW_DOWN in _refusal(failed.err)) == (RETRY, True), failed.err
+    web.assert_each_offset_once(before)
+    storage.heals()
+    drain_well(storage, web)
+    web.assert_each_offset_once(produced)
+
+
+@FAILS
+def test_slow_storage_costs_time_and_nothing_else(driven: DrivenFactory, storage: FaultyStorage) -> None:
+    """Purpose: storage that throttles answers late; nothing may be given up or done twice for that.
+    Procedure: a drain while files and folders of the lake take 20 ms each to answer, and every commit half a second.
+    Pass: it ends well; every offset is there exactly once.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(20, bad=0.2)
+    operations = ("create", "close", "open", "rename", "list", "mkdirs")
+
+    storage.fails(Fault("rename", COMMIT, "delay 500"), *(Fault(o, "/bronze/", "delay 20") for o in operations))
+    slow = storage.drain(web)
+
+    assert (slow.code, len(storage.met()) > 10) == (0, True), slow.err
+    web.assert_each_offset_once(produced)
+
+
+@FAILS
+@FULL
+@LETTERS
+def test_rounds_of_random_storage_faults_lose_and_double_nothing(
+    driven: DrivenFactory, storage: FaultyStorage, pytestconfig: pytest.Config
+) -> None:
+    """Purpose: faults that nobody thought of, in an order that nobody chose, and the same again by the seed.
+    Procedure: six rounds: produce 20 messages, a fifth of them malformed; `kdi drain` while every operation on the lake
+    fails with a probability of its own, also after it was carried out; then one drain without faults.
+    Pass: each drain ends with 0 or 75 and a typed refusal; after each, what is there is there once; at the end, all.
+    """
+    web = driven(partitions=2)
+    seed = int(pytestconfig.getoption("--seed"))
+    chances = {"create": 0.1, "write": 0.05, "close": 0.05, "rename": 0.2, "after rename": 0.2, "list": 0.02}
+    outcomes = []
+
+    for round_ in range(6):
+        produced = web.produce(20, bad=0.2, seed=round_)
+        faults = [Fault(o, "/bronze/", f"{DISK_FULL} {o}", p) for o, p in chances.items()]
+        storage.fails(*faults, seed=100 * seed + round_)
+        drained = storage.drain(web)
+        outcomes.append(drained.code)
+        assert drained.code in (0, RETRY), f"seed {seed}, round {round_}: {drained.err}\n{storage.met()}"
+        storage.heals()
+        assert_nothing_twice(web, produced)
+    drain_well(storage, web)
+
+    assert RETRY in outcomes, f"seed {seed}: no fault was met"
+    web.assert_each_offset_once(produced)
+
+
+def assert_nothing_twice(web: DrivenStream, produced: Sequence[Produced]) -> None:
+    """What is there is there once and was produced; the rest may still wait."""
+    found = web.found()
+    there = {(row["meta"]["kafka"]["partition"], row["meta"]["kafka"]["offset"]) for row in found.rows}
+    there |= {(letter["partition"], letter["offset"]) for letter in found.dead_letters}
+    web.assert_each_offset_once([m for m in produced if (m.topic_partition.partition, m.offset) in there])
+
+
+@FULL
+def test_a_local_folder_of_spark_that_takes_nothing_is_said(driven: DrivenFactory, storage: FaultyStorage) -> None:
+    """Purpose: Spark keeps shuffles and spilled rows in a local folder, which may be full while the lake is not.
+    Procedure: a drain; an aborted transaction leaves offsets without messages, which are looked for in a shuffle; the
+    folder is put out of reach under the driver, drain; it is there again, drain.
+    Pass: exit code 75 and the folder in the first line; nothing is committed; afterwards every offset is there once.
+    """
+    web = driven(partitions=1)
+    before = list(web.produce(20, bad=0.2))
+    drain_well(storage, web)
+    abort_a_transaction(web)
+    produced = web.produce(20, bad=0.2, seed=1)
+
+    with storage.without_local_folder():
+        failed = storage.drain(web)
+
+    assert (failed.code, "blockmgr" in _refusal(failed.err)) == (RETRY, True), failed.err
+    web.assert_each_offset_once(before)
+    drain_well(storage, web)
+    web.assert_each_offset_once(produced)
+
+
+def abort_a_transaction(web: DrivenStream) -> None:
+    """Leave a message that nobody may see, and a marker behind it."""
+    from confluent_kafka import Producer
+
+    servers = web.stream.cluster.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": web.stream.topic, "log_level": 2})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(web.stream.topic, b"never committed", partition=0)
+    producer.flush()
+    producer.abort_transaction()
