@@ -13,7 +13,7 @@ from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
-from kdi_assets.drain.shape import analyse, expressions, record_type
+from kdi_assets.drain.shape import DATE, analyse, expressions, record_type
 from kdi_assets.ledger.commit import commit, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
@@ -142,6 +142,9 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
         for n, f in found.items()
         if n not in given and not f.nullable
     ]
+    if DATE not in log.partition_columns:
+        by = ", ".join(log.partition_columns) or "nothing"
+        differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be written anew")
     if differences:
         raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
 

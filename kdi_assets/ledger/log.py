@@ -152,6 +152,11 @@ class TableLog:
         return dict(json.loads(self._table.schema().to_json()))
 
     @property
+    def partition_columns(self) -> Sequence[str]:
+        """Names of the columns by which the files lie in folders."""
+        return list(self._table.metadata().partition_columns)
+
+    @property
     def files(self) -> frozenset[str]:
         """Addresses of the data files at this version."""
         return frozenset(self._table.file_uris())

@@ -165,13 +165,14 @@ def test_a_folder_with_other_files_is_no_table(driven: DrivenFactory) -> None:
 def test_a_table_with_other_columns_is_refused_with_every_difference(driven: DrivenFactory) -> None:
     web = driven()
     web.produce(5)
-    web.session().sql(f"CREATE TABLE delta.`{web.uri}` (status STRING, date DATE) USING delta PARTITIONED BY (date)")
+    web.session().sql(f"CREATE TABLE delta.`{web.uri}` (status STRING, date DATE) USING delta")
 
     with pytest.raises(SchemaDisagrees) as refused:
         web.drain()
 
     assert "column status is string in the table and int in the stream" in refused.value.differences
     assert "column url is not in the table" in refused.value.differences
+    assert any(d.startswith("the table is partitioned by nothing and not by date") for d in refused.value.differences)
     assert list(Path(web.uri).rglob("*.parquet")) == []
 
 
