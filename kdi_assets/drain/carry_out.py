@@ -14,7 +14,8 @@ from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.shape import DATE, analyse, expressions, record_type
-from kdi_assets.ledger.commit import commit, stage_rows
+from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.delta import stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.kafka import read_topic

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import highest_offsets
-from kdi_assets.ledger.commit import Staged, commit
+from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import (

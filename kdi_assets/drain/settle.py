@@ -15,7 +15,8 @@ from kdi_assets.drain.shape import analyse
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
-from kdi_assets.ledger.commit import Staged, commit, create_table
+from kdi_assets.ledger.commit import commit, create_table
+from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState, offsets_at

@@ -18,7 +18,8 @@ from kdi_assets.drain.plan import expected, positions_of
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
-from kdi_assets.ledger.commit import Staged, commit
+from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, storage_uri

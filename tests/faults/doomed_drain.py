@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.drain import DrainReport, drain
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
+from kdi_assets.ledger import delta
 from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
@@ -111,9 +112,13 @@ class Doomed:
 
     def await_stopped(self, pid: int | None = None) -> None:
         """Wait until the signal has stopped it, or its JVM."""
+        assert self.stops(pid), f"it was to be stopped, and says: {self.outcome()}"
+
+    def stops(self, pid: int | None = None) -> bool:
+        """Wait until the signal has stopped it, or its JVM; false if it went past the point and ended."""
         self.jvm()
         wait_until(lambda: is_stopped(pid or self.pid) or self._answer.poll(), seconds=120)
-        assert is_stopped(pid or self.pid), f"it was to be stopped, and says: {self.outcome()}"
+        return is_stopped(pid or self.pid)
 
     def jvm(self) -> int:
         """The process id of the JVM that works for it, once it has one."""
@@ -185,13 +190,13 @@ def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
             os._exit(MISSED)
         reached(point)
 
-    real, port = adapter._send, gateway_port(spark)
+    real, port = delta.send, gateway_port(spark)
 
-    def send(spark: SparkSession, transaction: Any, actions: Any, operation: Any) -> int:
+    def send(spark: SparkSession, transaction: Any, *rest: Any) -> int:
         watched = _Transaction(transaction, lambda: _around_commit(doom, reached, victim, uri, port))
-        return real(spark, watched, actions, operation)
+        return real(spark, watched, *rest)
 
-    adapter._send = send  # the process has no other use for it
+    adapter.send = send  # type: ignore[attr-defined,assignment]  # the process has no other use for it
     return at
 
 

@@ -27,7 +27,7 @@ from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import ghosts
+from kdi_assets.ledger import delta, ghosts
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.ledger.state import _Ledger
 from kdi_assets.sources import kafka, kafka_frame
@@ -112,7 +112,7 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
     web.produce(12)
     _drain(web)
     web.produce(12, seed=1)
-    real = adapter._send
+    real = delta.send
     lost: list[int] = []
 
     def send(*arguments: Any) -> int:
@@ -123,7 +123,7 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
         return version
 
     with MonkeyPatch.context() as breaking:
-        breaking.setattr(adapter, "_send", send)
+        breaking.setattr(adapter, "send", send)
         _drain(web)
     return web.publisher.flush()
 

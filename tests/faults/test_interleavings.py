@@ -234,18 +234,19 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     from py4j.protocol import Py4JNetworkError
 
     from kdi_assets.ledger import commit as adapter
+    from kdi_assets.ledger import delta
 
     web = driven(partitions=1)
     produced = web.produce(10, bad=0.2)
     web.drain()
     produced = web.produce(10, bad=0.2, seed=1)
-    real = adapter._send
+    real = delta.send
 
     def answer_lost(*arguments: object) -> int:
         real(*arguments)  # type: ignore[arg-type]
         raise Py4JNetworkError("the connection broke")
 
-    monkeypatch.setattr(adapter, "_send", answer_lost)
+    monkeypatch.setattr(adapter, "send", answer_lost)
     report = web.drain()
 
     assert [c.version for c in report.commits] == [2]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +11,6 @@ from threading import Barrier, BrokenBarrierError
 from typing import Any
 from unittest.mock import patch
 
-import psutil
 from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.drain.drain import DrainReport
@@ -22,13 +18,14 @@ from kdi_assets.drain.refusals import AnotherDrainActive, RetentionPassedPositio
 from kdi_assets.drain.survey import survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger import commit as adapter
+from kdi_assets.ledger import delta
 from kdi_assets.stream import DateWindow
-from tests.conftest import CHECKOUT
 from tests.faults.chaos.actions import INTERFERENCES, Action, restart_broker
 from tests.faults.chaos.world import World
+from tests.faults.doomed_drain import COMMIT_CHECKED, COMMIT_LANDED, Doom, Doomed
 
 POINTS = ("before reading", "files written", "dead letters written", "accounted for", "commit sent")
-CHILD_SECONDS = 120
+PROCESS_POINTS = (*POINTS, COMMIT_CHECKED, COMMIT_LANDED)
 
 
 class Crash(BaseException):
@@ -69,7 +66,7 @@ def interfere(world: World) -> str:
 
 def lose_answer(world: World) -> str:
     """The connection to the driver breaks around the commit: before it was sent, or when it was done."""
-    landed, real = world.random.random() < 0.5, adapter._send
+    landed, real = world.random.random() < 0.5, delta.send
     lost: list[bool] = []
 
     def send(*arguments: Any) -> int:
@@ -80,7 +77,7 @@ def lose_answer(world: World) -> str:
             real(*arguments)
         raise Py4JNetworkError("the connection broke")
 
-    with patch.object(adapter, "_send", send):
+    with patch.object(adapter, "send", send):
         try:
             told = _told(world.drain())
         except Transient as failed:
@@ -120,27 +117,26 @@ def race(world: World) -> str:
 
 def kill(world: World) -> str:
     """SIGKILL or SIGTERM of a process that drains, at a point."""
-    point, number = world.random.choice(POINTS), world.random.choice(("SIGKILL", "SIGTERM"))
-    child = _child(world, point, number)
+    point, number = world.random.choice(PROCESS_POINTS), world.random.choice((signal.SIGKILL, signal.SIGTERM))
+    doomed = Doomed(world.web, Doom(point, number), world.home)
     try:
-        code = child.wait(CHILD_SECONDS)
+        return f"{number.name} at {point!r}: exit code {doomed.exit_code()}"
     finally:
-        child.kill()
-    return f"{number} at {point!r}: exit code {code}"
+        doomed.end()
 
 
 def zombie(world: World) -> str:
     """A process that drains stops at a point, another one drains, and the first goes on."""
-    point = world.random.choice(POINTS)
-    child = _child(world, point, "SIGSTOP")
+    point = world.random.choice(PROCESS_POINTS)
+    doomed = Doomed(world.web, Doom(point, signal.SIGSTOP), world.home)
     try:
-        stopped = _stops(child)
+        stopped = doomed.stops()
         told = _told(world.drain())
         if stopped:
-            os.kill(child.pid, signal.SIGCONT)
-        code = child.wait(CHILD_SECONDS)
+            doomed.send(signal.SIGCONT)
+        code = doomed.exit_code()
     finally:
-        child.kill()
+        doomed.end()
     return f"{'stopped' if stopped else 'ended before'} at {point!r}; {told} meanwhile; exit code {code}"
 
 
@@ -156,27 +152,6 @@ def lose_broker(world: World) -> str:
         return f"{_told(world.drain(at=at))}; broker {', '.join(happened) or 'stays'}"
     except Transient as failed:
         return f"{type(failed).__name__}; broker {', '.join(happened)}"
-
-
-def _child(world: World, point: str, number: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "KDI_HOME": str(world.home), "KDI_LAKE": world.web.lake, "KDI_DRIVER": "shared"}
-    arguments = [world.stream.topic, world.stream.cluster.bootstrap_servers, point, number]
-    command = [sys.executable, "-m", "tests.faults.chaos.child", *arguments]
-    quiet = subprocess.DEVNULL  # what a refused child says is no finding: the table is
-    return subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=quiet, stderr=quiet)
-
-
-def _stops(child: subprocess.Popen[bytes]) -> bool:
-    """Wait until the child stands still; false if it ended instead."""
-    process = psutil.Process(child.pid)
-    while child.poll() is None:
-        if process.status() == psutil.STATUS_STOPPED:
-            return True
-        try:
-            child.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
-    return False
 
 
 def _told(report: DrainReport | None) -> str:

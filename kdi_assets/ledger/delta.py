@@ -1,0 +1,208 @@
+"""Delta's own transaction, called over py4j. The only module that touches Delta's internals.
+
+Delta's public ``txnAppId``/``txnVersion`` carry one pair per write; a ledger commit carries one for each topic
+partition and three more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from kdi_assets.errors import Terminal
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+KNOWN_DELTA = ("4.4.0",)
+"""Delta versions whose internals this module was tested with."""
+
+_ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
+
+
+@dataclass(eq=False, kw_only=True)
+class UnknownDelta(Terminal):
+    """The session's Delta is none that the commit adapter was tested with."""
+
+    found: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Delta {self.found} is loaded; the commit adapter knows {', '.join(KNOWN_DELTA)}.",
+            "nothing was written.",
+            "kdi jars   (fetches the locked versions)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Files written to a table's folder that no version names yet; an empty one stands for a commit without rows.
+
+    Attributes:
+        actions: Delta's actions, a Scala sequence in the driver's JVM; ``None`` for no rows.
+        files: Where the files lie, below the table.
+        rows_by_date: Rows in the files, from the writer's own statistics.
+        bytes: Size of the files.
+    """
+
+    actions: Any = None
+    files: tuple[str, ...] = ()
+    rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_date.values())
+
+
+def stage_rows(spark: SparkSession, rows: DataFrame, uri: str) -> Staged:
+    """Write the rows as files of the table, without a version: no reader sees them, VACUUM removes them.
+
+    Args:
+        rows: Exactly the table's columns and types, ``date`` among them.
+    """
+    table = delta_log(spark, uri)
+    transaction = start_transaction(spark, table)
+    actions = _write(spark, transaction, table, rows).actions()
+    return _staged(actions, date_column=_physical_name("date", transaction.metadata().schemaString()))
+
+
+def latest(spark: SparkSession, table: Any) -> Any:
+    """The table's newest snapshot."""
+    return table.update(False, _none(spark), _none(spark))
+
+
+def start_transaction(spark: SparkSession, table: Any, snapshot: Any = None) -> Any:
+    """A transaction on a snapshot, by default the newest."""
+    return table.startTransaction(_none(spark), _jvm(spark).scala.Option.apply(snapshot))
+
+
+def send(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
+    """Commit the staged files, and answer the version.
+
+    Delta would step behind commits that its own check lets pass, a RESTORE among them: it gets one attempt, and then we
+    judge.
+
+    Args:
+        user_metadata: What the commit says of itself in the log.
+    """
+    none, jvm = _none(spark), _jvm(spark)
+    mode, told = jvm.org.apache.spark.sql.SaveMode.Append, jvm.scala.Option.apply(user_metadata)
+    write = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
+    actions = staged.actions if staged.actions is not None else _seq(spark, [])
+    spark.conf.set(_ATTEMPTS, "0")
+    try:
+        return int(transaction.commit(actions, write(mode, none, none, told, none, none, none, none, none)))
+    finally:
+        spark.conf.unset(_ATTEMPTS)
+
+
+def missing_files(spark: SparkSession, table: Any, staged: Staged) -> tuple[str, ...]:
+    """The staged files that are no longer there."""
+    path = _jvm(spark).org.apache.hadoop.fs.Path
+    storage = table.dataPath().getFileSystem(table.newDeltaHadoopConf())
+    return tuple(file for file in staged.files if not storage.exists(path(table.dataPath(), file)))
+
+
+def is_conflict(failed: Any) -> bool:
+    name, message = str(failed.java_exception.getClass().getName()), str(failed.java_exception.getMessage())
+    return "Concurrent" in name or "MetadataChanged" in name or "ProtocolChanged" in name or "MAX_COMMIT" in message
+
+
+def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) -> None:
+    """Every ledger commit sets every id: what it does not set would be stale behind the next RESTORE."""
+    ids = {partition_id(entry.app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
+    names = (
+        version_id(entry.app_id),
+        topic_txn_id(entry.app_id, entry.topic_id),
+        table_txn_id(entry.app_id, entry.table_id),
+    )
+    now = _jvm(spark).scala.Option.apply(int(time.time() * 1000))
+    for app_id, version in {**ids, **dict.fromkeys(names, entry.version)}.items():
+        transaction.updateSetTransaction(app_id, version, now)
+
+
+def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame) -> Any:
+    jvm, none = _jvm(spark), _none(spark)
+    delta = jvm.org.apache.spark.sql.delta
+    options = delta.DeltaOptions(jvm.PythonUtils.toScalaMap({}), spark._jsparkSession.sessionState().conf())
+    command = delta.commands.WriteIntoDelta(
+        table,
+        jvm.org.apache.spark.sql.SaveMode.Append,
+        options,
+        # Where the table was dropped meanwhile, Delta takes this for a new one; the commit then finds out.
+        _seq(spark, ["date"] if transaction.readVersion() < 0 else []),
+        jvm.PythonUtils.toScalaMap({}),
+        rows._jdf,
+        none,
+        none,
+        False,
+    )
+    return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
+
+
+def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, str]) -> Any:
+    """What Delta would make of a first write of no rows, without the job that writes them."""
+    jvm = _jvm(spark)
+    delta, to_map = jvm.org.apache.spark.sql.delta, jvm.PythonUtils.toScalaMap
+    nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
+    return delta.actions.Metadata(
+        str(uuid.uuid4()),
+        None,
+        None,
+        delta.actions.Format("parquet", to_map({})),
+        nullable.json(),
+        _seq(spark, ["date"]),
+        delta.DeltaConfigs.validateConfigurations(to_map(dict(properties))),
+        jvm.scala.Option.apply(int(time.time() * 1000)),
+    )
+
+
+def _physical_name(column: str, schema: str) -> str:
+    """What a column is called in files and their partition values, which column mapping makes another name."""
+    metadata: dict[str, Any] = next((f["metadata"] for f in json.loads(schema)["fields"] if f["name"] == column), {})
+    return str(metadata.get("delta.columnMapping.physicalName", column))
+
+
+def _staged(actions: Any, *, date_column: str) -> Staged:
+    rows: Counter[date] = Counter()
+    files, size = [], 0
+    for i in range(actions.size()):
+        add = json.loads(actions.apply(i).json()).get("add")
+        if add:
+            rows[date.fromisoformat(add["partitionValues"][date_column])] += json.loads(add["stats"])["numRecords"]
+            files.append(unquote(add["path"]))
+            size += add["size"]
+    return Staged(actions, tuple(files), rows, size)
+
+
+def delta_log(spark: SparkSession, uri: str) -> Any:
+    """Delta's own log object, with the session's settings in force."""
+    found = str(_jvm(spark).io.delta.package.VERSION())
+    if found not in KNOWN_DELTA:
+        raise UnknownDelta(found=found)
+    # Delta reads its settings from the active session of the JVM's thread, whichever session the data frame is of.
+    _jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
+def _none(spark: SparkSession) -> Any:
+    return _jvm(spark).scala.Option.apply(None)
+
+
+def _seq(spark: SparkSession, items: list[Any]) -> Any:
+    return _jvm(spark).PythonUtils.toSeq(items)
