@@ -1,6 +1,6 @@
 # make demo    the main job on real parts, from nothing; ends by itself
 # make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
-# make test    every check and every test
+# make test    every check and every test, but for the deep ones of make faults
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
@@ -36,7 +36,7 @@ test: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12 -m "not deep"
 
 faults: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "scenario" --seed $(SEED) --matrix docs/reliability.md

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
+
+import pytest
 
 SCENARIOS: tuple[str, ...] = (
     "killed before reading",
@@ -62,3 +65,8 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
     }
 )
 """Known faults that nothing here can meet yet, and why."""
+
+
+def deep(value: object) -> Any:
+    """A case of a parametrized test for ``make faults`` alone: it costs much, and others nearly cover it."""
+    return pytest.param(value, marks=pytest.mark.deep)

@@ -13,6 +13,7 @@ from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import KafkaCluster
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
+from tests.faults.scenarios import deep
 from tests.faults.topics import add_topic_partitions, admin, make_again
 from tests.kafka_log import Publisher
 
@@ -82,7 +83,7 @@ def test_a_topic_made_again_under_a_drain_mixes_no_epochs(driven: DrivenFactory,
 
 
 @pytest.mark.scenario("topic partitions added")
-@pytest.mark.parametrize("point", ["before reading", "files written"])
+@pytest.mark.parametrize("point", ["before reading", deep("files written")])
 def test_a_topic_partition_added_under_a_drain_is_drained_from_its_first_message(
     driven: DrivenFactory, point: str
 ) -> None:

@@ -24,6 +24,7 @@ from tests.faults.doomed_drain import (
     MID_READ,
     unread_bytes,
 )
+from tests.faults.scenarios import deep
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Produced
 from tests.spark.test_warm_driver import wait_until
@@ -59,7 +60,7 @@ BEFORE_THE_COMMIT = (
 )
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, deep(signal.SIGTERM)])
 @scenario("killed before reading")
 @scenario("killed after files are written")
 @scenario("killed between dead letters and commit")
@@ -92,7 +93,9 @@ def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     assert web.audit().complete
 
 
-@pytest.mark.parametrize("point", ["files written", "dead letters written", COMMIT_CHECKED, "commit sent"])
+@pytest.mark.parametrize(
+    "point", [deep("files written"), deep("dead letters written"), COMMIT_CHECKED, deep("commit sent")]
+)
 @scenario("a driver wakes after a long pause")
 @scenario("the same range run twice")
 def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_twice(
@@ -157,7 +160,7 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [MID_READ, "dead letters written"])
+@pytest.mark.parametrize("point", [MID_READ, deep("dead letters written")])
 @scenario("a driver wakes after a long pause")
 @scenario("two drivers at once")
 def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
@@ -214,7 +217,7 @@ def test_a_process_and_its_jvm_paused_beyond_every_timeout_lose_and_double_nothi
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [MID_READ, "files written", COMMIT_LANDED])
+@pytest.mark.parametrize("point", [deep(MID_READ), deep("files written"), COMMIT_LANDED])
 @scenario("killed during the commit")
 def test_a_drain_whose_own_jvm_is_killed_says_so_and_the_next_completes_it(
     driven: DrivenFactory, doomed: DoomedFactory, point: str
