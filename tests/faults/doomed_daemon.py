@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from unittest.mock import patch
 
 from dagster import DagsterInstance
 from dagster._core.test_utils import create_test_daemon_workspace_context
@@ -29,6 +30,8 @@ def tick(dagster_home: str, port: int, sensor: str = "", point: str = "") -> Non
     """Evaluate every sensor that is due, and submit what it requests; up to the point of one of them."""
     crash = {sensor: {point: signal.SIGKILL}} if sensor else None
     with (
+        # Now, also if the daemon that was killed ticked less than five seconds ago.
+        patch("dagster._daemon.sensor.is_under_min_interval", return_value=False),
         DagsterInstance.from_config(dagster_home) as instance,
         create_test_daemon_workspace_context(code_server(port), instance) as workspace,
     ):
