@@ -39,7 +39,7 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12 -m "not deep"
 
 faults: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "scenario" --seed $(SEED) --matrix docs/reliability.md
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m scenario --seed=$(SEED) --matrix=docs/reliability.md
 
 mutants: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_mutants.py
