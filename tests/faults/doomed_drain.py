@@ -19,6 +19,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from kdi_assets.drain.drain import DrainReport, drain
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
@@ -40,7 +42,7 @@ COMMIT_CHECKED = "commit checked"
 COMMIT_UNDER_WAY = "commit under way"
 """The call of Delta's commit lies before the JVM, which has not read it."""
 COMMIT_LANDED = "commit landed"
-"""The version is in the log, and the JVM has not answered yet."""
+"""The version is in the log, and the JVM has been asked nothing since."""
 
 MISSED = 99
 """Exit code of a process that went past the point unharmed."""
@@ -190,34 +192,47 @@ def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
             os._exit(MISSED)
         reached(point)
 
+    def landed() -> None:
+        reached(COMMIT_LANDED)
+        if doom.point == COMMIT_LANDED and doom.to_jvm:
+            wait_until(lambda: not _works(victim))
+
     real, port = delta.send, gateway_port(spark)
 
     def send(spark: SparkSession, transaction: Any, *rest: Any) -> int:
-        watched = _Transaction(transaction, lambda: _around_commit(doom, reached, victim, uri, port))
+        watched = _Transaction(transaction, lambda: _before_commit(doom, reached, victim, port), landed)
         return real(spark, watched, *rest)
 
     adapter.send = send  # type: ignore[attr-defined,assignment]  # the process has no other use for it
     return at
 
 
-def _around_commit(doom: Doom, reached: Callable[[str], None], jvm: int, uri: Path, port: int) -> None:
+def _before_commit(doom: Doom, reached: Callable[[str], None], jvm: int, port: int) -> None:
     reached(COMMIT_CHECKED)
-    if doom.point == COMMIT_LANDED:
-        _once(_more(uri, "_delta_log/*.json"), lambda: reached(COMMIT_LANDED))
     if doom.point == COMMIT_UNDER_WAY:
         os.kill(jvm, signal.SIGSTOP)
         _once(lambda: unread_bytes(port) > 0, lambda: reached(COMMIT_UNDER_WAY))
 
 
 class _Transaction:
-    """Delta's transaction, and what is to happen right before its commit."""
+    """Delta's transaction, and what is to happen right before its commit and right after it."""
 
-    def __init__(self, transaction: Any, before: Callable[[], None]) -> None:
-        self._transaction, self._before = transaction, before
+    def __init__(self, transaction: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._transaction, self._before, self._after = transaction, before, after
 
     def commit(self, actions: Any, operation: Any) -> Any:
         self._before()
-        return self._transaction.commit(actions, operation)
+        version = self._transaction.commit(actions, operation)
+        self._after()
+        return version
+
+
+def _works(pid: int) -> bool:
+    """Whether the process runs: neither gone, nor stopped, nor dead and not yet buried."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _more(folder: Path, pattern: str) -> Callable[[], bool]:

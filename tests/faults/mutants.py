@@ -26,6 +26,8 @@ from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.errors import KdiError
+from kdi_assets.formats import rules
+from kdi_assets.formats.json import VALUE
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta, ghosts
 from kdi_assets.ledger.entry import RangeCounts
@@ -36,6 +38,7 @@ from kdi_assets.stream import OffsetRange, TopicPartition
 from tests import oracle
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced, Publisher
+from tests.spark.test_warm_driver import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -139,6 +142,7 @@ def transaction_open(web: DrivenStream) -> Sequence[Produced]:
     transaction.flush()
     _drain(web)
     transaction.client.commit_transaction(30)
+    wait_until(lambda: _held(web).end == _held(web).high_watermark)  # the markers come after the answer
     web.publisher.log += transaction.log
     web.produce(6, seed=1)
     _drain(web)
@@ -177,12 +181,14 @@ def partition_added(web: DrivenStream) -> Sequence[Produced]:
     _drain(web)
     admin, more = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers}), web.partitions() + 1
     admin.create_partitions([NewPartitions(web.stream.topic, more)])[web.stream.topic].result(30)
-    for _ in range(100):
-        if web.partitions() == more:
-            break
+    wait_until(lambda: web.partitions() == more)
     web.produce(12, seed=1)
     _drain(web)
     return web.publisher.flush()
+
+
+def _held(web: DrivenStream) -> kafka.BrokerOffsets:
+    return kafka.read_topic(web.stream.cluster, web.stream.topic).partitions[TopicPartition(web.stream.topic, 0)]
 
 
 @contextmanager
@@ -273,6 +279,18 @@ def bad_row_swallowed(patch: MonkeyPatch) -> None:
     patch.setattr(judging, "_verdict", verdict)
 
 
+def good_row_condemned(patch: MonkeyPatch) -> None:
+    real = judging._verdict
+
+    def verdict(*arguments: Any) -> str:
+        chosen = f"kafka.offset % 5 = 2 AND {VALUE} IS NOT NULL"
+        return f"CASE WHEN {chosen} THEN {judging.DEAD_LETTER} ELSE ({real(*arguments)}) END"
+
+    reasons = rules.told_by
+    patch.setattr(judging, "_verdict", verdict)
+    patch.setattr(judging, "told_by", lambda rule, texts: f"coalesce({reasons(rule, texts)}, 'expression_failed')")
+
+
 def end_is_high_watermark(patch: MonkeyPatch) -> None:
     stable: dict[TopicPartition, int] = {}
     ask, read = kafka._list_offsets, kafka_frame.read_ranges
@@ -329,6 +347,7 @@ MUTANTS = (
     Mutant("expectation not checked", expectation_unchecked, overtaken),
     Mutant("commit attempted again without looking", commit_again_without_looking, answer_lost),
     Mutant("bad row swallowed", bad_row_swallowed, drained_twice),
+    Mutant("good row condemned", good_row_condemned, drained_twice),
     Mutant("range end taken as high watermark", end_is_high_watermark, transaction_open),
     Mutant("gap not confirmed", gap_unconfirmed, messages_unread),
     Mutant("RESTORE ignored", restore_ignored, restored),

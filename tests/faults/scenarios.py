@@ -50,7 +50,7 @@ SCENARIOS: tuple[str, ...] = (
     "a figure at zero",
     "dead letters cannot be written",
     "many dates in one drain",
-    "process paused beyond every timeout",
+    "process paused beyond Spark's timeouts",
     "time zones at the date's boundary",
     "table written by an earlier release",
     "code location reloads during a run",

@@ -116,17 +116,25 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
         web.produce(6, seed=seed)
         web.drain()
     produced = web.produce(6, bad=0.4, seed=3)
-    planned = []
+    planned: list[str] = []
+    written: list[bool] = []
 
     def at(reached: str) -> None:
         planned.extend([reached] if reached == "before reading" else [])
         if reached == point and len(planned) == 1:
+            before = _log_files(web)
             interference(web)
+            written.append(_log_files(web) > before)
 
     web.drain(at=at)
 
+    assert written == [True], "nothing came between"
     assert len(planned) == plans
     web.assert_each_offset_once([m for m in produced if m.offset not in gone])
+
+
+def _log_files(web: DrivenStream) -> set[str]:
+    return {file.name for file in (Path(web.uri) / "_delta_log").iterdir()}
 
 
 @pytest.mark.scenario("VACUUM during a drain")

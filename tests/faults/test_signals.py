@@ -186,12 +186,12 @@ def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
     web.assert_each_offset_once(produced)
 
 
-@scenario("process paused beyond every timeout")
+@scenario("process paused beyond Spark's timeouts")
 @scenario("a driver wakes after a long pause")
-def test_a_process_and_its_jvm_paused_beyond_every_timeout_lose_and_double_nothing(
+def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_nothing(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:
-    """Purpose: after a long pause Spark may hold its own executor for dead, Kafka its connections for idle.
+    """Purpose: after a long pause Spark may hold its own executor for dead.
     Procedure: a drain with a JVM of its own, whose timeouts are four seconds, is stopped in the middle of its read,
     process and JVM together, until six seconds have passed; another drain runs to its end meanwhile; they are woken.
     Pass: it ends by itself: with nothing to do, or with a refusal that a retry can help; every offset exactly once.

@@ -18,9 +18,9 @@ TP = TopicPartition("web", 0)
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def message(offset: int, *, url: str = "http://a.example/") -> Produced:
+def message(offset: int, *, url: str = "http://a.example/", status: object = 200) -> Produced:
     said = {"meta": {"producer": {"timestamp": "2026-01-02T03:04:05Z"}}, "method": "GET", "session_id": "s"}
-    value = json.dumps({**said, "status": 200, "url": url, "uuid": str(offset)}).encode()
+    value = json.dumps({**said, "status": status, "url": url, "uuid": str(offset)}).encode()
     return Produced(TP, offset, b"k", value, (), MOMENT)
 
 
@@ -35,7 +35,7 @@ def letter(m: Produced) -> dict[str, Any]:
     return {**at, "key": m.key, "value": m.value, "headers": [], "reason": "no_json"}
 
 
-MESSAGES = [message(offset) for offset in range(10)]
+MESSAGES = [message(offset, status=200 if offset < 8 else "OK") for offset in range(10)]
 ROWS = [row(m) for m in MESSAGES[:8]]
 LETTERS = [letter(m) for m in MESSAGES[8:]]
 
@@ -54,6 +54,7 @@ def test_what_is_as_it_was_produced_passes_and_a_tombstone_leaves_no_trace() -> 
         (Found([*ROWS, ROWS[2]], LETTERS), r"offset 2 is there twice; missing none, doubled 0: \[2, 3\)"),
         (Found(ROWS, [*LETTERS, LETTERS[0]]), r"offset 8 is there twice"),
         (Found(ROWS, [*LETTERS, letter(MESSAGES[0])]), r"offset 0 is there twice"),
+        (Found(ROWS[1:], [*LETTERS, letter(MESSAGES[0])]), r"web/0@0: dead letter: is good is True"),
         (
             Found([*ROWS, row(message(77))], LETTERS),
             r"offset 77 is there and never produced; .*invented 0: .77, 78",

@@ -149,8 +149,11 @@ def vacuum(world: World) -> str:
 
 def erase(world: World) -> str:
     """Somebody's rows must go."""
-    tp, position = world.random.choice(sorted(world.positions().items()))
-    first = world.random.randint(0, position)
+    drained = [(tp, position) for tp, position in sorted(world.positions().items()) if position]
+    if not drained:
+        return "nothing: no row is there"
+    tp, position = world.random.choice(drained)
+    first = world.random.randrange(position)
     gone = OffsetRange(tp, first, min(position, first + world.random.randint(1, 5)))
     world.given_up.append(gone)
     where = f"meta.kafka.partition = {tp.partition} AND meta.kafka.offset BETWEEN {gone.start} AND {gone.end - 1}"
@@ -191,27 +194,25 @@ INTERFERENCES = (
     Action("RESTORE", restore, "rows and positions of that version", 3, _has_older),
     Action("OPTIMIZE", optimize, "the same rows in fewer files", 2, _has_table),
     Action("checkpoint", checkpoint, "the same rows", 2, _has_table),
+    Action("VACUUM", vacuum, "the rows of the newest version", 1, _has_table),
     Action("ALTER", alter, "the same rows", 1, _has_table),
     Action("DELETE", erase, "all other rows", 1, _has_table),
+    Action("OPTIMIZE and VACUUM of the dead letters", tidy_letters, "all letters", 1, _has_letters),
+    Action("retention", delete_records, "what is behind it stays", 2),
+    Action("add a topic partition", add_partition, "the others stay", 1, _has_room),
 )
-"""What may happen to the table while a drain is between plan and commit."""
+"""What may happen between two drains, and between plan and commit of one."""
 
 PRODUCING = (
     Action("produce", produce, "every message is acknowledged and in the log", 14),
     Action("begin transaction", begin_transaction, "nothing is visible", 2, lambda w: w.transaction is None),
     Action("end transaction", end_transaction, "all of it or nothing", 4, lambda w: w.transaction is not None),
-    Action(
-        "add a topic partition", add_partition, "the others stay", 1, lambda w: w.web.partitions() < MOST_PARTITIONS
-    ),
-    Action("retention", delete_records, "what is behind it stays", 2),
     Action("restart the broker", restart_broker, "what was acknowledged stays", 1),
 )
 """What happens to the topic."""
 
 UPKEEP = (
     *INTERFERENCES,
-    Action("VACUUM", vacuum, "the rows of the newest version", 1, _has_table),
-    Action("OPTIMIZE and VACUUM of the dead letters", tidy_letters, "all letters", 1, _has_letters),
     Action("remove ghosts", sweep, "letters that count", 2, _has_table),
 )
-"""What happens to the table between drains."""
+"""What happens to the tables between drains."""

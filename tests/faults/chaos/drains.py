@@ -83,7 +83,8 @@ def lose_answer(world: World) -> str:
         except Transient as failed:
             assert not landed, "the commit landed, and the drain says that it failed"
             told = type(failed).__name__
-        except Py4JNetworkError:  # a settlement or a decision, which the caller repeats
+        except Py4JNetworkError:  # a decision, which the caller repeats
+            assert not landed, "the commit landed, and the decision says that it failed"
             told = "no answer"
     return f"{told}; the commit {'landed' if landed else 'was never sent'}"
 
@@ -120,7 +121,7 @@ def kill(world: World) -> str:
     point, number = world.random.choice(PROCESS_POINTS), world.random.choice((signal.SIGKILL, signal.SIGTERM))
     doomed = Doomed(world.web, Doom(point, number), world.home)
     try:
-        return f"{number.name} at {point!r}: exit code {doomed.exit_code()}"
+        return f"{number.name} at {point!r}: {_ended(doomed, number)}"
     finally:
         doomed.end()
 
@@ -134,10 +135,10 @@ def zombie(world: World) -> str:
         told = _told(world.drain())
         if stopped:
             doomed.send(signal.SIGCONT)
-        code = doomed.exit_code()
+        ended = _ended(doomed, signal.SIGSTOP)
     finally:
         doomed.end()
-    return f"{'stopped' if stopped else 'ended before'} at {point!r}; {told} meanwhile; exit code {code}"
+    return f"{'stopped' if stopped else 'ended before'} at {point!r}; {told} meanwhile; {ended}"
 
 
 def lose_broker(world: World) -> str:
@@ -152,6 +153,19 @@ def lose_broker(world: World) -> str:
         return f"{_told(world.drain(at=at))}; broker {', '.join(happened) or 'stays'}"
     except Transient as failed:
         return f"{type(failed).__name__}; broker {', '.join(happened)}"
+
+
+def _ended(doomed: Doomed, number: signal.Signals) -> str:
+    """How the process ended: by the signal, or past the point with a report or a refusal that may come.
+
+    Raises:
+        AssertionError: Otherwise.
+    """
+    if (code := doomed.exit_code()) == -number:
+        return f"exit code {code}"
+    outcome = doomed.outcome()
+    assert isinstance(outcome, DrainReport | AnotherDrainActive | RetentionPassedPosition), outcome
+    return _told(outcome) if isinstance(outcome, DrainReport) else type(outcome).__name__
 
 
 def _told(report: DrainReport | None) -> str:

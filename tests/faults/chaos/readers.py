@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 At = tuple[int, int]
 PAUSE_SECONDS = 0.5
+READERS = ("delta-rs", "Spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +43,23 @@ class Readers:
     """The threads of both, and what they saw since the last check.
 
     Attributes:
-        looks: How often a version was read.
-        failed: What they could not read: VACUUM or a broken broker may do that, half a drain may not.
+        looks: How often each of them read a version.
+        failed: What they could not read: a VACUUM takes files away under a reader.
+        broken: What no reader should meet.
     """
 
     stream: Stream
     lake: str
     session: Callable[[], SparkSession]
-    looks: int = 0
+    looks: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     _waiting: list[Look] = field(default_factory=list)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
-        for name, rows in (("delta-rs", self._rows_by_delta_rs), ("Spark", self._rows_by_spark)):
+        for name, rows in zip(READERS, (self._rows_by_delta_rs, self._rows_by_spark), strict=True):
             thread = threading.Thread(target=self._read_on, args=(name, rows), name=f"{name} reads", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -73,6 +76,7 @@ class Readers:
             produced: Everything that the broker acknowledged by now, tombstones too.
             given_up: Offsets that may have been missing.
         """
+        assert not self.broken, self.broken
         spared = {(r.topic_partition.partition, offset) for r in given_up for offset in range(r.start, r.end)}
         while self._waiting:
             look = self._waiting.pop()
@@ -93,9 +97,12 @@ class Readers:
             try:
                 if look := self._look(name, rows):
                     self._waiting.append(look)
-                    self.looks += 1
+                    self.looks[name] += 1
             except (DeltaError, OSError, ValueError, PySparkException, Py4JError, KdiError) as failed:
                 self.failed.append(f"{name}: {failed}")
+            except Exception as broken:  # noqa: BLE001  told at the next check: a thread's error reaches nobody
+                self.broken.append(f"{name}: {broken!r}")
+                return
 
     def _look(self, name: str, rows: Callable[[int], Collection[At]]) -> Look | None:
         log = TableLog.open(self.stream.table_uri(self.lake))

@@ -62,6 +62,7 @@ class Outcome:
     steps: list[str] = field(default_factory=list)
     messages: int = 0
     looks: int = 0
+    unread: int = 0
     violation: str = ""
 
     def line(self) -> str:
@@ -71,7 +72,7 @@ class Outcome:
         verdict = f"VIOLATION: {self.violation}" if self.violation else "no violation"
         return (
             f"seed {self.seed}: {len(self.steps)} steps ({done}, …), {self.messages:,} messages, "
-            f"{self.looks} looks by readers: {verdict}"
+            f"{self.looks} looks by readers ({self.unread} in vain): {verdict}"
         )
 
 
@@ -95,7 +96,8 @@ def chaos(parts: Parts, lake: str, *, seed: int, seconds: float) -> Outcome:
         outcome.violation = traceback.format_exc()
     finally:
         world.readers.stop()
-    outcome.messages, outcome.looks = len(world.web.publisher.log), world.readers.looks
+    outcome.messages, outcome.looks = len(world.web.publisher.log), world.readers.looks.total()
+    outcome.unread = len(world.readers.failed)
     return outcome
 
 

@@ -19,7 +19,7 @@ from kdi_assets.runtime.broker import Broker
 from kdi_assets.sources.kafka import BrokerOffsets, read_topic
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream
-from tests.faults.chaos.readers import Readers
+from tests.faults.chaos.readers import READERS, Readers
 from tests.kafka_log import Publisher
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class World:
     goes_back: bool = False
     _positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     _begun: Mapping[TopicPartition, int] = field(default_factory=dict)
+    _ended: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def stream(self) -> Stream:
@@ -67,9 +68,17 @@ class World:
         return survey(self.stream, self.web.lake).positions()
 
     def begun(self) -> Mapping[TopicPartition, int]:
-        """Where the stream began; a topic partition that came later is not among them, and begins at 0."""
+        """Where the stream began; a topic partition that came later is not among them, and begins at 0.
+
+        Raises:
+            AssertionError: That is not where its document says.
+        """
         if not self._begun:
             self._begun = entries(self.web.uri, self.stream.app_id)[0].positions
+            for tp, held in self._held().items():
+                ends = range(self._ended.get(tp, 0), held.end + 1)
+                right = range(held.earliest, held.earliest + 1) if self.stream.start == "earliest" else ends
+                assert self._begun[tp] in right, f"{tp} begins at {self._begun[tp]}, and not in {right}"
         return self._begun
 
     def drain(
@@ -90,7 +99,9 @@ class World:
         """
         decision = decide(self.stream, self.web.lake, "accept-loss", session=self.session)
         held = self._held()
+        positions = self.positions()
         for lost in decision.declared_losses:
+            assert lost.start >= positions[lost.topic_partition], f"{lost} is given up, and part of it was drained"
             assert lost.end <= held[lost.topic_partition].earliest, f"{lost} is given up, and the broker has part of it"
         self.given_up += decision.declared_losses
         carry_out_decision(self.session(), decision, self.stream, self.web.lake)
@@ -103,6 +114,7 @@ class World:
         * The two readers, who looked all the time, never saw half a drain.
         """
         if self.log is None:
+            self._ended = {tp: held.end for tp, held in self._held().items()}
             return
         positions, begun = self.positions(), self.begun()
         produced = [m for m in self.web.publisher.flush() if m.offset >= begun.get(m.topic_partition, 0)]
@@ -128,7 +140,7 @@ class World:
         assert self.positions() == ends, f"positions {self.positions()}, the topic ends at {ends}"
         audit = self.web.audit()
         assert audit.complete, audit.line()
-        assert self.readers.looks > 0, "nobody read the table meanwhile"
+        assert len(self.readers.looks) == len(READERS), f"not everybody read the table: {self.readers.looks}"
 
     def _await_end_of_transactions(self) -> None:
         """The broker writes the markers of a transaction after it has said that it ended."""
