@@ -23,6 +23,7 @@ from kdi_assets.drain.refusals import (
 )
 from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.survey import Survey, survey
+from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
 from kdi_assets.sources.kafka import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
@@ -127,8 +128,10 @@ def drain(
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
         except (ReadOrWriteFailed, AccountingMismatch, UnexplainedGap):
-            # What was planned may be gone by now, or out of reach: another look says what, and what decides it.
-            survey(stream, lake).plan(stream)
+            # What was planned may be gone by now, or out of reach: another look says what, and what decides it. A look
+            # that fails itself, as it may the next time not, says less than what was found.
+            with suppress(Transient):
+                survey(stream, lake).plan(stream)
             raise
         except (StagedFilesGone, DeadLettersGone):
             lost += 1

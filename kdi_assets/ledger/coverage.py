@@ -57,6 +57,7 @@ class Coverage:
         tombstones: By version, of the entries that nothing was cut from.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all rows and dead letters; ``None`` if something was cut.
         renewed: Whether the topic was made anew: an offset may belong to several entries.
+        bounded: Whether only a part of what was drained is looked at.
         torn: Where an entry does not begin where the one before it ended.
         set_back: Where a decision set positions back.
     """
@@ -70,6 +71,7 @@ class Coverage:
     tombstones: Mapping[int, Recorded]
     digest: int | None
     renewed: bool = False
+    bounded: bool = False
     torn: tuple[str, ...] = ()
     set_back: tuple[str, ...] = ()
 
@@ -112,6 +114,7 @@ class Coverage:
             declared_losses=cut(self.declared_losses),
             tombstones={v: recorded for v, recorded in self.tombstones.items() if whole.get(v, True)},
             digest=None,
+            bounded=True,
         )
 
     def visible(self) -> Iterator[tuple[int, OffsetRange]]:

@@ -107,9 +107,12 @@ def commit_or_archived(log: TableLog, version: int, archive: Archive | None) -> 
     Raises:
         CommitUnreadable: Neither has it.
     """
+    archived = archive.commit(version) if archive else None
+    if archived and archived.restored_to is not None:
+        return archived  # where it went was looked up when the log could still tell
     try:
         return log.commit(version)
     except CommitUnreadable:
-        if archive and (archived := archive.commit(version)):
+        if archived:
             return archived
         raise

@@ -197,7 +197,10 @@ class TableLog:
         """
         since = last_checkpoint(self._files)
         versions = range((-1 if since is None else since) + 1, self.version + 1)
-        found = self._files.get_file_info([f"_delta_log/{version:020}.json" for version in versions])
+        try:
+            found = self._files.get_file_info([f"_delta_log/{version:020}.json" for version in versions])
+        except OSError as failed:
+            raise StorageFailed(uri=self.uri, detail=said(failed)) from failed
         for version, file in zip(versions, found, strict=True):
             if file.size == 0:
                 raise TableUnreadable(uri=self.uri, detail=f"commit {version} is an empty file")
@@ -273,14 +276,17 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     if "version" in given:
         return int(given["version"])
     if "datetime" in given:
-        return log.version_at(datetime.fromtimestamp(int(given["datetime"]) / 1000, UTC))
-    moment = datetime.fromisoformat(given["timestamp"])
-    if moment.tzinfo:
-        return log.version_at(moment)
-    # Spark wrote it in the time zone of whoever restored: believed only if the files say the same.
-    target = log.version_at(moment.replace(tzinfo=UTC))
-    if TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files:
-        why = f"is a RESTORE to {given['timestamp']}, and which version that was depends on a time zone it does not say"
+        moment = datetime.fromtimestamp(int(given["datetime"]) / 1000, UTC)
+    else:
+        moment = datetime.fromisoformat(given["timestamp"])
+    target = log.version_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    # Believed only if the files say the same: Spark may have written it in the time zone of whoever restored, and of a
+    # moment before a log that was cleaned up, the answer is the oldest version that is left.
+    if target >= restore.version or (
+        TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files
+    ):
+        doubt = "the log no longer tells" if moment.tzinfo else "depends on a time zone it does not say"
+        why = f"is a RESTORE to {moment}, and which version that was {doubt}"
         raise CommitUnreadable(log.uri, restore.version, why=why)
     return target
 

@@ -167,7 +167,10 @@ class _Reckoning:
         suspects = settled.suspects(self.spark, left)
         missing = _sum(suspects) - settled.among_suspects
         unread = [c for c in feed.unread if removes_rows(c)]
-        older = _sum(suspects.where(f"version < {max(c.version for c in unread)}")) if unread and missing else 0
+        # Of what nobody else is known to have taken; and within bounds, a count of the whole table says nothing.
+        unread = [] if self.covered.bounded else unread
+        nobody = suspects.where("taken_by IS NULL")
+        older = _sum(nobody.where(f"version < {max(c.version for c in unread)}")) if unread and missing else 0
         notes, by_count = list(settled.notes), _by_count(unread, min(missing, older))
         if missing and by_count:
             said = ", ".join(f"v{d.version} {d.operation}" for d in by_count)

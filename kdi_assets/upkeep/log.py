@@ -199,13 +199,16 @@ def _remove_expired(uri: str, version: int) -> None:
 
 
 def _retention(stream: Stream, log: TableLog) -> timedelta:
-    """Source: Delta's docs, "Table properties": ``interval <n> <unit>``, days by default 30."""
+    """Only what delta-rs understands as well, which removes the files: of all else it would take its default.
+
+    Source: Delta's docs, "Table properties": ``interval <n> <unit>``, days by default 30.
+    """
     text = log.configuration.get(_RETENTION, _DEFAULT_RETENTION)
-    parts = re.findall(r"(\d+)\s+(week|day|hour|minute|second)s?\b", text.lower())
-    if not parts:
+    found = re.fullmatch(r"interval (\d+) (week|day|hour|minute|second)s?", text)
+    if not found:
         run = f"ALTER TABLE delta.`{log.uri}` SET TBLPROPERTIES ('{_RETENTION}' = '{_DEFAULT_RETENTION}')"
-        raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, which is no length of time", run=run)
-    return sum((timedelta(**{f"{unit}s": int(number)}) for number, unit in parts), timedelta())
+        raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, and not like this", run=run)
+    return timedelta(**{f"{found[2]}s": int(found[1])})
 
 
 def _damaged(stream: Stream, log: TableLog, damaged: CommitUnreadable) -> NoUpkeepNow:
