@@ -127,10 +127,12 @@ def drain(
             lost += 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
-        except (ReadOrWriteFailed, AccountingMismatch, UnexplainedGap):
-            # What was planned may be gone by now, or out of reach: another look says what, and what decides it. A look
-            # that fails itself, as it may the next time not, says less than what was found.
-            with suppress(Transient):
+        except ReadOrWriteFailed:
+            # What was planned may be gone by now, or out of reach: another look says what, and what decides it.
+            survey(stream, lake).plan(stream)
+            raise
+        except (AccountingMismatch, UnexplainedGap):
+            with suppress(Transient):  # a broker that does not answer now says less than what was found
                 survey(stream, lake).plan(stream)
             raise
         except (StagedFilesGone, DeadLettersGone):
