@@ -135,14 +135,18 @@ class StreamStatus:
 
 def table_facts(stream: Stream, lake: str, now: datetime) -> TableFacts:
     """Read the log of the stream's table from its end back to yesterday, and to the newest drain."""
+    try:
+        return _table_facts(stream, lake, now)
+    except KdiError:
+        return TableFacts()  # the backlog's refusal says it
+
+
+def _table_facts(stream: Stream, lake: str, now: datetime) -> TableFacts:
     from kdi_assets.ledger.entry import entry_of
     from kdi_assets.ledger.history import live_commits
     from kdi_assets.ledger.log import TableLog
 
-    try:
-        log = TableLog.open(stream.table_uri(lake))
-    except KdiError:
-        return TableFacts()  # the backlog's refusal says it
+    log = TableLog.open(stream.table_uri(lake))
     if log is None:
         return TableFacts()
     yesterday, drained_at, letters = now - timedelta(hours=24), None, 0
