@@ -23,7 +23,7 @@ from tests.kafka_log import Produced
 Row = Mapping[str, Any]
 At = tuple[int, int]
 
-MAY_CONDEMN_THE_GOOD = ("date_outside_window",)
+MAY_CONDEMN_THE_GOOD = ("date_outside_window", "expression_failed")
 """Reasons that lie in the stream's document and not in the message."""
 
 

@@ -286,7 +286,7 @@ def good_row_condemned(patch: MonkeyPatch) -> None:
         return f"CASE WHEN {chosen} THEN {judging.DEAD_LETTER} ELSE ({real(*arguments)}) END"
 
     patch.setattr(judging, "_verdict", verdict)
-    patch.setattr(judging, "told_by", lambda rule, texts: "'expression_failed'")
+    patch.setattr(judging, "told_by", lambda rule, texts: "'wrong_type'")
 
 
 def end_is_high_watermark(patch: MonkeyPatch) -> None:
