@@ -158,7 +158,8 @@ class Broker:
         new.rename(self._logs)
 
     def _write_properties(self, logs: Path) -> Path:
-        controller = free_port()
+        while (controller := free_port()) == self.port:
+            continue
         addresses = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",

@@ -66,7 +66,10 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A broker that takes kdi's password by PLAIN, which stays, and by SCRAM, where it can be changed."""
-    plain, sasl, controller = free_port(), free_port(), free_port()
+    ports: set[int] = set()
+    while len(ports) < 3:
+        ports.add(free_port())
+    plain, sasl, controller = ports
     door, login = "listener.name.sasl_plaintext", "org.apache.kafka.common.security"
     properties = {
         "listeners": f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}",
