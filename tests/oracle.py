@@ -121,7 +121,7 @@ def row_differs(message: Produced, row: Row, *, coordinates: str) -> str:
         stamp = said["meta"]["producer"]["timestamp"]
         wanted = {field: said.get(field) for field in ("method", "session_id", "status", "url", "uuid")}
         wanted |= {"meta.producer.timestamp": stamp, "date": stamp[:10], "host": urlparse(said["url"]).hostname}
-    except (ValueError, TypeError, KeyError) as bad:
+    except (ValueError, TypeError, KeyError, RecursionError) as bad:
         return f"the message has no such row: {bad!r}"
     kept = _at(row, coordinates)
     wanted |= {"topic": message.topic_partition.topic, "timestamp": message.timestamp}
@@ -148,7 +148,7 @@ def is_good(message: Produced) -> bool:
         said = json.loads(message.value or b"")
         stamp = datetime.fromisoformat(said["meta"]["producer"]["timestamp"])
         texts = [said[field] for field in ("method", "session_id", "url", "uuid")]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return False
     fields = {"meta", "method", "session_id", "status", "url", "uuid"}
     number = type(said["status"]) is int and abs(said["status"]) < 1000 if "status" in said else False
