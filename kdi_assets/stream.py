@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
 
@@ -62,10 +63,48 @@ class DateWindow:
 
 @dataclass(frozen=True, slots=True)
 class DrainWhen:
-    """A sensor starts a run when either limit is reached."""
+    """When a sensor starts a run: as soon as one of the limits is reached; ``None`` is no limit.
 
-    backlog_messages: int = 1000
-    lag_seconds: float = 60
+    Attributes:
+        backlog_bytes: Keys and values that wait, uncompressed.
+        cron: Times (UTC) at which whatever waits is drained.
+        time_to_loss_seconds: Always a limit, and one that neither waits for the gap nor for a cron.
+        min_gap_seconds: From one request to the next, so that files do not get small.
+    """
+
+    backlog_messages: int | None = 1000
+    lag_seconds: float | None = 60
+    backlog_bytes: int | None = None
+    cron: str | None = None
+    time_to_loss_seconds: float = 3600
+    min_gap_seconds: float = 10
+
+    def patience_seconds(self, now: datetime) -> float | None:
+        """How long a message may have to wait; ``None`` if no limit speaks of time."""
+        waits = [self.lag_seconds, longest_interval(self.cron, now) if self.cron else None]
+        told = [wait for wait in waits if wait is not None]
+        return min(told) + self.min_gap_seconds if told else None
+
+
+def longest_interval(cron: str, now: datetime) -> float:
+    """Seconds between the times of a cron expression, the longest among the next fifty: it may spare weekends."""
+    from croniter import croniter
+
+    times = islice(croniter(cron, now).all_next(float), 50)
+    return max(after - before for before, after in pairwise(times))
+
+
+def last_time(cron: str, now: datetime) -> datetime:
+    """The last time of a cron expression at or before ``now`` (UTC)."""
+    from croniter import croniter
+
+    # From a moment later: asked at such a time itself, it answers the one before.
+    last: datetime = croniter(cron, now.astimezone(UTC) + timedelta(microseconds=1)).get_prev(datetime)
+    return last
+
+
+Status = Literal["active", "paused", "retired"]
+"""``paused``: no sensor starts a run; ``retired``: nothing is ever drained again, the table stays as it is."""
 
 
 StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
@@ -83,6 +122,7 @@ class Stream:
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
+        renamed_from: The path that the table had before; empty: none.
         max_records: At most so many offsets in one plan, gaps included, over all topic partitions.
         properties: Table properties set when the table is created.
     """
@@ -98,6 +138,8 @@ class Stream:
     app_id: str = ""
     start: StartPolicy = "earliest"
     drain_when: DrainWhen = DrainWhen()
+    status: Status = "active"
+    renamed_from: str = ""
     max_records: int = 5_000_000
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
@@ -112,9 +154,17 @@ class Stream:
         """The stream's name in commands, messages and metadata: the table's path."""
         return self.table
 
+    def patience_seconds(self, now: datetime) -> float | None:
+        """How long the stream lets a message wait; ``None`` if it says nothing about time, or is paused."""
+        return self.drain_when.patience_seconds(now) if self.status == "active" else None
+
     def table_uri(self, lake: str) -> str:
         """Where the table lies below the lake's root, a path or URI."""
         return f"{lake.rstrip('/')}/{self.table}"
+
+    def former_uri(self, lake: str) -> str:
+        """Where the table lay before it was renamed."""
+        return f"{lake.rstrip('/')}/{self.renamed_from}"
 
     def dead_letters_uri(self, lake: str) -> str:
         """Where the stream's dead letters lie."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
+from typing import Any
 
 from kdi_assets.stream import TopicPartition
 
@@ -18,6 +19,7 @@ class Memory:
         positions: Digest of the positions when a run was last requested; empty: none was.
         requested_at: When, in seconds since the epoch.
         futile: Requests in a row before the last one that moved no position.
+        catching_up: Whether a limit was reached, and half of it still is.
         table_id: The table whose log was compared with Dagster's events.
         letters: Version of the dead letters that the newest entry seen counted on; -1 if unknown.
         reconciled: Its version up to which that was done, inclusive; -1: nothing was, or there is no table yet.
@@ -26,6 +28,7 @@ class Memory:
     positions: str = ""
     requested_at: float = 0.0
     futile: int = 0
+    catching_up: bool = False
     table_id: str = ""
     reconciled: int = -1
     letters: int = -1
@@ -33,23 +36,63 @@ class Memory:
     def requested(self, positions: str, now: float) -> Memory:
         """The memory after a run was requested at these positions."""
         futile = self.futile + 1 if positions == self.positions else 0
-        return replace(self, positions=positions, requested_at=now, futile=futile)
+        return replace(self, positions=positions, requested_at=round(now, 1), futile=futile)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was last told of a topic.
+
+    Attributes:
+        state: Digest of its ends and its readers' positions.
+        at: When, in seconds since the epoch.
+    """
+
+    state: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """A cursor: what is remembered of streams, by name, and of topics."""
+
+    streams: Mapping[str, Memory] = field(default_factory=dict)
+    topics: Mapping[str, Observed] = field(default_factory=dict)
+
+    def of(self, stream: str) -> Memory:
+        """What is remembered of a stream; nothing, if it is new."""
+        return self.streams.get(stream, Memory())
 
 
 def digest(positions: Mapping[TopicPartition, int | None]) -> str:
     """A short text that is another one as soon as any position moved."""
-    text = ",".join(f"{tp}={position}" for tp, position in sorted(positions.items()))
+    return short(",".join(f"{tp}={position}" for tp, position in sorted(positions.items())))
+
+
+def short(text: str) -> str:
+    """A text of sixteen characters that is another one for another text."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def read_cursor(cursor: str | None) -> dict[str, Memory]:
-    """The memories of a cursor, by stream; one that cannot be read holds none: a tick without hints is only slower."""
+def read_cursor(cursor: str | None) -> Memories:
+    """The memories of a cursor; one that cannot be read holds none: a tick without hints is only slower."""
     try:
-        return {stream: Memory(**kept) for stream, kept in json.loads(cursor or "{}").items()}
+        kept = json.loads(cursor or "{}")
+        return Memories(
+            {stream: Memory(**memory) for stream, memory in kept.get("streams", {}).items()},
+            {topic: Observed(**observed) for topic, observed in kept.get("topics", {}).items()},
+        )
     except (ValueError, TypeError, AttributeError):
-        return {}
+        return Memories()
 
 
-def write_cursor(memories: Mapping[str, Memory]) -> str:
-    """The cursor that holds the memories."""
-    return json.dumps({stream: asdict(memory) for stream, memory in sorted(memories.items())})
+def write_cursor(memories: Memories) -> str:
+    """The cursor that holds the memories; what is as in a new memory is left out, for Dagster keeps many cursors."""
+    streams = {stream: _told(memory) for stream, memory in sorted(memories.streams.items())}
+    topics = {topic: _told(observed) for topic, observed in sorted(memories.topics.items())}
+    return json.dumps({"streams": streams, "topics": topics}, separators=(",", ":"))
+
+
+def _told(memory: Memory | Observed) -> dict[str, Any]:
+    usual = {f.name: f.default for f in fields(memory)}
+    return {name: value for name, value in asdict(memory).items() if value != usual[name]}

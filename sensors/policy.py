@@ -1,16 +1,34 @@
-"""Which streams are worth a run now, and how to say it. No Dagster, no clock, no I/O."""
+"""Which streams are worth a run now. No Dagster, no clock, no I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from kdi_assets.drain.look import Backlog
-from kdi_assets.stream import DrainWhen
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.stream import DrainWhen, Stream, last_time
 from sensors.memory import Memory, digest
 
 FIRST_WAIT_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 600.0
+RELEASE = 0.5
+"""A stream that reached a limit is drained until its backlog is below this share of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A stream that is worth a run now, and why.
+
+    Attributes:
+        urgent: Retention is about to delete what waits.
+        suspect: Its last run moved no position; this one may not either.
+    """
+
+    backlog: Backlog
+    reason: str
+    urgent: bool = False
+    suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +36,30 @@ class Decision:
     """What a tick makes of every stream that has something to say; a stream without a backlog is in none of these.
 
     Attributes:
-        due: Worth a run now, the longest waiting first.
-        below: Have a backlog under both limits.
+        due: Worth a run now, the most urgent first.
+        below: Have a backlog under every limit.
+        resting: Due, but the last run was requested a moment ago: seconds until the next one.
         in_flight: A run that has not finished drains them; which, and for how long: one that died unseen holds them.
         held: Due, but the last run moved no position: seconds until the next try.
+        paused: Have a backlog, and their document says that no run is to be started.
         refused: Have a refusal; someone must decide, or the brokers must come back.
+        catching_up: Names of the streams that reached a limit and are not below half of it yet.
     """
 
-    due: tuple[Backlog, ...] = ()
+    due: tuple[Due, ...] = ()
     below: tuple[Backlog, ...] = ()
+    resting: tuple[tuple[Backlog, float], ...] = ()
     in_flight: tuple[tuple[Backlog, str], ...] = ()
     held: tuple[tuple[Backlog, float], ...] = ()
+    paused: tuple[Backlog, ...] = ()
     refused: tuple[Backlog, ...] = ()
+    catching_up: frozenset[str] = frozenset()
 
 
 def streams_to_drain(
     backlogs: Collection[Backlog],
     *,
-    limits: Mapping[str, DrainWhen],
+    streams: Mapping[str, Stream],
     in_flight: Mapping[str, str],
     memories: Mapping[str, Memory],
     now: float,
@@ -43,29 +67,72 @@ def streams_to_drain(
     """Judge every stream once.
 
     Args:
-        limits: Per stream when a backlog is worth a run.
+        streams: By name, with their limits.
         in_flight: Streams that an unfinished run drains, and which; requested again they would pile up behind it.
         memories: What the cursor remembers of every stream.
         now: Seconds since the epoch.
     """
     fine = [b for b in backlogs if b.refusal is None]
-    free = [b for b in fine if b.stream not in in_flight]
-    # An unsettled stream is due at once: a run commits its positions, and until then "latest" moves on.
-    reached = [b for b in free if is_due(b, limits[b.stream]) or b.unsettled]
-    waits = {b.stream: hold_seconds(b, memories[b.stream], now=now) for b in reached}
+    active = [b for b in fine if streams[b.stream].status == "active"]
+    free = [b for b in active if b.stream not in in_flight]
+    reached = [d for b in free if (d := _due(b, streams[b.stream].drain_when, memories[b.stream], now=now))]
+    held = [(d.backlog, s) for d in reached if (s := hold_seconds(d.backlog, memories[d.backlog.stream], now=now))]
+    resting = [(d.backlog, s) for d in reached if (s := _rest_seconds(d, streams, memories, now))]
+    names, waiting = {d.backlog.stream for d in reached}, {b.stream for b, _ in (*held, *resting)}
     return Decision(
-        due=tuple(sorted((b for b in reached if not waits[b.stream]), key=_urgency)),
-        below=tuple(b for b in free if b.offsets and b not in reached),
-        in_flight=tuple((b, in_flight[b.stream]) for b in fine if b.stream in in_flight),
-        held=tuple((b, waits[b.stream]) for b in reached if waits[b.stream]),
+        due=tuple(sorted((d for d in reached if d.backlog.stream not in waiting), key=_urgency)),
+        below=tuple(b for b in free if b.offsets and b.stream not in names),
+        resting=tuple(resting),
+        in_flight=tuple((b, in_flight[b.stream]) for b in active if b.stream in in_flight),
+        held=tuple(held),
+        paused=tuple(b for b in fine if streams[b.stream].status == "paused" and b.offsets),
         refused=tuple(b for b in backlogs if b.refusal is not None),
+        # A run in flight has not said yet how far it came.
+        catching_up=frozenset(names) | {name for name in in_flight if name in memories and memories[name].catching_up},
     )
 
 
-def is_due(backlog: Backlog, limits: DrainWhen) -> bool:
-    """Whether either limit is reached; an unknown lag (only gaps are waiting) reaches none."""
-    lag = backlog.lag_seconds
-    return backlog.offsets >= limits.backlog_messages or (lag is not None and lag >= limits.lag_seconds)
+def _due(backlog: Backlog, limits: DrainWhen, memory: Memory, *, now: float) -> Due | None:
+    suspect = memory.positions == progress(backlog)
+    if backlog.unsettled:
+        # A run commits its positions, and until then "latest" moves on.
+        return Due(backlog, "its positions are not committed yet", suspect=suspect)
+    if not backlog.offsets:
+        return None
+    if loss := _loss_near(backlog, limits):
+        return Due(backlog, loss, urgent=True, suspect=suspect)
+    share = RELEASE if memory.catching_up else 1.0
+    reason = next((r for r in _reasons(backlog, limits, memory, share=share, now=now)), None)
+    return Due(backlog, reason, suspect=suspect) if reason else None
+
+
+def _loss_near(backlog: Backlog, limits: DrainWhen) -> str | None:
+    for held in backlog.topic_partitions.values():
+        left = held.time_to_loss_seconds
+        # The message has as much behind it as before it at half of its retention: there a short one counts as near.
+        if left is not None and left <= min(limits.time_to_loss_seconds, held.lag_seconds or 0.0):
+            return f"retention deletes messages in {left:,.0f} s"
+    return None
+
+
+def _reasons(backlog: Backlog, limits: DrainWhen, memory: Memory, *, share: float, now: float) -> Iterator[str]:
+    """The limits that are reached, in words; an unknown lag (only gaps are waiting) reaches none."""
+    limit, lag = limits.backlog_messages, backlog.lag_seconds
+    catching = "" if share == 1.0 else " (catching up)"
+    if limit is not None and backlog.offsets >= limit * share:
+        yield f"{limit:,} messages{catching}"
+    if limits.lag_seconds is not None and lag is not None and lag >= limits.lag_seconds * share:
+        yield f"{limits.lag_seconds:,.0f} s{catching}"
+    if limits.backlog_bytes is not None and (backlog.bytes or 0) >= limits.backlog_bytes * share:
+        yield f"{limits.backlog_bytes:,} bytes{catching}"
+    if limits.cron is not None and _cron_reached(limits.cron, backlog, memory, now):
+        yield f"cron {limits.cron}"
+
+
+def _cron_reached(cron: str, backlog: Backlog, memory: Memory, now: float) -> bool:
+    """Whether its last time came after the last request, or that request's run moved no position."""
+    last = last_time(cron, datetime.fromtimestamp(now, UTC)).timestamp()
+    return last > memory.requested_at or memory.positions == progress(backlog)
 
 
 def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
@@ -80,6 +147,14 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     return max(0.0, memory.requested_at + wait - now)
 
 
+def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str, Memory], now: float) -> float:
+    """How long to leave a healthy stream alone so that its files do not get small; not if it is about to lose some."""
+    if due.urgent or due.suspect:
+        return 0.0
+    name = due.backlog.stream
+    return max(0.0, memories[name].requested_at + streams[name].drain_when.min_gap_seconds - now)
+
+
 def progress(backlog: Backlog) -> str:
     """A short text that is another one as soon as any committed position moved.
 
@@ -90,35 +165,6 @@ def progress(backlog: Backlog) -> str:
     return digest({tp: seen.position for tp, seen in backlog.topic_partitions.items()})
 
 
-def _urgency(backlog: Backlog) -> tuple[float, int]:
-    return -(backlog.lag_seconds or 0.0), -backlog.offsets
-
-
-def explain(decision: Decision) -> str:
-    """One line per group that has streams, and one per refusal; the first names the largest backlog."""
-    idle = (*decision.below, *(b for b, _ in decision.in_flight), *(b for b, _ in decision.held))
-    lines = [f"due: {_listed(decision.due)}" if decision.due else f"nothing due; {largest(idle)}"]
-    lines += [f"in flight: {_said(b)}, {run}" for b, run in decision.in_flight]
-    lines += [f"{b.stream}: the last run moved no position, next try in {wait:.0f} s" for b, wait in decision.held]
-    for backlog in decision.refused:
-        if backlog.refusal is not None:
-            happened, _, run = backlog.refusal.parts()
-            whose = "" if happened.startswith(f"{backlog.stream}:") else f"{backlog.stream}: "
-            lines.append(f"{whose}{happened} Run: {run}")
-    return "\n".join(lines)
-
-
-def largest(backlogs: Sequence[Backlog]) -> str:
-    """The largest of some backlogs in words."""
-    if not backlogs:
-        return "no backlog"
-    return f"largest backlog: {_said(max(backlogs, key=lambda b: b.offsets))}"
-
-
-def _listed(backlogs: Sequence[Backlog]) -> str:
-    return "; ".join(_said(b) for b in backlogs)
-
-
-def _said(backlog: Backlog) -> str:
-    lag = "?" if backlog.lag_seconds is None else f"{backlog.lag_seconds:,.0f} s"
-    return f"{backlog.stream} {backlog.offsets:,} offsets, {lag}"
+def _urgency(due: Due) -> tuple[bool, float, int]:
+    backlog = due.backlog
+    return not due.urgent, -(backlog.lag_seconds or 0.0), -backlog.offsets

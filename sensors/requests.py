@@ -2,70 +2,149 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 
 from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, table_key, topic_key
 from kdi_assets.components.topics import ends_digest
-from kdi_assets.drain.look import Backlog
+from kdi_assets.drain.backlog import Backlog
 from kdi_assets.stream import Stream
+from sensors.memory import Observed, digest, short
+from sensors.policy import Due, progress
+
+LANES = 2
+"""Runs that a tick asks for at once, and that Dagster carries out side by side (``max_concurrent_runs``)."""
+ONE_RUN_SECONDS = 10.0
+"""What is expected to take no longer is one run: the start of a second one would cost more than it saves."""
+OBSERVE_SECONDS = 120.0
+OBSERVED_PER_TICK = 50
+"""Observations that a tick writes: each is a row in Dagster's database, and a thousand would hold up the tick."""
 
 
-def run_requests(due: Sequence[Backlog], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:
-    """One run for all streams that are due, or one per date window, since Dagster wants the same partitions in a run.
+def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:
+    """The streams that are due, packed into few runs.
 
-    The first stream of ``due`` comes first. A stream whose dates do not include today's is left out, because Dagster
-    would refuse the whole tick for it (``without_today`` names them).
+    A run holds streams of one date window, since Dagster wants the same partitions in a run. A stream whose dates do
+    not include today's is left out, because Dagster would refuse the whole tick for it (``without_today`` names them).
     """
     today = now.date().isoformat()
-    windows: dict[dg.DailyPartitionsDefinition, list[Backlog]] = {}
-    for backlog in due:
-        partitions = dates(streams[backlog.stream])
+    windows: dict[dg.DailyPartitionsDefinition, list[Due]] = {}
+    for one in due:
+        partitions = dates(streams[one.backlog.stream])
         if partitions.has_partition_key(today):
-            windows.setdefault(partitions, []).append(backlog)
-    return [_request(together, streams, now=now) for together in windows.values()]
+            windows.setdefault(partitions, []).append(one)
+    return [_request(pack, streams, now=now) for together in windows.values() for pack in packs(together)]
 
 
-def _request(due: Sequence[Backlog], streams: Mapping[str, Stream], *, now: datetime) -> dg.RunRequest:
+def packs(due: Sequence[Due]) -> list[list[Due]]:
+    """Which streams share a run: all, or as many to each lane as makes the lanes end at the same time.
+
+    Streams whose last run moved no position are apart: what keeps failing, or takes its time to, must not hold the
+    others back.
+    """
+    healthy, suspects = [d for d in due if not d.suspect], [d for d in due if d.suspect]
+    whole = sum(map(_expected_seconds, healthy))
+    lanes = [healthy] if whole <= ONE_RUN_SECONDS else _lanes(healthy)
+    return [pack for pack in (*lanes, suspects) if pack]
+
+
+def _lanes(due: Sequence[Due]) -> list[list[Due]]:
+    """The longest first, each to the lane that is free the soonest."""
+    lanes: list[list[Due]] = [[] for _ in range(LANES)]
+    free = [(0.0, lane) for lane in range(LANES)]
+    for one in sorted(due, key=_expected_seconds, reverse=True):
+        until, lane = heapq.heappop(free)
+        lanes[lane].append(one)
+        heapq.heappush(free, (until + _expected_seconds(one), lane))
+    return lanes
+
+
+def _expected_seconds(due: Due) -> float:
+    return due.backlog.pace.seconds_for(due.backlog.offsets)
+
+
+def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> dg.RunRequest:
     # No run key: Dagster remembers keys for ever and would drop the second request after a failed run.
+    backlogs = [d.backlog for d in due]
     return dg.RunRequest(
-        asset_selection=[table_key(streams[b.stream]) for b in due],
+        asset_selection=[table_key(streams[b.stream]) for b in backlogs],
         asset_check_keys=[],  # None would select the checks too, and they read the whole table
         partition_key=now.date().isoformat(),
         tags={
             REQUESTED_TAG: now.isoformat(),
-            "kdi/streams": ",".join(b.stream for b in due),
-            "kdi/backlog": str(sum(b.offsets for b in due)),
-            "kdi/lag_seconds": str(round(max(b.lag_seconds or 0.0 for b in due))),
+            "kdi/streams": ",".join(b.stream for b in backlogs),
+            "kdi/why": "; ".join(f"{d.backlog.stream}: {d.reason}" for d in due),
+            "kdi/backlog": str(sum(b.offsets for b in backlogs)),
+            "kdi/lag_seconds": str(round(max(b.lag_seconds or 0.0 for b in backlogs))),
         },
     )
 
 
-def without_today(due: Iterable[Backlog], streams: Mapping[str, Stream], *, now: datetime) -> list[str]:
+def without_today(due: Iterable[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[str]:
     """A line for each stream that cannot be requested because its date window has not begun."""
     today = now.date().isoformat()
-    early = [streams[b.stream] for b in due if not dates(streams[b.stream]).has_partition_key(today)]
+    early = [streams[d.backlog.stream] for d in due if not dates(streams[d.backlog.stream]).has_partition_key(today)]
     return [f"{s.name}: its date window begins on {s.date_window.start}; no run before that" for s in early]
 
 
-def topic_observations(due: Collection[Backlog], streams: Mapping[str, Stream]) -> list[dg.AssetObservation]:
-    """What was seen of the topics of these streams, once per topic."""
-    seen = {topic_key(streams[b.stream].cluster, streams[b.stream].topic): b for b in due}
-    return [_observation(key, backlog) for key, backlog in seen.items()]
+def topic_observations(
+    backlogs: Collection[Backlog], streams: Mapping[str, Stream], *, known: Mapping[str, Observed], now: float
+) -> tuple[list[dg.AssetObservation], dict[str, Observed]]:
+    """What is to be told of topics: of those that changed, each at most every two minutes; and what is known then.
+
+    Args:
+        known: What was told of each topic, by its key.
+        now: Seconds since the epoch.
+    """
+    readers: dict[dg.AssetKey, list[Backlog]] = {}
+    for b in backlogs:
+        if b.topic_partitions:
+            readers.setdefault(topic_key(streams[b.stream].cluster, streams[b.stream].topic), []).append(b)
+    states = {key.to_user_string(): _state(own) for key, own in readers.items()}
+    before = {name: known.get(name, Observed()) for name in states}
+    tell = [
+        key
+        for key in sorted(readers, key=lambda key: before[key.to_user_string()].at)  # whoever waited longest
+        if before[name := key.to_user_string()].state != states[name] and now - before[name].at >= OBSERVE_SECONDS
+    ][:OBSERVED_PER_TICK]
+    told = {key.to_user_string(): Observed(states[key.to_user_string()], round(now, 1)) for key in tell}
+    return [_observation(key, readers[key]) for key in tell], {**before, **told}
 
 
-def _observation(key: dg.AssetKey, backlog: Backlog) -> dg.AssetObservation:
-    ends = {tp: seen.end for tp, seen in sorted(backlog.topic_partitions.items())}
+def _state(readers: Sequence[Backlog]) -> str:
+    ends = digest({tp: seen.end for tp, seen in readers[0].topic_partitions.items()})
+    return short(ends + "".join(progress(b) for b in readers))
+
+
+def _observation(key: dg.AssetKey, readers: Sequence[Backlog]) -> dg.AssetObservation:
+    ends = {tp: seen.end for tp, seen in sorted(readers[0].topic_partitions.items())}
+    worst = max(readers, key=lambda b: (b.lag_seconds or 0.0, b.offsets))
+    several = {f"backlog of {b.stream}": b.offsets for b in readers} if len(readers) > 1 else {}
     return dg.AssetObservation(
         key,
         tags={"dagster/data_version": ends_digest(ends)},
         metadata={
             "end_offsets": dg.MetadataValue.json({str(tp): end for tp, end in ends.items()}),
-            "backlog": backlog.offsets,
-            "open_transaction_offsets": backlog.open_transaction_offsets,
-            **({} if backlog.lag_seconds is None else {"lag_seconds": backlog.lag_seconds}),
+            "open_transaction_offsets": worst.open_transaction_offsets,
+            **backlog_metadata(worst),
+            **several,
         },
     )
+
+
+def backlog_metadata(backlog: Backlog) -> dict[str, Any]:
+    """A backlog's numbers as Dagster plots them; what is unknown, or infinite, is left out."""
+    numbers = {
+        "lag_seconds": backlog.lag_seconds,
+        "arrival_rate": backlog.arrival_rate,
+        "time_to_loss_seconds": backlog.time_to_loss_seconds,
+        "time_to_close_seconds": backlog.time_to_close_seconds,
+    }
+    told = {name: round(value, 1) for name, value in numbers.items() if value is not None and value != float("inf")}
+    word = {"status": backlog.word.value} if backlog.word else {}
+    return {"backlog": backlog.offsets, **told, **word}

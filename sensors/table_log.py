@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.marks import LogMark, LogMarks
 
 COMMITS_PER_TICK = 200
 
@@ -18,6 +19,25 @@ class Piece:
     table_id: str
     entries: tuple[LedgerEntry, ...]
     through: int
+
+
+class TableLogs:
+    """Reads on in many logs; opens a table only if its log has moved on."""
+
+    def __init__(self) -> None:
+        self._marks = LogMarks()
+        self._read: dict[str, LogMark] = {}
+
+    def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
+        """As ``read_piece`` below."""
+        mark = self._marks.of(uri, since=since) if since >= 0 else None
+        if mark and mark.version == since and mark == self._read.get(uri):
+            return Piece(table_id, (), since)
+        piece = read_piece(uri, app_id, table_id=table_id, since=since)
+        # Marked as it was before the log was read: what came meanwhile is read at the next tick.
+        if mark and piece and piece.table_id == table_id and piece.through == mark.version:
+            self._read[uri] = mark
+        return piece
 
 
 def read_piece(uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime
+from typing import get_args
 
 from pydantic_core import PydanticCustomError
+
+from kdi_assets.stream import Status
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
 TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -42,6 +45,24 @@ def topic(value: str) -> str:
 def table(value: str) -> str:
     if not TABLE.fullmatch(value):
         raise wrong(f"{value!r} is not a path below the lake's root", "e.g. bronze/web_requests, no '/' at either end")
+    return value
+
+
+def table_or_none(value: str) -> str:
+    return table(value) if value else value
+
+
+def status(value: str) -> str:
+    if value not in get_args(Status):
+        raise wrong(f"{value!r} is no status", "active, paused or retired")
+    return value
+
+
+def cron(value: str | None) -> str | None:
+    from croniter import croniter
+
+    if value is not None and not (len(value.split()) == 5 and croniter.is_valid(value)):
+        raise wrong(f"{value!r} is not a cron expression", 'five fields, e.g. "0 * * * *" for every hour (UTC)')
     return value
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from kdi_assets.components import checks
 from kdi_assets.components.environment import EnvironmentProperties
-from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Stream
+from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Status, Stream
 
 
 class Fields(BaseModel):
@@ -48,22 +48,62 @@ class DateWindowFields(Fields):
 
 
 class DrainWhenFields(Fields):
-    """A sensor starts a run when either limit is reached."""
+    """A sensor starts a run as soon as one of the limits is reached."""
 
-    backlog_messages: int = Field(
-        default=1000,
+    backlog_messages: int | None = Field(
+        default=None,
         strict=True,
         ge=1,
-        description="Offsets waiting in the topic, over all topic partitions.",
+        description="Offsets waiting in the topic, over all topic partitions; 1000 unless there is a cron.",
         examples=[1000],
     )
-    lag_seconds: float = Field(
-        default=60,
+    lag_seconds: float | None = Field(
+        default=None,
         strict=True,
         ge=0,
-        description="Age in seconds of the oldest message not yet drained.",
+        description="Age in seconds of the oldest message not yet drained; 60 unless there is a cron.",
         examples=[60],
     )
+    backlog_bytes: int | None = Field(
+        default=None,
+        strict=True,
+        ge=1,
+        description="Bytes of keys and values waiting, uncompressed, estimated from what was drained last.",
+        examples=[100_000_000],
+    )
+    cron: Annotated[str | None, AfterValidator(checks.cron)] = Field(
+        default=None,
+        description="Times (UTC) at which whatever waits is drained. With a cron, the other limits count only where"
+        " they are named.",
+        examples=["0 * * * *"],
+    )
+    time_to_loss_seconds: float = Field(
+        default=3600,
+        strict=True,
+        ge=0,
+        description="A run starts when retention is this close to deleting a message that waits, whatever else is said"
+        " here; where retention is short, at half of it.",
+        examples=[3600],
+    )
+    min_gap_seconds: float = Field(
+        default=10,
+        strict=True,
+        ge=0,
+        description="Time between two requests for runs: the longer, the fewer and larger the files.",
+        examples=[10],
+    )
+
+    def drain_when(self) -> DrainWhen:
+        """The limits that these fields describe."""
+        usual = DrainWhen() if self.cron is None else DrainWhen(None, None)
+        return DrainWhen(
+            backlog_messages=usual.backlog_messages if self.backlog_messages is None else self.backlog_messages,
+            lag_seconds=usual.lag_seconds if self.lag_seconds is None else self.lag_seconds,
+            backlog_bytes=self.backlog_bytes,
+            cron=self.cron,
+            time_to_loss_seconds=self.time_to_loss_seconds,
+            min_gap_seconds=self.min_gap_seconds,
+        )
 
 
 class TopicTableFields(Fields):
@@ -123,6 +163,17 @@ class TopicTableFields(Fields):
         description="When the lag sensor starts a run.",
         examples=[{"backlog_messages": 1000, "lag_seconds": 60}],
     )
+    status: Annotated[str, AfterValidator(checks.status)] = Field(
+        default="active",
+        description="active; paused: no sensor starts a run, a person may; or retired: nothing is drained any more, the"
+        " table stays as it is and the topic may go.",
+        examples=["active"],
+    )
+    renamed_from: Annotated[str, AfterValidator(checks.table_or_none)] = Field(
+        default="",
+        description="The table's path before it was renamed; until its folders are moved, nothing is drained.",
+        examples=["bronze/old_name"],
+    )
     max_records: int = Field(
         default=5_000_000,
         strict=True,
@@ -155,7 +206,9 @@ class TopicTableFields(Fields):
             date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
             app_id=self.app_id,
             start=_start_policy(self.start),
-            drain_when=DrainWhen(self.drain_when.backlog_messages, self.drain_when.lag_seconds),
+            drain_when=self.drain_when.drain_when(),
+            status=cast(Status, self.status),
+            renamed_from=self.renamed_from,
             max_records=self.max_records,
             properties=self.properties,
             description=self.description,

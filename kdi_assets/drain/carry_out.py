@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -56,9 +57,13 @@ def carry_out(
     spark: SparkSession,
     *,
     run_id: str = "",
+    conflicts: int = 0,
     at: Callable[[str], None] = lambda point: None,
 ) -> Commit:
     """Bring the plan's messages into the table, in one commit.
+
+    Args:
+        conflicts: Plans of this drain before, which other commits overtook; recorded.
 
     Raises:
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
@@ -75,20 +80,24 @@ def carry_out(
     rows = _rows(messages, plan, stream, record, observation)
     refuse_other_schema(stream, uri, rows.schema)
     at("before reading")
+    stages = _Stages()
     with spark_failures(stream, "reading the topic and writing files"):
         staged = stage_rows(spark, rows, uri)  # files only: without a version no reader sees them
         counts = counted(observation)
+    stages.ended("read and write")
     at("files written")
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
     letters = _write_letters(plan, stream, lake, record, counts, spark)
+    stages.ended("dead letters")
     at("dead letters written")
     # The last moment at which refusing costs nothing.
     with spark_failures(stream, "accounting for the offsets"):
         account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
     _refuse_without_letters(stream, lake, letters)
+    stages.ended("account")
     at("accounted for")
     entry = LedgerEntry(
         version=-1,
@@ -108,11 +117,29 @@ def carry_out(
         rows_by_date=dict(sorted(staged.rows_by_date.items())),
         bytes=staged.bytes,
         dead_letters_at=letters.at,
+        planned_at=plan.now,
+        ends=plan.ends,
+        ages=dict(sorted(counts.ages.items())),
+        message_bytes=counts.message_bytes,
+        seconds=stages.seconds,
+        conflicts=conflicts,
     )
     with spark_failures(stream, "committing"):
         landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
     at("commit sent")
     return _commit(landed)
+
+
+class _Stages:
+    """What the stages of a drain take, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def ended(self, stage: str) -> None:
+        now = time.monotonic()
+        self.seconds[stage], self._since = round(now - self._since, 3), now
 
 
 def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:

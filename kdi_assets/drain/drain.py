@@ -104,7 +104,7 @@ def drain(
         AnotherDrainActive: Overtaken twice in a row.
         KdiError: Every refusal of ``survey`` and ``carry_out``.
     """
-    started, commits, settled, lost = _Clock.start(), [], [], 0
+    started, commits, settled, lost, conflicts = _Clock.start(), [], [], 0, 0
     seen = first = survey(stream, lake)
     lag, until = _lag_seconds(stream, first), {tp: offsets.end for tp, offsets in first.topic.partitions.items()}
     while plan_or_settlement := seen.settlement or seen.plan(stream, until):
@@ -115,16 +115,18 @@ def drain(
             if isinstance(plan_or_settlement, Plan):
                 with jvm_loss_named(stream):
                     spark = started.watching(session())
-                    commits.append(carry_out(plan_or_settlement, stream, lake, spark, run_id=run_id, at=at))
+                    commits.append(
+                        carry_out(plan_or_settlement, stream, lake, spark, run_id=run_id, conflicts=conflicts, at=at)
+                    )
                 on_commit(commits[-1])
             else:
                 with jvm_loss_named(stream):
                     spark = started.watching(session())
                     settle(spark, plan_or_settlement, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
                 settled.append(plan_or_settlement.reason)
-            lost = 0
+            lost = conflicts = 0
         except OvertakenCommit as overtaken:
-            lost += 1
+            lost, conflicts = lost + 1, conflicts + 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
         except ReadOrWriteFailed:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.shape import DATE, as_message, evaluate, expose, expressions, result, table_columns
 from kdi_assets.formats.json import DECODED, VALUE, decode_json, json_rules
 from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
+from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 ROW, TOMBSTONE, DEAD_LETTER = 0, 1, 2
 _VERDICTS = 4  # room for one more, and a power of two reads well in a debugger
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
+_AGE, _BYTES = "_kdi_age", "_kdi_bytes"
+_COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES)
 _RULE = "_kdi_rule"
 
 
@@ -34,6 +37,8 @@ class Counts:
         digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
         dead_letter_digest: The same of the dead letters.
         tombstone_digest: The same of the tombstones.
+        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.ages``.
+        message_bytes: Of their keys and values.
     """
 
     messages: int
@@ -42,6 +47,8 @@ class Counts:
     digest: int
     dead_letter_digest: int
     tombstone_digest: int
+    ages: Mapping[int, int] = field(default_factory=dict)
+    message_bytes: int = 0
 
     @property
     def dead_letters(self) -> int:
@@ -77,11 +84,13 @@ def judge(
         F.expr(_verdict(stream, now)).alias(_VERDICT),
         F.expr("kafka.partition").alias(_PARTITION),
         F.expr("kafka.offset").alias(_OFFSET),
+        F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
+        F.expr(f"coalesce(length({VALUE}), 0) + coalesce(length(kafka.key), 0)").alias(_BYTES),
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
     observed = judged.observe(counts, *_aggregates(topic_partitions))
-    return observed.where(F.col(_VERDICT) == ROW).drop(_VERDICT, _PARTITION, _OFFSET)
+    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED)
 
 
 def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: datetime) -> DataFrame:
@@ -120,8 +129,16 @@ def counted(counts: Observation) -> Counts:
     others: Counter[tuple[int, int]] = Counter()
     for bin_ in seen["others"] or ():
         others[divmod(int(bin_["x"]), _VERDICTS)] += int(bin_["y"])
-    digests = (int(seen[d] or 0) for d in ("digest", "dead_letter_digest", "tombstone_digest"))
-    return Counts(int(seen["messages"]), int(seen["rows"]), others, *digests)
+    return Counts(
+        messages=int(seen["messages"]),
+        rows=int(seen["rows"]),
+        others=others,
+        digest=int(seen["digest"] or 0),
+        dead_letter_digest=int(seen["dead_letter_digest"] or 0),
+        tombstone_digest=int(seen["tombstone_digest"] or 0),
+        ages={int(bin_["x"]): int(bin_["y"]) for bin_ in seen["ages"] or ()},
+        message_bytes=int(seen["bytes"] or 0),
+    )
 
 
 def _evaluated(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame:
@@ -161,4 +178,6 @@ def _aggregates(topic_partitions: int) -> list[Column]:
         F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {digest} END)").alias("dead_letter_digest"),
         F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {TOMBSTONE} THEN {digest} END)").alias("tombstone_digest"),
         F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
+        F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
+        F.expr(f"sum({_BYTES})").alias("bytes"),
     ]

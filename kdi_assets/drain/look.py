@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from kdi_assets.drain.backlog import Backlog as Backlog
+from kdi_assets.drain.backlog import PartitionBacklog as PartitionBacklog
+from kdi_assets.drain.known import KnownLedgers
+from kdi_assets.drain.status_word import Sample, status_word
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka import TopicState, oldest_timestamps, read_topics
+from kdi_assets.ledger.recent import LedgerCommit, bytes_per_offset, pace
+from kdi_assets.sources.kafka import (
+    LEADER_SECONDS,
+    BrokerOffsets,
+    Retention,
+    TopicState,
+    oldest_timestamps,
+    read_retention,
+    read_topics,
+)
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionBacklog:
-    """One topic partition: ``[position, end)`` waits; ``position`` is ``None`` where it is unknown."""
-
-    position: int | None
-    end: int
-    earliest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What waits for a stream.
-
-    Attributes:
-        offsets: Between positions and ends, over all topic partitions; gaps count.
-        lag_seconds: Age of the oldest message that waits; ``None`` if none does or its time is unknown.
-        refusal: Why the stream cannot be drained as it stands.
-        unsettled: Whether the next drain must commit positions first: a start, a RESTORE's answer, a takeover.
-        open_transaction_offsets: Behind the last stable offset: held back until a producer commits or aborts.
-    """
-
-    stream: str
-    topic_partitions: Mapping[TopicPartition, PartitionBacklog]
-    offsets: int
-    lag_seconds: float | None
-    refusal: KdiError | None
-    open_transaction_offsets: int
-    unsettled: bool = False
+TIMES_SECONDS = 3.0
+"""How long a look waits for the next messages; the topic partitions that answered have theirs."""
+ASK_AGAIN_SECONDS = 30.0
+"""After how long one that did not answer is asked again: it must not cost every look its wait."""
+BATCH_BYTES = 70
+"""What a broker keeps beside key and value of a message that came in a batch of its own."""
+RETENTION_SECONDS = 300.0
+"""How long a topic's retention is believed; somebody who changes it does not watch the second."""
 
 
 def look(stream: Stream, lake: str) -> Backlog:
@@ -50,71 +46,206 @@ def look(stream: Stream, lake: str) -> Backlog:
 
 def look_at(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
     """The backlogs of many streams, in their order: one batch of requests to each cluster."""
-    topics: dict[str, set[str]] = defaultdict(set)
-    clusters = {s.cluster.name: s.cluster for s in streams}
-    for stream in streams:
-        topics[stream.cluster.name].add(stream.topic)
-    states = {name: _topics(clusters[name], wanted) for name, wanted in topics.items()}
-    seen = [_survey(stream, lake, states[stream.cluster.name][stream.topic]) for stream in streams]
-    ages = {name: _oldest(clusters[name], [s for s in seen if s.of == name]) for name in topics}
-    return [_backlog(s, ages[s.of]) for s in seen]
+    return Look()(streams, lake=lake)
+
+
+class Look:
+    """Looks at streams again and again, and asks only for what can have changed.
+
+    Remembered are ledgers, until their tables have newer versions; the time of the next message, until the position
+    moves; retention, for some minutes. All of it can be forgotten at any moment: a drain never asks here.
+    """
+
+    def __init__(
+        self, *, leader_seconds: float = LEADER_SECONDS, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._clock = clock
+        self._leader_seconds = leader_seconds
+        self._ledgers = KnownLedgers()
+        self._next: dict[_Place, _NextMessage] = {}
+        self._retention: dict[tuple[str, str], tuple[float, Retention | None]] = {}
+
+    def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        """The backlogs of the streams, in their order."""
+        topics: dict[str, set[str]] = defaultdict(set)
+        clusters = {s.cluster.name: s.cluster for s in streams}
+        for stream in streams:
+            if stream.status != "retired":  # its topic may be gone
+                topics[stream.cluster.name].add(stream.topic)
+        states = {name: self._topics(clusters[name], wanted) for name, wanted in topics.items()}
+        seen = [self._survey(s, lake, states.get(s.cluster.name, {}).get(s.topic)) for s in streams]
+        for name, cluster in clusters.items():
+            waiting = [s for s in seen if s.stream.cluster.name == name and s.waiting]
+            self._ask_times(cluster, waiting)
+            self._ask_retention(cluster, {s.stream.topic for s in waiting})
+        now = self._clock()
+        return [self._backlog(s, lake, now) for s in seen]
+
+    def _survey(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _Seen:
+        if not isinstance(topic, TopicState) or stream.status == "retired":
+            return _Seen(stream, None, {}, topic if isinstance(topic, KdiError) else None)
+        found: Survey | None = None
+        try:
+            found = survey(stream, lake, topic, ledger=self._ledgers)
+            found.plan(stream)  # refuses what a drain would refuse
+        except KdiError as refusal:
+            return _Seen(stream, topic, found.positions() if found else {}, refusal)
+        return _Seen(stream, topic, found.positions(), None, found.settlement is not None)
+
+    def _ask_times(self, cluster: KafkaCluster, waiting: Collection[_Seen]) -> None:
+        """When the next message of each waiting topic partition was written; asked once for each position."""
+        now = time.monotonic()
+        places = {_Place(cluster.name, tp, position) for s in waiting for tp, position in s.waiting.items()}
+        self._next = {place: n for place, n in self._next.items() if place.cluster != cluster.name or place in places}
+        unknown = {place for place in places if place not in self._next or self._next[place].ask_again < now}
+        while unknown:
+            # Streams of one topic have positions of their own, and a client reads a topic partition from one place.
+            turn = {place.topic_partition: place for place in unknown}
+            found: Mapping[TopicPartition, datetime] = {}
+            with suppress(KdiError):
+                positions = {tp: place.position for tp, place in turn.items()}
+                found = oldest_timestamps(cluster, positions, seconds=TIMES_SECONDS)
+            for tp, place in turn.items():
+                self._next[place] = _NextMessage(found.get(tp), math.inf if tp in found else now + ASK_AGAIN_SECONDS)
+            unknown -= set(turn.values())
+
+    def _topics(self, cluster: KafkaCluster, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
+        try:
+            return read_topics(cluster, topics, leader_seconds=self._leader_seconds)
+        except KdiError as unreachable:
+            return dict.fromkeys(topics, unreachable)
+
+    def _ask_retention(self, cluster: KafkaCluster, topics: Collection[str]) -> None:
+        now = time.monotonic()
+        stale = [t for t in topics if self._retention.get((cluster.name, t), (-math.inf, None))[0] < now]
+        with suppress(KdiError):
+            found = read_retention(cluster, stale)
+            self._retention |= {(cluster.name, t): (now + RETENTION_SECONDS, found.get(t)) for t in stale}
+
+    def _backlog(self, seen: _Seen, lake: str, now: datetime) -> Backlog:
+        stream, held = seen.stream, seen.topic.partitions if seen.topic else {}
+        commits = self._ledgers.recent(stream, lake) if seen.waiting else ()
+        size = bytes_per_offset(commits)
+        _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
+        partitions = {
+            tp: _partition(
+                tp,
+                offsets,
+                seen.positions.get(tp),
+                next_at=self._next_at(stream, tp, seen.waiting),
+                commits=commits,
+                retention=retention,
+                bytes_per_offset=size,
+                patience_seconds=stream.patience_seconds(now),
+                now=now,
+            )
+            for tp, offsets in held.items()
+        }
+        waiting = sum(b.offsets for b in partitions.values())
+        return Backlog(
+            stream=stream.name,
+            topic_partitions=partitions,
+            offsets=waiting,
+            lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
+            refusal=seen.refusal,
+            unsettled=seen.unsettled,
+            open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
+            bytes=None if size is None else round(waiting * size),
+            pace=pace(commits),
+        )
+
+    def _next_at(self, stream: Stream, tp: TopicPartition, waiting: Mapping[TopicPartition, int]) -> datetime | None:
+        found = self._next.get(_Place(stream.cluster.name, tp, waiting[tp])) if tp in waiting else None
+        return found.at if found else None
+
+
+class _Place(NamedTuple):
+    """Where the next message is looked for."""
+
+    cluster: str
+    topic_partition: TopicPartition
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _NextMessage:
+    """When it was written, if that is known; and when to ask again if not, by the monotonic clock."""
+
+    at: datetime | None
+    ask_again: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    stream: str
-    of: str
+    stream: Stream
     topic: TopicState | None
     positions: Mapping[TopicPartition, int]
     refusal: KdiError | None
     unsettled: bool = False
 
-
-def _topics(cluster: KafkaCluster, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
-    try:
-        return read_topics(cluster, topics)
-    except KdiError as unreachable:
-        return dict.fromkeys(topics, unreachable)
-
-
-def _survey(stream: Stream, lake: str, topic: TopicState | KdiError) -> _Seen:
-    if isinstance(topic, KdiError):
-        return _Seen(stream.name, stream.cluster.name, None, {}, topic)
-    found: Survey | None = None
-    try:
-        found = survey(stream, lake, topic)
-        found.plan(stream)  # refuses what a drain would refuse
-    except KdiError as refusal:
-        return _Seen(stream.name, stream.cluster.name, topic, found.positions() if found else {}, refusal)
-    return _Seen(stream.name, stream.cluster.name, topic, found.positions(), None, found.settlement is not None)
+    @property
+    def waiting(self) -> dict[TopicPartition, int]:
+        """Where the next message is looked for, of the topic partitions that have a backlog."""
+        held = self.topic.partitions if self.topic else {}
+        begins = {tp: max(position, held[tp].earliest) for tp, position in self.positions.items()}
+        return {tp: position for tp, position in begins.items() if position < held[tp].end}
 
 
-def _oldest(cluster: KafkaCluster, seen: Collection[_Seen]) -> Mapping[TopicPartition, datetime]:
-    """The oldest waiting message of each topic partition, for the stream that is furthest behind on it."""
-    behind: dict[TopicPartition, int] = {}
-    for s in seen:
-        for tp, position in s.positions.items():
-            if s.topic and max(position, s.topic.partitions[tp].earliest) < s.topic.partitions[tp].end:
-                behind[tp] = min(behind.get(tp, position), max(position, s.topic.partitions[tp].earliest))
-    try:
-        return oldest_timestamps(cluster, behind) if behind else {}
-    except KdiError:
-        return {}
-
-
-def _backlog(seen: _Seen, oldest: Mapping[TopicPartition, datetime]) -> Backlog:
-    held = seen.topic.partitions if seen.topic else {}
-    partitions = {
-        tp: PartitionBacklog(seen.positions.get(tp), offsets.end, offsets.earliest) for tp, offsets in held.items()
-    }
-    waiting = [tp for tp, b in partitions.items() if b.position is not None and b.position < b.end]
-    ages = [(datetime.now(UTC) - oldest[tp]).total_seconds() for tp in waiting if tp in oldest]
-    return Backlog(
-        stream=seen.stream,
-        topic_partitions=partitions,
-        offsets=sum(b.end - b.position for b in partitions.values() if b.position is not None and b.position < b.end),
-        lag_seconds=max(0.0, *ages) if ages else None,
-        refusal=seen.refusal,
-        unsettled=seen.unsettled,
-        open_transaction_offsets=sum(o.high_watermark - o.end for o in held.values()),
+def _partition(
+    tp: TopicPartition,
+    offsets: BrokerOffsets,
+    position: int | None,
+    *,
+    next_at: datetime | None,
+    commits: Sequence[LedgerCommit],
+    retention: Retention | None,
+    bytes_per_offset: float | None,
+    patience_seconds: float | None,
+    now: datetime,
+) -> PartitionBacklog:
+    backlog = 0 if position is None else max(0, offsets.end - position)
+    lag = None if next_at is None or not backlog else max(0.0, (now - next_at).total_seconds())
+    rate = backlog / max(lag, 1.0) if lag is not None else None
+    last = max((c.committed_at for c in commits), default=None)
+    waited = lag if lag is None or last is None else min(lag, max(0.0, (now - last).total_seconds()))
+    return PartitionBacklog(
+        position=position,
+        end=offsets.end,
+        earliest=offsets.earliest,
+        open_transaction_offsets=max(0, offsets.high_watermark - offsets.end),
+        next_at=next_at if backlog else None,
+        lag_seconds=lag,
+        arrival_rate=rate,
+        time_to_loss_seconds=_time_to_loss(backlog, lag, rate, retention, bytes_per_offset) if backlog else None,
+        word=None
+        if position is None
+        else status_word(
+            [Sample(c.entry.positions[tp], c.entry.ends.get(tp)) for c in commits if tp in c.entry.positions],
+            position=position,
+            end=offsets.end,
+            waiting_seconds=waited,
+            patience_seconds=patience_seconds,
+        ),
     )
+
+
+def _time_to_loss(
+    backlog: int,
+    lag: float | None,
+    rate: float | None,
+    retention: Retention | None,
+    bytes_per_offset: float | None,
+) -> float | None:
+    """The sooner of both ways to lose the next message; ``None`` if neither is known and one threatens."""
+    if retention is None:
+        return None
+    by_age = by_size = math.inf
+    if retention.seconds is not None:
+        by_age = math.nan if lag is None else max(0.0, retention.seconds - lag)
+    if retention.bytes is not None:
+        # Uncompressed, and as if each message came alone: what the broker keeps is less, so the loss comes no sooner.
+        size = math.nan if bytes_per_offset is None else bytes_per_offset + BATCH_BYTES
+        by_size = max(0.0, retention.bytes / size - backlog) / (rate or math.nan)
+    known = [t for t in (by_age, by_size) if not math.isnan(t)]
+    sooner = min(known, default=None)
+    return None if sooner == math.inf and len(known) < 2 else sooner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kdi_assets.drain.refusals import (
@@ -31,6 +31,7 @@ class Plan:
         positions: Next offset of every topic partition at ``version``.
         expect: Transaction ids of the ledger at ``version``; -1 for absent.
         dead_letters_at: The dead-letter table that the ledger counts on so far.
+        ends: Where the topic partitions ended when it was made, exclusive.
     """
 
     stream: str
@@ -43,6 +44,7 @@ class Plan:
     expect: Mapping[str, int]
     ranges: tuple[OffsetRange, ...]
     dead_letters_at: DeadLettersAt | None = None
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def offset_count(self) -> int:
@@ -96,6 +98,7 @@ def plan_drain(
         expect=expected(stream, ledger, positions),
         ranges=_at_most(stream.max_records, tuple(waiting)),
         dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
+        ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
     )
 
 

@@ -240,3 +240,35 @@ class ReadOrWriteFailed(Transient):
             "nothing was committed; positions stay as they are.",
             f"kdi drain {self.stream}   (it starts at the same offsets)",
         )
+
+
+@dataclass(eq=False, kw_only=True)
+class TableNotMoved(Terminal):
+    """The document was renamed, and its table still lies where the old name says."""
+
+    stream: str
+    former: str
+    uri: str
+
+    def parts(self) -> tuple[str, str, str]:
+        moves = [f"mv {self.former}{beside} {self.uri}{beside}" for beside in ("", "_dead_letters", "_ledger")]
+        return (
+            f"{self.stream}: the table still lies at {self.former}, and there is none at {self.uri}: a drain would begin"
+            " anew.",
+            "the table as it is; nothing was read and nothing was written.",
+            f"{moves[0]}   (then, if they exist, {moves[1]} and {moves[2]})",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class StreamRetired(Terminal):
+    """The document says that nothing is drained any more."""
+
+    stream: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream} is retired: its document says `status: retired`.",
+            "the table and its ledger stay as they are.",
+            "remove the line from the document, if it is to be drained again",
+        )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
-from kdi_assets.drain.dead_letters import refuse_replaced
+from kdi_assets.drain.known import fresh_ledger
 from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.refusals import StreamRetired
 from kdi_assets.drain.settle import Settlement, unsettled
-from kdi_assets.ledger.state import LedgerState, read_ledger
+from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState, read_topic
 from kdi_assets.stream import Stream, TopicPartition
 
@@ -38,14 +40,20 @@ class Survey:
         return sum(max(0, self.topic.partitions[tp].end - position) for tp, position in self.positions().items())
 
 
-def survey(stream: Stream, lake: str, topic: TopicState | None = None) -> Survey:
+class ReadLedger(Protocol):
+    """``fresh_ledger``, or what remembers its answers."""
+
+    def __call__(self, stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None: ...
+
+
+def survey(stream: Stream, lake: str, topic: TopicState | None = None, *, ledger: ReadLedger = fresh_ledger) -> Survey:
     """Look at the stream's topic (unless it is given) and its ledger.
 
     Raises:
         KdiError: Whatever stands in the way of a drain: typed, with the command that decides it.
     """
+    if stream.status == "retired":
+        raise StreamRetired(stream=stream.name)
     topic = topic or read_topic(stream.cluster, stream.topic)
-    ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
-    if ledger:
-        refuse_replaced(stream, lake, ledger.entry.dead_letters_at if ledger.entry else None)
-    return Survey(topic, ledger, unsettled(stream, ledger, topic))
+    found = ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
+    return Survey(topic, found, unsettled(stream, found, topic))

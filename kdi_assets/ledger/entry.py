@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Literal
 
 from kdi_assets.errors import Terminal
@@ -63,6 +63,12 @@ class LedgerEntry:
         declared_losses: Offsets that someone decided to give up.
         digest: ``bit_xor(xxhash64(partition, offset))`` of the messages that the drain read.
         rows_by_date: Rows that the commit added, by their date.
+        planned_at: When the drain was planned, UTC; ``None`` of another kind, or of a release that did not say.
+        ends: Where the topic partitions ended then, exclusive.
+        ages: Messages by their age at ``planned_at``, in the buckets of ``kdi_assets.ledger.ages``.
+        message_bytes: Of keys and values that the drain read, as produced and uncompressed.
+        seconds: What its stages took before the commit.
+        conflicts: Tries of the same drain before this one that another commit overtook.
     """
 
     version: int
@@ -83,6 +89,12 @@ class LedgerEntry:
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
     dead_letters_at: DeadLettersAt | None = None
+    planned_at: datetime | None = None
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ages: Mapping[int, int] = field(default_factory=dict)
+    message_bytes: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    conflicts: int = 0
 
     @property
     def rows(self) -> int:
@@ -104,6 +116,8 @@ class LedgerEntry:
             "gaps": [_triple(r) for r in self.gaps],
             "declared_losses": [_triple(r) for r in self.declared_losses],
             "rows_by_date": {day.isoformat(): rows for day, rows in self.rows_by_date.items()},
+            "planned_at": self.planned_at.isoformat() if self.planned_at else None,
+            "ends": {str(tp.partition): end for tp, end in self.ends.items()},
         }
         return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
 
@@ -137,6 +151,9 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "declared_losses": tuple(_range(topic, r) for r in plain.get("declared_losses", ())),
             "rows_by_date": {date.fromisoformat(day): rows for day, rows in plain.get("rows_by_date", {}).items()},
             "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
+            "planned_at": datetime.fromisoformat(planned) if (planned := plain.get("planned_at")) else None,
+            "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},
+            "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
         }
     )
 

@@ -116,7 +116,7 @@ class TableLog:
             return None
         except DeltaError as refused:
             if version is None:
-                raise unreadable(uri, refused, _storage(uri)) from refused
+                raise unreadable(uri, refused, storage(uri)) from refused
             raise CommitUnreadable(uri, version) from refused
         except OSError as failed:
             raise StorageFailed(uri=uri, detail=said(failed)) from failed
@@ -259,7 +259,7 @@ class TableLog:
 
     @cached_property
     def _files(self) -> FileSystem:
-        return _storage(self.uri)
+        return storage(self.uri)
 
 
 def restore_target(log: TableLog, restore: CommitInfo) -> int:
@@ -316,13 +316,13 @@ def _holds_files(uri: str) -> bool:
     from pyarrow.fs import FileSelector
 
     try:
-        found = _storage(uri).get_file_info(FileSelector("", recursive=False))
+        found = storage(uri).get_file_info(FileSelector("", recursive=False))
     except (OSError, TableNotFoundError):
         return False
     return any(not info.base_name.startswith(("_", ".")) for info in found)
 
 
-def _storage(uri: str) -> FileSystem:
+def storage(uri: str) -> FileSystem:
     """The table's folder."""
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem

@@ -94,8 +94,13 @@ class TopicMissing(Terminal):
         )
 
 
-def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
+def read_topics(
+    cluster: KafkaCluster, topics: Collection[str], *, leader_seconds: float = LEADER_SECONDS
+) -> dict[str, TopicState | KdiError]:
     """Look at many topics in one batch of requests, and again at those whose leaders are changing.
+
+    Args:
+        leader_seconds: How long to look again for leaders; who comes back soon anyway need not wait.
 
     Returns:
         Per topic its state, or why it has none; a broken topic costs only its own entry.
@@ -106,7 +111,7 @@ def read_topics(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Top
 
     Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
     """
-    until = monotonic() + LEADER_SECONDS
+    until = monotonic() + leader_seconds
     states = _look(cluster, topics)
     while (moving := [t for t, s in states.items() if isinstance(s, LeaderMissing)]) and monotonic() < until:
         sleep(0.1)
@@ -179,15 +184,60 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
-def oldest_timestamps(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first message at or after each position; absent where none came within the time limit."""
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """When the brokers delete a topic's messages: by age, by the size of a topic partition; ``None``: never by that."""
+
+    seconds: float | None
+    bytes: int | None
+
+
+def read_retention(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Retention]:
+    """The retention of many topics, in one request; absent where we may not know it.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+
+    Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    if not topics:
+        return {}
+    admin, heard = open_admin(cluster)
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
+    with reachable(cluster, admin, heard):
+        asked = admin.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+    await_answers(admin, heard, asked.values())
+    found: dict[str, Retention] = {}
+    for resource, future in asked.items():
+        try:
+            with reachable(cluster, admin, heard):
+                found[resource.name] = _retention({name: entry.value for name, entry in future.result().items()})
+        except KafkaException:
+            continue  # refused, or deleted meanwhile: what a topic keeps is worth knowing and no reason to stop
+    return found
+
+
+def _retention(config: Mapping[str, str]) -> Retention:
+    if "delete" not in config["cleanup.policy"]:
+        return Retention(None, None)
+    milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
+    return Retention(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
+
+
+def oldest_timestamps(
+    cluster: KafkaCluster, positions: Mapping[TopicPartition, int], *, seconds: float = REQUEST_SECONDS
+) -> dict[TopicPartition, datetime]:
+    """The timestamp of the first message at or after each position; absent where none came within ``seconds``."""
     waiting = set(positions)
     found: dict[TopicPartition, datetime] = {}
     if not positions:
         return {}
     with _consumer(cluster, positions) as (consumer, heard):
-        deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
-        while waiting and datetime.now(UTC).timestamp() < deadline:
+        deadline = monotonic() + seconds
+        while waiting and monotonic() < deadline:
             heard.refuse()
             for message in consumer.consume(num_messages=100, timeout=0.2):
                 tp = _topic_partition(message)
@@ -295,6 +345,9 @@ def _consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) ->
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
+                # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
+                "fetch.message.max.bytes": 1024,
+                "fetch.max.bytes": 1_000_000,
                 "error_cb": heard,
             },
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -13,17 +13,19 @@ from dagster import DagsterInstance
 from kdi_assets.components.assets import table_asset
 from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import table_key, topic_key
-from kdi_assets.drain.look import Backlog, PartitionBacklog
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
-from kdi_assets.stream import DateWindow, Stream, TopicPartition
+from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
+from sensors.memory import read_cursor, write_cursor
 from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, unfinished_run
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
-ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}") for name in ("orders", "clicks", "payments"))
+AT_ONCE = DrainWhen(min_gap_seconds=0)
+ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}", drain_when=AT_ONCE) for name in ("orders", "clicks", "payments"))
 
 
 @dataclass
@@ -67,6 +69,12 @@ class Cluster:
         data = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
         self.cursor = data.cursor
         return data
+
+    def forget_when_observed(self) -> None:
+        """As if the last observations were long ago."""
+        kept = read_cursor(self.cursor)
+        long_ago = {topic: replace(observed, at=0.0) for topic, observed in kept.topics.items()}
+        self.cursor = write_cursor(replace(kept, topics=long_ago))
 
 
 def requested(data: dg.SensorExecutionData) -> list[list[str]]:
@@ -177,13 +185,26 @@ def test_a_stream_whose_dates_do_not_include_today_is_said_and_does_not_fail_the
     assert requested(cluster.tick()) == [["bronze/orders"]]
 
 
-def test_what_was_seen_of_a_requested_topic_is_observed_once(cluster: Cluster) -> None:
+def test_a_topic_that_changed_is_observed_once_for_all_its_readers(cluster: Cluster) -> None:
     second = a_stream("bronze/orders_again", topic="orders")
     cluster = Cluster(cluster.instance, (ORDERS, second))
-    cluster.waiting = {"bronze/orders": 5000, "bronze/orders_again": 5000}
+    cluster.waiting = {"bronze/orders": 50, "bronze/orders_again": 50}
 
     (observation,) = cluster.tick().asset_events
 
     assert isinstance(observation, dg.AssetObservation)
     assert observation.asset_key == topic_key(ORDERS.cluster, "orders")
-    assert observation.metadata["end_offsets"].value == {"orders/0": 5000}
+    assert observation.metadata["end_offsets"].value == {"orders/0": 50}
+    assert observation.metadata["backlog of bronze/orders_again"].value == 50
+
+
+def test_a_topic_is_observed_on_change_and_not_at_every_tick(cluster: Cluster) -> None:
+    cluster.waiting = {"bronze/orders": 1}
+    first = cluster.tick().asset_events
+    cluster.waiting = {"bronze/orders": 2}
+    soon = cluster.tick().asset_events
+    cluster.forget_when_observed()
+    later, unchanged = cluster.tick().asset_events, cluster.tick().asset_events
+
+    assert [len(events) for events in (first, soon, later, unchanged)] == [3, 0, 1, 0]
+    assert later[0].asset_key == topic_key(ORDERS.cluster, "orders")

@@ -23,6 +23,7 @@ from kdi_assets.components.names import identifier, table_key
 from kdi_assets.drain.look import look
 from kdi_assets.runtime.ports import free_port
 from kdi_assets.runtime.processes import Child
+from sensors.policy import Due
 from sensors.requests import run_requests
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
@@ -52,7 +53,7 @@ class Site:
     def launch(self, web: DrivenStream) -> str:
         """Carry out the request that the stream's sensor would make; the run's id."""
         backlog = look(web.stream, self.lake)
-        (request,) = run_requests([backlog], {backlog.stream: web.stream}, now=datetime.now(UTC))
+        (request,) = run_requests([Due(backlog, "a test")], {backlog.stream: web.stream}, now=datetime.now(UTC))
         request = request.with_replaced_attrs(tags={**request.tags, "dagster/partition": request.partition_key or ""})
         location = self.workspace.create_request_context().get_code_location("held")
         (repository,) = location.get_repositories().values()

@@ -62,7 +62,7 @@ class Holds:
 def held_stream(topic: str, bootstrap_servers: str) -> Stream:
     """One message is worth a run."""
     main = KafkaCluster(name="main", bootstrap_servers=bootstrap_servers)
-    return web_requests(topic, main, drain_when=DrainWhen(backlog_messages=1, lag_seconds=3600))
+    return web_requests(topic, main, drain_when=DrainWhen(backlog_messages=1, lag_seconds=3600, min_gap_seconds=0))
 
 
 def _drain(holds: Holds, stream: Stream, **options: Any) -> DrainReport:

@@ -132,8 +132,9 @@ def test_a_lost_queue_is_requested_again_and_a_request_carried_out_again_finds_n
 
 def later(cursor: str | None, seconds: float) -> str:
     """The cursor as it reads when so much time has passed."""
-    remembered = read_cursor(cursor)
-    return write_cursor({s: replace(m, requested_at=m.requested_at - seconds - 1) for s, m in remembered.items()})
+    kept = read_cursor(cursor)
+    earlier = {s: replace(m, requested_at=m.requested_at - seconds - 1) for s, m in kept.streams.items()}
+    return write_cursor(replace(kept, streams=earlier))
 
 
 @scenario("sensor daemon crashes, ticks are slow")

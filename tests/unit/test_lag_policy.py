@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.drain.look import Backlog, PartitionBacklog
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.stream import DrainWhen, TopicPartition
-from sensors.memory import Memory, read_cursor, write_cursor
-from sensors.policy import Decision, explain, progress, streams_to_drain
+from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream, TopicPartition
+from sensors.explain import explain
+from sensors.memory import Memories, Memory, Observed, read_cursor, write_cursor
+from sensors.policy import Decision, Due, progress, streams_to_drain
 
 NOW = 1_800_000_000.0
 BEGUN = Memory(table_id="id", reconciled=0)
@@ -20,9 +21,15 @@ MISSING = TopicMissing(cluster="main", topic="payments")
 
 
 def backlog(
-    stream: str, offsets: int = 0, lag: float | None = None, *, position: int = 0, refusal: KdiError | None = None
+    stream: str,
+    offsets: int = 0,
+    lag: float | None = None,
+    *,
+    position: int = 0,
+    refusal: KdiError | None = None,
+    loss: float | None = None,
 ) -> Backlog:
-    seen = PartitionBacklog(position=position, end=position + offsets, earliest=0)
+    seen = PartitionBacklog(position, position + offsets, 0, lag_seconds=lag, time_to_loss_seconds=loss)
     return Backlog(
         stream=stream,
         topic_partitions={TopicPartition(stream, 0): seen},
@@ -33,17 +40,28 @@ def backlog(
     )
 
 
+def a_stream(name: str, *, when: DrainWhen, status: Status = "active") -> Stream:
+    main = KafkaCluster("main", "127.0.0.1:1")
+    return Stream(name, name, "a int", "current_date()", main, drain_when=when, status=status)
+
+
 def decide(
-    *backlogs: Backlog, in_flight: tuple[str, ...] = (), memories: Mapping[str, Memory] | None = None, now: float = NOW
+    *backlogs: Backlog,
+    in_flight: tuple[str, ...] = (),
+    memories: Mapping[str, Memory] | None = None,
+    now: float = NOW,
+    when: DrainWhen | None = None,
+    status: Status = "active",
 ) -> Decision:
-    limits = {b.stream: DrainWhen(backlog_messages=1000, lag_seconds=60) for b in backlogs}
+    limits = when or DrainWhen(backlog_messages=1000, lag_seconds=60)
+    streams = {b.stream: a_stream(b.stream, when=limits, status=status) for b in backlogs}
     known = {b.stream: (memories or {}).get(b.stream, BEGUN) for b in backlogs}
     runs = dict.fromkeys(in_flight, "run 1a2b3c4d for 9 s")
-    return streams_to_drain(backlogs, limits=limits, in_flight=runs, memories=known, now=now)
+    return streams_to_drain(backlogs, streams=streams, in_flight=runs, memories=known, now=now)
 
 
-def names(backlogs: tuple[Backlog, ...]) -> list[str]:
-    return [b.stream for b in backlogs]
+def names(due: tuple[Due, ...]) -> list[str]:
+    return [d.backlog.stream for d in due]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +110,7 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely() -> Non
 
 def test_a_position_that_moved_ends_the_waiting() -> None:
     stuck = backlog("orders", 5000, 90.0)
-    memory = replace(BEGUN, positions=progress(stuck), requested_at=NOW - 5, futile=6)
+    memory = replace(BEGUN, positions=progress(stuck), requested_at=NOW - 15, futile=6)
     moved = backlog("orders", 5000, 90.0, position=1)
 
     assert not decide(stuck, memories={"orders": memory}).due
@@ -107,6 +125,87 @@ def test_an_unsettled_stream_is_due_at_once_and_waits_after_a_run_that_settled_n
 
     assert names(decide(first, memories={"orders": Memory()}).due) == ["orders"]
     assert not decide(later, memories={"orders": memory}, now=NOW + 5).due
+
+
+def test_a_stream_that_reached_a_limit_is_drained_until_it_is_below_half_of_it() -> None:
+    half, less = backlog("orders", 500, 3.0), backlog("orders", 499, 3.0)
+    reached = replace(BEGUN, catching_up=True)
+
+    assert not decide(half).due
+    assert names(decide(half, memories={"orders": reached}).due) == ["orders"]
+    assert decide(half, memories={"orders": reached}).catching_up == {"orders"}
+    assert not decide(less, memories={"orders": reached}).due
+    assert not decide(less, memories={"orders": reached}).catching_up
+
+
+def test_a_run_in_flight_says_nothing_of_how_far_the_stream_came() -> None:
+    reached = {"orders": replace(BEGUN, catching_up=True)}
+
+    decision = decide(backlog("orders", 10), in_flight=("orders",), memories=reached)
+
+    assert decision.catching_up == {"orders"}
+
+
+def test_between_two_requests_lies_the_gap_so_that_files_do_not_get_small() -> None:
+    drained = replace(BEGUN, positions="others", requested_at=NOW - 4)
+    busy = backlog("orders", 5000, 90.0)
+
+    decision = decide(busy, memories={"orders": drained})
+
+    assert (decision.due, decision.resting) == ((), ((busy, 6.0),))
+    assert names(decide(busy, memories={"orders": drained}, now=NOW + 6).due) == ["orders"]
+
+
+def test_the_bytes_that_wait_are_a_limit_where_the_document_names_one() -> None:
+    heavy, unknown = replace(backlog("a", 10), bytes=2_000_000), backlog("b", 10)
+
+    decision = decide(heavy, unknown, when=DrainWhen(None, None, backlog_bytes=1_000_000))
+
+    assert names(decision.due) == ["a"]
+
+
+def test_a_cron_drains_whatever_there_is_once_at_each_of_its_times() -> None:
+    hourly, at_ten = DrainWhen(None, None, cron="0 * * * *"), NOW - NOW % 3600
+    one = backlog("orders", 1, 5.0)
+    before, after = (replace(BEGUN, positions="others", requested_at=at) for at in (at_ten - 1, at_ten + 1))
+
+    assert names(decide(one, memories={"orders": before}, now=at_ten + 1800, when=hourly).due) == ["orders"]
+    assert not decide(one, memories={"orders": after}, now=at_ten + 1800, when=hourly).due
+    assert not decide(backlog("orders"), memories={"orders": before}, now=at_ten + 1800, when=hourly).due
+
+
+def test_a_run_of_a_cron_that_moved_no_position_is_requested_again() -> None:
+    hourly, one = DrainWhen(None, None, cron="0 * * * *"), backlog("orders", 1, 5.0)
+    failed = replace(BEGUN, positions=progress(one), requested_at=NOW - NOW % 3600 + 1)
+
+    assert names(decide(one, memories={"orders": failed}, now=NOW - NOW % 3600 + 60, when=hourly).due) == ["orders"]
+
+
+def test_what_retention_is_about_to_delete_waits_for_no_limit_no_gap_and_no_cron() -> None:
+    never = DrainWhen(None, None, cron="0 0 1 1 *", min_gap_seconds=3600)
+    just_now = replace(BEGUN, positions="others", requested_at=NOW - 1)
+    near, far = backlog("near", 1, 80_000.0, loss=3000.0), backlog("far", 1, 80_000.0, loss=7000.0)
+
+    decision = decide(near, far, memories={"near": just_now, "far": just_now}, when=never)
+
+    assert names(decision.due) == ["near"]
+    assert decision.due[0].urgent
+
+
+def test_where_retention_is_short_half_of_it_counts_as_near() -> None:
+    """A limit of an hour on a topic that keeps ten minutes would otherwise drain it at every tick."""
+    fresh, old = backlog("fresh", 1, 200.0, loss=400.0), backlog("old", 1, 310.0, loss=290.0)
+
+    decision = decide(fresh, old, when=DrainWhen(None, None))
+
+    assert names(decision.due) == ["old"]
+
+
+def test_a_paused_stream_is_never_due_and_is_said_to_be_paused() -> None:
+    decision = decide(backlog("orders", 5000, 90.0, loss=1.0), status="paused")
+
+    assert not decision.due
+    assert "paused: orders 5,000 offsets, 90 s" in explain(decision)
 
 
 def test_the_reason_names_the_largest_backlog_what_drains_and_what_waits() -> None:
@@ -139,11 +238,13 @@ def test_idle_streams_are_said_to_have_no_backlog() -> None:
 
 
 def test_the_cursor_keeps_what_a_tick_learned() -> None:
-    memories = {"a": Memory("p", 12.5, 3, "id", 41), "b": Memory()}
+    memories = Memories({"a": Memory("p", 12.5, 3, True, "id", 41, 2), "b": Memory()}, {"kafka/t": Observed("s", 9.5)})
 
     assert read_cursor(write_cursor(memories)) == memories
 
 
-@pytest.mark.parametrize("cursor", [None, "", "not json", "[1]", "3", '{"a": 1}', '{"a": {"unknown": 1}}'])
+@pytest.mark.parametrize(
+    "cursor", [None, "", "not json", "[1]", '{"streams": {"a": 1}}', '{"streams": {"a": {"no": 1}}}']
+)
 def test_a_cursor_that_cannot_be_read_is_no_memory_and_no_error(cursor: str | None) -> None:
-    assert read_cursor(cursor) == {}
+    assert read_cursor(cursor) == Memories()

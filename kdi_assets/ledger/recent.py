@@ -1,0 +1,92 @@
+"""The newest ledger commits of the rows that are there: how fast, how large and how steadily the stream is drained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import live_commits
+from kdi_assets.ledger.log import TableLog
+
+WINDOW = 10
+"""Burrow judges by so many commits as well."""
+COMMITS_READ = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCommit:
+    """A ledger entry and when its writer's clock says it was committed, UTC."""
+
+    entry: LedgerEntry
+    committed_at: datetime
+
+
+def recent_commits(uri: str, app_id: str) -> tuple[LedgerCommit, ...]:
+    """The newest ledger commits, at most ``WINDOW``, the oldest first; foreign commits between them are few, or hide
+    some.
+
+    Raises:
+        KdiError: The log cannot be read.
+    """
+    log = TableLog.open(uri)
+    if log is None:
+        return ()
+    found = []
+    for commit in islice(live_commits(log), COMMITS_READ):
+        entry = entry_of(commit.user_metadata, commit.version, app_id)
+        if entry is not None and entry.kind != "renewal" and commit.committed_at is not None:
+            found.append(LedgerCommit(entry, commit.committed_at))
+        if len(found) == WINDOW:
+            break
+    return tuple(found[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long drains take: so many seconds whatever they hold, and so many offsets a second."""
+
+    fixed_seconds: float
+    offsets_per_second: float
+
+    def seconds_for(self, offsets: int) -> float:
+        """Expected seconds of a drain."""
+        return self.fixed_seconds + offsets / self.offsets_per_second
+
+    def seconds_to_close(self, offsets: int, *, arrival_rate: float) -> float:
+        """Expected seconds until a drain of what waits, and of what arrives meanwhile, ends; infinite if it never does.
+
+        Args:
+            arrival_rate: Offsets a second.
+        """
+        share = arrival_rate / self.offsets_per_second
+        return self.seconds_for(offsets) / (1 - share) if share < 1 else math.inf
+
+
+USUAL_PACE = Pace(fixed_seconds=2.0, offsets_per_second=20_000.0)
+"""Of a stream that was not drained yet; a cautious guess."""
+LARGE = 10_000
+"""Offsets from which on a drain says something about the offsets, and not only about its fixed part."""
+
+
+def pace(commits: Iterable[LedgerCommit]) -> Pace:
+    """The pace of some drains; what they do not tell is that of ``USUAL_PACE``."""
+    drains = [
+        (sum(r.range.offset_count for r in c.entry.ranges), (c.committed_at - c.entry.planned_at).total_seconds())
+        for c in commits
+        if c.entry.planned_at is not None and c.entry.ranges
+    ]
+    fixed = min([seconds for _, seconds in drains], default=USUAL_PACE.fixed_seconds)
+    fixed = min(max(fixed, 0.1), USUAL_PACE.fixed_seconds)
+    rates = [offsets / max(seconds - fixed, 0.1) for offsets, seconds in drains if offsets >= LARGE]
+    return Pace(fixed, max(rates, default=USUAL_PACE.offsets_per_second))
+
+
+def bytes_per_offset(commits: Iterable[LedgerCommit]) -> float | None:
+    """Bytes of keys and values, uncompressed, that an offset has on average; ``None`` if no commit tells."""
+    told = [c.entry for c in commits if c.entry.message_bytes]
+    offsets = sum(r.range.offset_count for entry in told for r in entry.ranges)
+    return sum(entry.message_bytes for entry in told) / offsets if offsets else None
