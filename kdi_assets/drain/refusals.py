@@ -253,8 +253,7 @@ class TableNotMoved(Terminal):
     def parts(self) -> tuple[str, str, str]:
         moves = [f"mv {self.former}{beside} {self.uri}{beside}" for beside in ("", "_dead_letters", "_ledger")]
         return (
-            f"{self.stream}: the table still lies at {self.former}, and there is none at {self.uri}: a drain would begin"
-            " anew.",
+            f"{self.stream}: the table still lies at {self.former} and not at {self.uri}; a drain would begin anew.",
             "the table as it is; nothing was read and nothing was written.",
             f"{moves[0]}   (then, if they exist, {moves[1]} and {moves[2]})",
         )
