@@ -18,11 +18,13 @@ from kdi_assets.stream import Stream
 from sensors.explain import explain
 from sensors.in_flight import tables_in_flight
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
+from sensors.observe import Observations
 from sensors.policy import Decision, progress, streams_to_drain
 from sensors.reconcile import reconcile_all
-from sensors.requests import run_requests, topic_observations, without_today
+from sensors.requests import run_requests, without_today
 from sensors.table_log import TableLogs
 
+RECONCILE_SECONDS = 10.0
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s; asked for 5 it ticks every 5 or 10
 
 
@@ -43,7 +45,7 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
 def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes."""
     by_name = {s.name: s for s in streams}
-    logs = TableLogs()
+    logs, observations = TableLogs(), Observations()
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -58,8 +60,10 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
         lake, now = Settings.from_environment().lake, datetime.now(UTC)
         remembered = read_cursor(context.cursor)
         memories = {name: remembered.of(name) for name in by_name}
+        # Within a time: without its cursor, a sensor of hundreds would read whole logs until Dagster ends the tick.
+        turn = logs.in_turn(streams, seconds=RECONCILE_SECONDS)
         untold, memories = reconcile_all(
-            streams, lake=lake, instance=context.instance, memories=memories, read=logs.read_piece
+            turn, lake=lake, instance=context.instance, memories=memories, read=logs.read_piece
         )
         # In flight before the look as well as after: a run that ended in between has drained what was seen.
         before = tables_in_flight(context.instance)
@@ -72,7 +76,6 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
             memories=memories,
             now=now.timestamp(),
         )
-        seen, topics = topic_observations(backlogs, by_name, known=remembered.topics, now=now.timestamp())
         requests = run_requests(decision.due, by_name, now=now)
         requested = {key for request in requests for key in request.asset_selection or ()}
         why = "\n".join([explain(decision), *without_today(decision.due, by_name, now=now), *_told(untold)])
@@ -82,8 +85,8 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else why,
-            cursor=write_cursor(Memories(after, topics)),
-            asset_events=[*untold, *seen],
+            cursor=write_cursor(Memories(after)),
+            asset_events=[*untold, *observations.of(backlogs, by_name, now=now.timestamp())],
         )
 
     return lag

@@ -40,24 +40,10 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What was last told of a topic.
-
-    Attributes:
-        state: Digest of its ends and its readers' positions.
-        at: When, in seconds since the epoch.
-    """
-
-    state: str = ""
-    at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Memories:
-    """A cursor: what is remembered of streams, by name, and of topics."""
+    """A cursor: what is remembered of streams, by name."""
 
     streams: Mapping[str, Memory] = field(default_factory=dict)
-    topics: Mapping[str, Observed] = field(default_factory=dict)
 
     def of(self, stream: str) -> Memory:
         """What is remembered of a stream; nothing, if it is new."""
@@ -78,21 +64,17 @@ def read_cursor(cursor: str | None) -> Memories:
     """The memories of a cursor; one that cannot be read holds none: a tick without hints is only slower."""
     try:
         kept = json.loads(cursor or "{}")
-        return Memories(
-            {stream: Memory(**memory) for stream, memory in kept.get("streams", {}).items()},
-            {topic: Observed(**observed) for topic, observed in kept.get("topics", {}).items()},
-        )
+        return Memories({stream: Memory(**memory) for stream, memory in kept.get("streams", {}).items()})
     except (ValueError, TypeError, AttributeError):
         return Memories()
 
 
 def write_cursor(memories: Memories) -> str:
-    """The cursor that holds the memories; what is as in a new memory is left out, for Dagster keeps many cursors."""
+    """The cursor that holds the memories; what is as in a new one is left out: Dagster keeps a cursor for each tick."""
     streams = {stream: _told(memory) for stream, memory in sorted(memories.streams.items())}
-    topics = {topic: _told(observed) for topic, observed in sorted(memories.topics.items())}
-    return json.dumps({"streams": streams, "topics": topics}, separators=(",", ":"))
+    return json.dumps({"streams": streams}, separators=(",", ":"))
 
 
-def _told(memory: Memory | Observed) -> dict[str, Any]:
+def _told(memory: Memory) -> dict[str, Any]:
     usual = {f.name: f.default for f in fields(memory)}
     return {name: value for name, value in asdict(memory).items() if value != usual[name]}

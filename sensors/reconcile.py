@@ -7,7 +7,7 @@ entry says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Protocol
@@ -35,7 +35,7 @@ class ReadPiece(Protocol):
 
 
 def reconcile_all(
-    streams: Sequence[Stream],
+    streams: Iterable[Stream],
     *,
     lake: str,
     instance: DagsterInstance,

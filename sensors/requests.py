@@ -1,29 +1,22 @@
-"""What a tick hands to Dagster: as few runs as it takes, and what was seen of the topics they read."""
+"""The runs that a tick asks Dagster for: as few as it takes."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import dagster as dg
 
 from kdi_assets.components.drain_run import REQUESTED_TAG
-from kdi_assets.components.names import dates, table_key, topic_key
-from kdi_assets.components.topics import ends_digest
-from kdi_assets.drain.backlog import Backlog
+from kdi_assets.components.names import dates, table_key
 from kdi_assets.stream import Stream
-from sensors.memory import Observed, digest, short
-from sensors.policy import Due, progress
+from sensors.policy import Due
 
 LANES = 2
 """Runs that a tick asks for at once, and that Dagster carries out side by side (``max_concurrent_runs``)."""
 ONE_RUN_SECONDS = 10.0
 """What is expected to take no longer is one run: the start of a second one would cost more than it saves."""
-OBSERVE_SECONDS = 120.0
-OBSERVED_PER_TICK = 50
-"""Observations that a tick writes: each is a row in Dagster's database, and a thousand would hold up the tick."""
 
 
 def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:
@@ -90,61 +83,3 @@ def without_today(due: Iterable[Due], streams: Mapping[str, Stream], *, now: dat
     today = now.date().isoformat()
     early = [streams[d.backlog.stream] for d in due if not dates(streams[d.backlog.stream]).has_partition_key(today)]
     return [f"{s.name}: its date window begins on {s.date_window.start}; no run before that" for s in early]
-
-
-def topic_observations(
-    backlogs: Collection[Backlog], streams: Mapping[str, Stream], *, known: Mapping[str, Observed], now: float
-) -> tuple[list[dg.AssetObservation], dict[str, Observed]]:
-    """What is to be told of topics: of those that changed, each at most every two minutes; and what is known then.
-
-    Args:
-        known: What was told of each topic, by its key.
-        now: Seconds since the epoch.
-    """
-    readers: dict[dg.AssetKey, list[Backlog]] = {}
-    for b in backlogs:
-        if b.topic_partitions:
-            readers.setdefault(topic_key(streams[b.stream].cluster, streams[b.stream].topic), []).append(b)
-    states = {key.to_user_string(): _state(own) for key, own in readers.items()}
-    before = {name: known.get(name, Observed()) for name in states}
-    tell = [
-        key
-        for key in sorted(readers, key=lambda key: before[key.to_user_string()].at)  # whoever waited longest
-        if before[name := key.to_user_string()].state != states[name] and now - before[name].at >= OBSERVE_SECONDS
-    ][:OBSERVED_PER_TICK]
-    told = {key.to_user_string(): Observed(states[key.to_user_string()], round(now, 1)) for key in tell}
-    return [_observation(key, readers[key]) for key in tell], {**before, **told}
-
-
-def _state(readers: Sequence[Backlog]) -> str:
-    ends = digest({tp: seen.end for tp, seen in readers[0].topic_partitions.items()})
-    return short(ends + "".join(progress(b) for b in readers))
-
-
-def _observation(key: dg.AssetKey, readers: Sequence[Backlog]) -> dg.AssetObservation:
-    ends = {tp: seen.end for tp, seen in sorted(readers[0].topic_partitions.items())}
-    worst = max(readers, key=lambda b: (b.lag_seconds or 0.0, b.offsets))
-    several = {f"backlog of {b.stream}": b.offsets for b in readers} if len(readers) > 1 else {}
-    return dg.AssetObservation(
-        key,
-        tags={"dagster/data_version": ends_digest(ends)},
-        metadata={
-            "end_offsets": dg.MetadataValue.json({str(tp): end for tp, end in ends.items()}),
-            "open_transaction_offsets": worst.open_transaction_offsets,
-            **backlog_metadata(worst),
-            **several,
-        },
-    )
-
-
-def backlog_metadata(backlog: Backlog) -> dict[str, Any]:
-    """A backlog's numbers as Dagster plots them; what is unknown, or infinite, is left out."""
-    numbers = {
-        "lag_seconds": backlog.lag_seconds,
-        "arrival_rate": backlog.arrival_rate,
-        "time_to_loss_seconds": backlog.time_to_loss_seconds,
-        "time_to_close_seconds": backlog.time_to_close_seconds,
-    }
-    told = {name: round(value, 1) for name, value in numbers.items() if value is not None and value != float("inf")}
-    word = {"status": backlog.word.value} if backlog.word else {}
-    return {"backlog": backlog.offsets, **told, **word}

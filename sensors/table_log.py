@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.stream import Stream
 
 COMMITS_PER_TICK = 200
 
@@ -27,15 +30,25 @@ class TableLogs:
     def __init__(self) -> None:
         self._marks = LogMarks()
         self._read: dict[str, LogMark] = {}
+        self._first = 0
+
+    def in_turn(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:
+        """The streams, until the time is used up; the next time begins with those that had no turn."""
+        until, first = monotonic() + seconds, self._first % max(1, len(streams))
+        for number, stream in enumerate([*streams[first:], *streams[:first]]):
+            if number and monotonic() > until:
+                return
+            self._first = first + number + 1
+            yield stream
 
     def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
-        """As ``read_piece`` below."""
+        """As ``read_piece`` below; of a log that has not moved, an empty piece."""
         mark = self._marks.of(uri, since=since) if since >= 0 else None
         if mark and mark.version == since and mark == self._read.get(uri):
             return Piece(table_id, (), since)
         piece = read_piece(uri, app_id, table_id=table_id, since=since)
         # Marked as it was before the log was read: what came meanwhile is read at the next tick.
-        if mark and piece and piece.table_id == table_id and piece.through == mark.version:
+        if mark and piece and piece.through == mark.version:
             self._read[uri] = mark
         return piece
 

@@ -34,7 +34,8 @@ TIMES_SECONDS = 3.0
 ASK_AGAIN_SECONDS = 30.0
 """After how long one that did not answer is asked again: it must not cost every look its wait."""
 BATCH_BYTES = 70
-"""What a broker keeps beside key and value of a message that came in a batch of its own."""
+"""What a broker keeps beside key and value of a message that came in a batch of its own. With it, and uncompressed, a
+message takes no less than it does at the broker, so that a loss comes no sooner than foretold."""
 RETENTION_SECONDS = 300.0
 """How long a topic's retention is believed; somebody who changes it does not watch the second."""
 
@@ -135,7 +136,7 @@ class Look:
                 next_at=self._next_at(stream, tp, seen.waiting),
                 commits=commits,
                 retention=retention,
-                bytes_per_offset=size,
+                stored_bytes=None if size is None else size + BATCH_BYTES,
                 patience_seconds=stream.patience_seconds(now),
                 now=now,
             )
@@ -199,7 +200,7 @@ def _partition(
     next_at: datetime | None,
     commits: Sequence[LedgerCommit],
     retention: Retention | None,
-    bytes_per_offset: float | None,
+    stored_bytes: float | None,
     patience_seconds: float | None,
     now: datetime,
 ) -> PartitionBacklog:
@@ -216,7 +217,9 @@ def _partition(
         next_at=next_at if backlog else None,
         lag_seconds=lag,
         arrival_rate=rate,
-        time_to_loss_seconds=_time_to_loss(backlog, lag, rate, retention, bytes_per_offset) if backlog else None,
+        time_to_loss_seconds=time_to_loss(backlog, lag, rate, retention, stored_bytes=stored_bytes)
+        if backlog
+        else None,
         word=None
         if position is None
         else status_word(
@@ -229,23 +232,30 @@ def _partition(
     )
 
 
-def _time_to_loss(
+def time_to_loss(
     backlog: int,
     lag: float | None,
     rate: float | None,
     retention: Retention | None,
-    bytes_per_offset: float | None,
+    *,
+    stored_bytes: float | None,
 ) -> float | None:
-    """The sooner of both ways to lose the next message; ``None`` if neither is known and one threatens."""
+    """Seconds until the brokers may delete the next message: the sooner of both ways; ``None`` if that is unknown.
+
+    Args:
+        backlog: Offsets from that message on.
+        lag: Its age in seconds.
+        rate: Offsets that arrive in a second.
+        stored_bytes: That an offset takes at the broker.
+    """
     if retention is None:
         return None
-    by_age = by_size = math.inf
+    by_age: float | None = math.inf
     if retention.seconds is not None:
-        by_age = math.nan if lag is None else max(0.0, retention.seconds - lag)
+        by_age = None if lag is None else max(0.0, retention.seconds - lag)
+    by_size: float | None = math.inf
     if retention.bytes is not None:
-        # Uncompressed, and as if each message came alone: what the broker keeps is less, so the loss comes no sooner.
-        size = math.nan if bytes_per_offset is None else bytes_per_offset + BATCH_BYTES
-        by_size = max(0.0, retention.bytes / size - backlog) / (rate or math.nan)
-    known = [t for t in (by_age, by_size) if not math.isnan(t)]
+        by_size = max(0.0, retention.bytes / stored_bytes - backlog) / rate if stored_bytes and rate else None
+    known = [left for left in (by_age, by_size) if left is not None]
     sooner = min(known, default=None)
-    return None if sooner == math.inf and len(known) < 2 else sooner
+    return None if sooner == math.inf and len(known) < 2 else sooner  # "never" by one says nothing of the other

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kdi_assets.sources import kafka
 from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, TopicState, read_topic, read_topics
 from kdi_assets.stream import KafkaCluster, TopicPartition
 from tests.conftest import TopicFactory
@@ -51,10 +50,9 @@ def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
 ) -> None:
     """Procedure: every question for offsets ends in: no leader; look at this topic and a missing one."""
     new = topic()
-    monkeypatch.setattr(kafka, "LEADER_SECONDS", 0.3)
     asked = refuse(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE, first=1_000_000)
 
-    states = read_topics(cluster, [new, "no_such_topic"])
+    states = read_topics(cluster, [new, "no_such_topic"], leader_seconds=0.3)
 
     assert isinstance(states[new], LeaderMissing)
     assert isinstance(states["no_such_topic"], TopicMissing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -19,7 +19,7 @@ from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
 from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
-from sensors.memory import read_cursor, write_cursor
+from sensors.observe import OBSERVE_SECONDS, Observations
 from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, unfinished_run
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -40,6 +40,9 @@ class Cluster:
     unsettled: set[str] = field(default_factory=set)
     cursor: str | None = None
 
+    def __post_init__(self) -> None:
+        self._sensor = lag_sensor("main", self.streams, look=self.look)
+
     def look(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [self._backlog(stream) for stream in streams]
 
@@ -59,8 +62,7 @@ class Cluster:
 
     def definitions(self) -> dg.Definitions:
         assets = [table_asset(s, drain=ScriptedDrain(), audit=no_audit) for s in self.streams]
-        sensor = lag_sensor("main", self.streams, look=self.look)
-        return dg.Definitions(assets=assets, sensors=[sensor], resources={"spark": SparkResource()})
+        return dg.Definitions(assets=assets, sensors=[self._sensor], resources={"spark": SparkResource()})
 
     def tick(self) -> dg.SensorExecutionData:
         """Evaluate the sensor as the daemon does, and keep its cursor for the next tick."""
@@ -69,12 +71,6 @@ class Cluster:
         data = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
         self.cursor = data.cursor
         return data
-
-    def forget_when_observed(self) -> None:
-        """As if the last observations were long ago."""
-        kept = read_cursor(self.cursor)
-        long_ago = {topic: replace(observed, at=0.0) for topic, observed in kept.topics.items()}
-        self.cursor = write_cursor(replace(kept, topics=long_ago))
 
 
 def requested(data: dg.SensorExecutionData) -> list[list[str]]:
@@ -199,12 +195,14 @@ def test_a_topic_that_changed_is_observed_once_for_all_its_readers(cluster: Clus
 
 
 def test_a_topic_is_observed_on_change_and_not_at_every_tick(cluster: Cluster) -> None:
-    cluster.waiting = {"bronze/orders": 1}
-    first = cluster.tick().asset_events
-    cluster.waiting = {"bronze/orders": 2}
-    soon = cluster.tick().asset_events
-    cluster.forget_when_observed()
-    later, unchanged = cluster.tick().asset_events, cluster.tick().asset_events
+    observations, streams = Observations(), {s.name: s for s in cluster.streams}
 
-    assert [len(events) for events in (first, soon, later, unchanged)] == [3, 0, 1, 0]
-    assert later[0].asset_key == topic_key(ORDERS.cluster, "orders")
+    def told(at: float, **waiting: int) -> list[str]:
+        cluster.waiting = {f"bronze/{name}": offsets for name, offsets in waiting.items()}
+        events = observations.of(cluster.look(cluster.streams, lake=""), streams, now=at)
+        return [event.asset_key.path[-1] for event in events]
+
+    first, soon = told(1000.0, orders=1), told(1005.0, orders=2)
+    later, unchanged = told(1000.0 + OBSERVE_SECONDS, orders=2), told(1000.0 + 9 * OBSERVE_SECONDS, orders=2)
+
+    assert (first, soon, later, unchanged) == (["orders", "clicks", "payments"], [], ["orders"], [])

@@ -22,7 +22,7 @@ from kdi_assets.sources import kafka
 from kdi_assets.stream import DrainWhen, KafkaCluster
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
-from sensors.memory import read_cursor, write_cursor
+from sensors.memory import Memories, read_cursor, write_cursor
 from sensors.policy import FIRST_WAIT_SECONDS
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -134,7 +134,7 @@ def later(cursor: str | None, seconds: float) -> str:
     """The cursor as it reads when so much time has passed."""
     kept = read_cursor(cursor)
     earlier = {s: replace(m, requested_at=m.requested_at - seconds - 1) for s, m in kept.streams.items()}
-    return write_cursor(replace(kept, streams=earlier))
+    return write_cursor(Memories(earlier))
 
 
 @scenario("sensor daemon crashes, ticks are slow")

@@ -12,7 +12,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing
 from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream, TopicPartition
 from sensors.explain import explain
-from sensors.memory import Memories, Memory, Observed, read_cursor, write_cursor
+from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.policy import Decision, Due, progress, streams_to_drain
 
 NOW = 1_800_000_000.0
@@ -238,7 +238,7 @@ def test_idle_streams_are_said_to_have_no_backlog() -> None:
 
 
 def test_the_cursor_keeps_what_a_tick_learned() -> None:
-    memories = Memories({"a": Memory("p", 12.5, 3, True, "id", 41, 2), "b": Memory()}, {"kafka/t": Observed("s", 9.5)})
+    memories = Memories({"a": Memory("p", 12.5, 3, True, "id", 41, 2), "b": Memory()})
 
     assert read_cursor(write_cursor(memories)) == memories
 

@@ -1,0 +1,107 @@
+"""What a backlog means: how long until it is closed, and how long until retention takes part of it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.look import time_to_loss
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace
+from kdi_assets.sources.kafka import Retention
+from kdi_assets.stream import DrainWhen, OffsetRange, TopicPartition
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+DAY = 86_400.0
+
+
+def backlog(*partitions: PartitionBacklog, pace: Pace = USUAL_PACE) -> Backlog:
+    held = dict(zip((P0, P1), partitions, strict=False))
+    return Backlog("orders", held, sum(p.offsets for p in partitions), None, None, 0, pace=pace)
+
+
+def a_drain(offsets: int, seconds: float, *, message_bytes: int = 0) -> LedgerCommit:
+    entry = LedgerEntry(
+        version=1,
+        kind="drain",
+        app_id="orders",
+        attempt_id="a",
+        topic="orders",
+        topic_id="t",
+        table_id="u",
+        positions={P0: offsets},
+        ranges=(RangeCounts(OffsetRange(P0, 0, offsets)),),
+        planned_at=NOW,
+        message_bytes=message_bytes,
+    )
+    return LedgerCommit(entry, NOW + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("lag", "rate", "retention", "left"),
+    [
+        (3600.0, 1.0, Retention(DAY, None), DAY - 3600),
+        (2 * DAY, 1.0, Retention(DAY, None), 0.0),  # may go at any moment
+        (10.0, 5.0, Retention(None, None), math.inf),
+        (
+            10.0,
+            5.0,
+            Retention(None, 100_000),
+            (1000 - 50) / 5.0,
+        ),  # of room for 1000, 50 are taken
+        (10.0, 5.0, Retention(60.0, 100_000), 50.0),  # the sooner of both
+        (None, None, Retention(DAY, None), None),
+        (None, None, Retention(None, 100_000), None),
+    ],
+)
+def test_time_to_loss_is_the_sooner_of_age_and_size(
+    lag: float | None, rate: float | None, retention: Retention, left: float | None
+) -> None:
+    assert time_to_loss(50, lag, rate, retention, stored_bytes=100.0) == left
+
+
+def test_without_the_right_to_see_retention_nothing_is_claimed() -> None:
+    assert time_to_loss(50, 10.0, 5.0, None, stored_bytes=100.0) is None
+
+
+def test_a_stream_is_as_near_to_loss_as_its_nearest_topic_partition() -> None:
+    near, far = (PartitionBacklog(0, 10, 0, lag_seconds=1.0, time_to_loss_seconds=left) for left in (60.0, 900.0))
+
+    assert backlog(far, near).time_to_loss_seconds == 60.0
+
+
+def test_time_to_close_counts_what_arrives_meanwhile() -> None:
+    arriving = PartitionBacklog(0, 10_000, 0, lag_seconds=20.0, arrival_rate=500.0)
+
+    assert backlog(arriving, pace=Pace(2.0, 1000.0)).time_to_close_seconds == (2.0 + 10.0) / (1 - 0.5)
+    assert backlog(arriving, pace=Pace(2.0, 500.0)).time_to_close_seconds == math.inf
+    assert backlog(PartitionBacklog(10, 10, 0)).time_to_close_seconds == 0.0
+    assert backlog(PartitionBacklog(None, 10, 0)).time_to_close_seconds is None
+
+
+def test_small_drains_tell_the_fixed_part_and_large_ones_the_rate() -> None:
+    assert pace([]) == USUAL_PACE
+    assert pace([a_drain(10, 1.5), a_drain(20, 1.2)]) == Pace(1.2, USUAL_PACE.offsets_per_second)
+    assert pace([a_drain(10, 1.0), a_drain(100_000, 3.0)]) == Pace(1.0, 50_000.0)
+
+
+def test_the_size_of_an_offset_is_taken_from_the_drains_that_tell_it() -> None:
+    assert bytes_per_offset([a_drain(100, 1.0, message_bytes=30_000), a_drain(900, 1.0)]) == 300.0
+    assert bytes_per_offset([a_drain(900, 1.0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("when", "seconds"),
+    [
+        (DrainWhen(), 70.0),
+        (DrainWhen(None, None, cron="0 * * * *"), 3610.0),
+        (DrainWhen(None, None, cron="0 9 * * 1-5"), 3 * DAY + 10),  # from Friday to Monday
+        (DrainWhen(lag_seconds=None), None),
+    ],
+)
+def test_patience_is_how_long_the_document_lets_a_message_wait(when: DrainWhen, seconds: float | None) -> None:
+    assert when.patience_seconds(NOW) == seconds
