@@ -1,0 +1,106 @@
+"""The deployment's files, and the processes that they start: from an installed copy, on PostgreSQL, without the JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import CHECKOUT
+from tests.deployed import BIN, DEPLOY, Unit, install, unit_names
+
+OF_A_DEPLOYMENT = {"storage", "run_launcher", "compute_logs", "python_logs", "sensors"}
+DOCUMENTS = """
+type: kdi_assets.components.KafkaCluster
+attributes: {name: main, bootstrap_servers: "127.0.0.1:9092"}
+---
+type: kdi_assets.components.TopicTable
+attributes: {topic: t, table: bronze/t, schema: id bigint, date: current_date()}
+"""
+
+
+def compose() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return services
+
+
+def test_the_deployments_instance_differs_from_the_checkouts_only_where_it_must() -> None:
+    own, checkouts = (yaml.safe_load((folder / "dagster.yaml").read_text()) for folder in (DEPLOY, CHECKOUT))
+
+    assert own.keys() ^ checkouts.keys() == OF_A_DEPLOYMENT
+    assert {name for name in checkouts if own[name] != checkouts[name]} == {"retention"}
+    assert own["storage"] == {"postgres": {"postgres_url": "postgresql+psycopg2://"}}, "all else is the environment's"
+
+
+def test_both_workspaces_give_the_location_the_same_name_and_the_code_server_takes_it() -> None:
+    (server,) = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())["load_from"]
+    (module,) = yaml.safe_load((CHECKOUT / "workspace.yaml").read_text())["load_from"]
+    command = Unit.read("code-server").command
+
+    assert server["grpc_server"]["location_name"] == module["python_module"]["location_name"]
+    given = {"location-name": "location_name", "host": "host", "port": "port"}
+    for option, field in given.items():
+        assert command[command.index(f"--{option}") + 1] == str(server["grpc_server"][field])
+
+
+@pytest.mark.parametrize("name", unit_names())
+def test_a_container_runs_the_command_of_its_unit_and_has_as_long_to_end(name: str) -> None:
+    unit, service = Unit.read(name), compose()[name]
+
+    assert service["command"] == unit.command
+    assert service["stop_grace_period"] == f"{unit.stop_seconds:.0f}s"
+    assert service["mem_limit"].upper() == unit.section["MemoryMax"]
+
+
+@pytest.mark.parametrize("name", unit_names())
+def test_a_unit_starts_again_by_itself_and_ends_its_children_with_it(name: str) -> None:
+    said = Unit.read(name).section
+
+    assert (said["Restart"], said["KillMode"]) == ("always", "mixed")
+    assert "KillSignal" not in said, "systemd's own, SIGTERM, is what all of them take"
+    assert said["EnvironmentFile"] == "/etc/kdi/kdi.env"
+    target = (DEPLOY / "systemd" / "kdi.target").read_text()
+    assert f"kdi-{name}.service" in target
+
+
+def test_the_locked_packages_of_a_deployment_are_those_that_were_tested() -> None:
+    own, tested = (pins(folder / "requirements.lock") for folder in (DEPLOY, CHECKOUT))
+
+    assert own.items() <= tested.items()
+    assert {"dagster-postgres", "psycopg2-binary", "pyspark"} <= own.keys()
+    assert not own.keys() & {"pytest", "ruff", "playwright", "pgserver"}
+
+
+def pins(lock: Path) -> dict[str, str]:
+    """Package to its version and hashes."""
+    entries = "".join(line for line in lock.read_text().splitlines(True) if not line.startswith("#"))
+    parts = [entry.split("==", 1) for entry in entries.replace("\\\n", " ").splitlines()]
+    return {name: " ".join(rest.split()) for name, rest in parts}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package in a folder of its own."""
+    return install(tmp_path_factory.mktemp("installed"))
+
+
+def test_an_installed_copy_reads_the_documents_that_the_environment_names(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "streams" / "t").mkdir(parents=True)
+    (tmp_path / "streams" / "t" / "defs.yaml").write_text(DOCUMENTS)
+    environment = {**os.environ, "PYTHONPATH": str(installed), "KDI_DEFS": str(tmp_path / "streams")}
+    environment["KDI_HOME"] = str(tmp_path / "home")
+    program = "import kdi_assets, resources, sensors; print(kdi_assets.__file__)"
+
+    where, told = (
+        subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        for command in ([sys.executable, "-c", program], [str(BIN / "kdi"), "status", "nothing"])
+    )
+
+    assert Path(where.stdout.strip()).parent.parent == installed, where.stderr
+    assert told.returncode == 2
+    assert told.stderr.endswith("the same command with one of: bronze/t\n")

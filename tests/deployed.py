@@ -1,0 +1,207 @@
+"""The processes of a deployment, as the unit files say: which command, how it is stopped, when it is started again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from configparser import ConfigParser
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import yaml
+from dagster import DagsterInstance
+
+from kdi_assets.runtime.ports import free_port
+from kdi_assets.runtime.processes import Child
+from tests.conftest import CHECKOUT
+
+DEPLOY = CHECKOUT / "deploy"
+BIN = Path(sys.executable).parent
+INSTALLED_BIN = Path("/opt/kdi/venv/bin")
+WORKSPACE = "/etc/kdi/workspace.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit file says, as far as it can be done without systemd."""
+
+    name: str
+    section: Mapping[str, str]
+
+    @classmethod
+    def read(cls, name: str) -> Unit:
+        return cls(name, dict(_ini(DEPLOY / "systemd" / f"kdi-{name}.service")["Service"]))
+
+    @property
+    def command(self) -> list[str]:
+        return shlex.split(self.section["ExecStart"])
+
+    @property
+    def stop_seconds(self) -> float:
+        return float(self.section["TimeoutStopSec"])
+
+    @property
+    def restart_seconds(self) -> float:
+        return float(self.section["RestartSec"])
+
+
+def unit_names() -> list[str]:
+    """Of all units, without prefix and suffix."""
+    return sorted(path.stem.removeprefix("kdi-") for path in (DEPLOY / "systemd").glob("*.service"))
+
+
+def example_environment() -> dict[str, str]:
+    """What the example of the environment file sets."""
+    lines = (DEPLOY / "kdi.env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def _ini(path: Path) -> ConfigParser:
+    # One value for each name, and names as written: no unit of ours says a thing twice.
+    parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(path.read_text())
+    return parser
+
+
+class Service:
+    """A unit's process under a small supervisor that does what the unit asks of systemd.
+
+    It starts the process again when it ends by itself (``Restart=always``), asks the main process alone to stop, and
+    kills what is left of its group when that ended or took too long (``KillMode=mixed``).
+    """
+
+    def __init__(self, unit: Unit, command: Sequence[str], *, environment: Mapping[str, str], folder: Path) -> None:
+        self.unit = unit
+        self.log = folder / f"{unit.name}.log"
+        self.starts = 0
+        self._command, self._environment, self._folder = command, environment, folder
+        self._stopping, self._started = threading.Event(), threading.Event()
+        self._child: Child | None = None
+        self._thread = threading.Thread(target=self._supervise, name=unit.name, daemon=True)
+        self._thread.start()
+        assert self._started.wait(30)
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    def running(self) -> bool:
+        return self._child is not None and self._child.exit_code() is None
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill_group(self) -> None:
+        """End it and what it started at once (SIGKILL)."""
+        os.killpg(self.pid, signal.SIGKILL)
+
+    def ask_to_stop(self) -> None:
+        """As `systemctl stop` begins: no restart, and SIGTERM to the main process."""
+        self._stopping.set()
+        with suppress(ProcessLookupError):
+            self.send(signal.SIGTERM)
+
+    def exit_code(self) -> int | None:
+        """Once it was asked to stop: none if it took longer than the unit allows, and was killed."""
+        self._thread.join(self.unit.stop_seconds)
+        late = self._thread.is_alive()
+        assert self._child is not None
+        self._child.kill()
+        self._thread.join(10)
+        return None if late else self._child.exit_code()
+
+    def stop(self) -> int | None:
+        self.ask_to_stop()
+        return self.exit_code()
+
+    def _supervise(self) -> None:
+        # The child dies with the thread that started it: this one lasts until it is stopped.
+        while not self._stopping.is_set():
+            command = ["/usr/bin/env", f"--chdir={self._folder}", *self._command]
+            self._child = Child(command, log=self.log, environment=self._environment)
+            self.starts += 1
+            self._started.set()
+            while self._child.exit_code() is None:
+                time.sleep(0.02)
+            self._child.kill()
+            self._stopping.wait(self.unit.restart_seconds)
+
+
+def install(folder: Path) -> Path:
+    """Install the package as pip does it: not editable, built without a network; ``folder`` is then Python's path."""
+    with TemporaryDirectory() as sources:  # a build writes beside them
+        for package in ("kdi_assets", "resources", "sensors"):
+            copytree(CHECKOUT / package, Path(sources) / package, ignore=ignore_patterns("__pycache__"))
+        for file in ("pyproject.toml", "LICENSE", "README.md"):
+            copy(CHECKOUT / file, sources)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+        subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--target", folder, sources], check=True)
+    return folder
+
+
+class Deployment:
+    """The processes of one deployment in a folder of their own, started from the units' command lines."""
+
+    def __init__(self, folder: Path, *, postgres: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        self.folder, self.home, self.streams = folder, folder / "home", folder / "streams"
+        self.ports = {"4266": str(free_port()), "3000": str(free_port())}
+        self.environment = {
+            **example_environment(),
+            "KDI_HOME": str(folder / "home"),
+            "KDI_DEFS": str(folder / "streams"),
+            "KDI_LAKE": str(folder / "lake"),
+            "DAGSTER_HOME": str(folder / "dagster"),
+            **postgres,
+            **environment,
+        }
+        self.services: dict[str, Service] = {}
+        for made in (self.home, self.streams, folder / "dagster"):
+            made.mkdir()
+        settings = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
+        settings["run_monitoring"]["poll_interval_seconds"] = 1  # ten seconds are too long for a test
+        (folder / "dagster" / "dagster.yaml").write_text(yaml.safe_dump(settings))
+        workspace = (DEPLOY / "workspace.yaml").read_text()
+        (folder / "workspace.yaml").write_text(workspace.replace("4266", self.ports["4266"]))
+
+    def start(self, *names: str) -> None:
+        """Start units."""
+        for name in names:
+            unit = Unit.read(name)
+            command = [self._here(word) for word in unit.command]
+            self.services[name] = Service(unit, command, environment=self.environment, folder=self.folder)
+
+    def run(self, program: str, *arguments: str) -> str:
+        """A command of the deployment's administrator, to its end; what it printed."""
+        command, environment = [str(BIN / program), *arguments], {**os.environ, **self.environment}
+        return subprocess.check_output(command, env=environment, cwd=self.folder, text=True)
+
+    def stop(self) -> dict[str, int | None]:
+        """Stop all, the last started first; their exit codes, none for one that had to be killed."""
+        return {name: self.services.pop(name).stop() for name in reversed(tuple(self.services))}
+
+    @contextmanager
+    def instance(self) -> Iterator[DagsterInstance]:
+        """Dagster's instance of the deployment, opened in this process."""
+        with (
+            patch.dict(os.environ, self.environment),
+            DagsterInstance.from_config(self.environment["DAGSTER_HOME"]) as instance,
+        ):
+            yield instance
+
+    def _here(self, word: str) -> str:
+        """A word of a command line as it must be on this machine."""
+        if word == WORKSPACE:
+            return str(self.folder / "workspace.yaml")
+        return self.ports.get(word, word.replace(str(INSTALLED_BIN), str(BIN)))

@@ -1,0 +1,197 @@
+"""A deployment whole: its units' processes from an installed copy, PostgreSQL, a broker, the warm driver.
+
+A small supervisor does what the units ask of systemd (`tests/deployed.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.request import Request, urlopen
+
+import dagster as dg
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from dagster import DagsterInstance
+
+from kdi_assets.components.load import load_streams
+from kdi_assets.components.names import table_key
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.runtime.control import DriverAddress, address_file
+from tests.conftest import CHECKOUT
+from tests.deployed import Deployment, install
+from tests.driven import WEB_REQUESTS, DrivenStream
+from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
+from tests.kafka_log import Publisher
+from tests.oracle import Found
+from tests.postgres import running_postgres
+from tests.spark.test_warm_driver import wait_until
+
+TOPIC = "deployed"
+LOADED_SECONDS = 240  # six processes start here, each in a second or two where the machine has nothing else to do
+DOCUMENTS = """
+type: kdi_assets.components.KafkaCluster
+attributes: {{name: main, bootstrap_servers: "{kafka}"}}
+---
+type: kdi_assets.components.TopicTable
+attributes:
+  topic: {topic}
+  table: bronze/{topic}
+  schema: "{schema}"
+  date: to_date(substr(meta.producer.timestamp, 1, 10))
+  columns: {{host: "parse_url(url, 'HOST')"}}
+  coordinates: meta.kafka
+  drain_when: {{backlog_messages: 1, lag_seconds: 3600}}
+"""
+
+
+@dataclass
+class Site:
+    """The deployment, its one stream, and what its instance says."""
+
+    deployment: Deployment
+    web: DrivenStream
+    instance: DagsterInstance
+
+    def runs(self) -> list[dg.DagsterRun]:
+        """The oldest first."""
+        return list(reversed(self.instance.get_runs()))
+
+    def works(self) -> bool:
+        """Whether a run is attached to the driver; asked of the kernel, since a driver whose JVM is held cannot say."""
+        port = DriverAddress.read(self.deployment.home).control_port
+        talks = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_ESTABLISHED)
+        return any(one.laddr.port == port for one in talks)
+
+    def jvm(self) -> int:
+        (jvm,) = psutil.Process(self.deployment.services["driver"].pid).children()
+        return jvm.pid
+
+    @contextmanager
+    def work_held(self) -> Iterator[None]:
+        """While the body lasts, a run attaches to the driver and waits for its JVM."""
+        wait_until(lambda: address_file(self.deployment.home).exists(), seconds=LOADED_SECONDS)
+        jvm = self.jvm()
+        os.kill(jvm, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(jvm))
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(jvm, signal.SIGCONT)
+
+    def wait_until_drained(self, messages: int) -> None:
+        """Wait until every message has a verdict and every run has ended."""
+        wait_until(lambda: verdicts(self.web.found()) >= messages, seconds=LOADED_SECONDS)
+        wait_until(lambda: all(run.is_finished for run in self.runs()), seconds=LOADED_SECONDS)
+
+    def shown_dates(self) -> list[str]:
+        """What the webserver shows of the table."""
+        query = "{assetNodes(assetKeys: [{path: %s}]) {assetPartitionStatuses {"
+        query += "... on TimePartitionStatuses {ranges {startKey}}}}}"
+        url, kind = f"http://127.0.0.1:{self.deployment.ports['3000']}/graphql", {"Content-Type": "application/json"}
+        asked = json.dumps({"query": query % json.dumps(table_key(self.web.stream).path)})
+        with urlopen(Request(url, asked.encode(), kind), timeout=20) as answer:
+            (node,) = json.load(answer)["data"]["assetNodes"] or [{}]
+        return [found["startKey"] for found in node.get("assetPartitionStatuses", {}).get("ranges", [])]
+
+
+def verdicts(found: Found) -> int:
+    return len(found.rows) + len(found.dead_letters)
+
+
+@pytest.fixture(scope="module")
+def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Every unit but the metrics', with one stream, on a PostgreSQL that has never seen Dagster."""
+    installed, folder = install(tmp_path_factory.mktemp("installed")), tmp_path_factory.mktemp("site")
+    kafka = broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})  # a name: it ends with its last reference
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    more = {"PYTHONPATH": str(installed), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
+    with running_postgres() as postgres:
+        deployment = Deployment(folder, postgres=postgres.create_database("dagster"), environment=more)
+        (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+        documents = deployment.streams / "defs.yaml"
+        documents.write_text(DOCUMENTS.format(kafka=kafka, topic=TOPIC, schema=WEB_REQUESTS))
+        (stream,) = load_streams(deployment.streams).values()
+        deployment.start("driver")
+        try:
+            deployment.run("dagster", "instance", "migrate")
+            deployment.start("code-server", "daemon", "webserver")
+            with deployment.instance() as instance:
+                web = DrivenStream(stream, deployment.environment["KDI_LAKE"], Publisher(kafka), no_session)
+                yield Site(deployment, web, instance)
+        finally:
+            deployment.stop()
+
+
+def no_session() -> Any:
+    raise AssertionError("the deployment drains, not the test")
+
+
+def test_the_units_drain_what_arrives_and_show_it_on_postgresql(site: Site) -> None:
+    """Purpose: the command lines of the units are the deployment; nothing else holds them together.
+    Procedure: messages arrive, good and malformed ones.
+    Pass: the sensor started a run, which succeeded; every offset exactly once; the webserver shows the dates.
+    """
+    produced = site.web.produce(60, bad=0.1)
+
+    site.wait_until_drained(60)
+
+    site.web.assert_each_offset_once(produced)
+    assert [run.status for run in site.runs()] == [dg.DagsterRunStatus.SUCCESS]
+    assert site.runs()[0].tags["dagster/sensor_name"] == "lag_main"
+    assert type(site.instance.run_storage).__name__ == "PostgresRunStorage"
+    assert site.shown_dates()
+    assert json.loads(site.deployment.run("kdi", "status", "--json"))["state"] == "drained"
+
+
+@pytest.mark.scenario("killed before reading")
+def test_a_power_cut_during_a_run_costs_the_run_and_no_message(site: Site) -> None:
+    """Purpose: nobody is left to report such a run, and the sensor leaves the streams of a run alone.
+    Procedure: a run has attached to the warm driver; driver, code server with the run, and daemon are killed (SIGKILL);
+    their supervisor starts them again.
+    Pass: Dagster shows the run as failed and its retry as succeeded; every offset exactly once.
+    """
+    before = len(site.runs())
+    with site.work_held():
+        produced = site.web.produce(60, bad=0.1)
+        wait_until(site.works, seconds=LOADED_SECONDS)
+        for name in ("driver", "code-server", "daemon"):
+            site.deployment.services[name].kill_group()
+
+    site.wait_until_drained(len(produced))
+
+    site.web.assert_each_offset_once(produced)
+    killed, *later = site.runs()[before:]
+    assert killed.status is dg.DagsterRunStatus.FAILURE
+    assert [run.status for run in later] == [dg.DagsterRunStatus.SUCCESS]
+    assert later[0].parent_run_id == killed.run_id
+    assert [site.deployment.services[name].starts for name in ("driver", "code-server", "daemon")] == [2, 2, 2]
+
+
+def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
+    """Purpose: an upgrade stops everything while runs work; within the units' times nothing may have to be killed.
+    Procedure: a run has attached to the driver; webserver, daemon and code server get SIGTERM, the last one first; once
+    the other two have ended, the run may go on; then the driver is stopped.
+    Pass: each ended by itself with exit code 0; the run succeeded; every offset exactly once.
+    """
+    deployment = site.deployment
+    with site.work_held():
+        produced = site.web.produce(60, bad=0.1)
+        wait_until(site.works, seconds=LOADED_SECONDS)
+        deployment.services["code-server"].ask_to_stop()
+        codes = {name: deployment.services.pop(name).stop() for name in ("webserver", "daemon")}
+        waited = deployment.services["code-server"].running()
+    codes |= deployment.stop()
+
+    assert codes == {"webserver": 0, "daemon": 0, "code-server": 0, "driver": 0}
+    assert waited
+    assert site.runs()[-1].status is dg.DagsterRunStatus.SUCCESS
+    site.web.assert_each_offset_once(produced)
