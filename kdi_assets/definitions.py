@@ -8,6 +8,7 @@ from kdi_assets.components.load import defs_folder, load_streams
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.components.tree import component_definitions
 from resources.spark import SparkResource
+from sensors.downstream import downstream_sensors
 from sensors.lag import lag_sensors
 
 
@@ -22,4 +23,5 @@ def defs() -> dg.Definitions:
         sensors=lag_sensors(list(streams)),
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
-    return dg.Definitions.merge(component_definitions(folder), shared)
+    location = dg.Definitions.merge(component_definitions(folder), shared)
+    return dg.Definitions.merge(location, dg.Definitions(sensors=downstream_sensors(location)))

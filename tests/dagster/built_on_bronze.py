@@ -1,0 +1,115 @@
+"""A bronze table and what is built on it, tick by tick: drains are scripted; events, conditions and runs are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import count
+
+import dagster as dg
+from dagster import AutomationCondition, DagsterInstance
+from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # for an annotation alone
+
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.names import check_key, dates, table_key
+from kdi_assets.stream import DateWindow, Stream
+from resources.spark import SparkResource
+from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, an_audit, no_audit, run
+
+BRONZE = a_stream(date_window=DateWindow(ahead_days=0))  # the latest date is today: the only one that eager() looks at
+SILVER, GOLD = dg.AssetKey(["silver", "requests"]), dg.AssetKey(["gold", "requests"])
+DAILY = dates(BRONZE)
+
+Condition = AutomationCondition[dg.AssetKey]
+_versions = count(1)
+
+
+def silver_on(
+    bronze: Stream,
+    condition: Condition,
+    *,
+    partitions: dg.PartitionsDefinition[str] | None = DAILY,
+    body: Callable[[], None] = lambda: None,
+) -> dg.AssetsDefinition:
+    """An asset on a bronze table that does nothing but what the test says."""
+
+    @dg.asset(key=SILVER, deps=[table_key(bronze)], partitions_def=partitions, automation_condition=condition)
+    def silver() -> None:
+        body()
+
+    return silver
+
+
+@dataclass
+class World:
+    """A location with one bronze table, as Dagster sees it tick by tick.
+
+    Attributes:
+        partitions: Of silver.
+        during: What happens while a run of silver or gold works.
+    """
+
+    instance: DagsterInstance
+    condition: Condition
+    partitions: dg.PartitionsDefinition[str] | None = DAILY
+    bronze: Stream = BRONZE
+    with_gold: bool = False
+    during: Callable[[], None] = lambda: None
+    cursor: AssetDaemonCursor | None = None
+    requests: list[tuple[str, ...]] = field(default_factory=list)
+
+    def drain(self, *days: date) -> None:
+        """A run of the bronze table that commits rows of these dates."""
+        commit = a_commit(next(_versions), dict.fromkeys(days, 3))
+        assert run(self.instance, self.bronze, ScriptedDrain([commit])).success
+
+    def audit(self, *, complete: bool) -> None:
+        """A run of the bronze table's check alone."""
+        table = table_asset(self.bronze, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=complete))
+        ran = dg.materialize(
+            [table],
+            selection=dg.AssetSelection.checks(check_key(self.bronze)),
+            instance=self.instance,
+            resources={"spark": SparkResource()},
+            raise_on_error=False,
+        )
+        assert ran.success is complete
+
+    def tick(self, key: dg.AssetKey = SILVER) -> set[str | None]:
+        """The dates that a tick requests of an asset; ``None`` stands for a whole table."""
+        everything = dg.AssetSelection.all()
+        result = dg.evaluate_automation_conditions(self.definitions(), self.instance, everything, cursor=self.cursor)
+        self.cursor = result.cursor
+        assert not result.get_requested_partitions(table_key(self.bronze)), "tables are the lag sensor's"
+        return set(result.get_requested_partitions(key))
+
+    def build(self, *requested: str | None, key: dg.AssetKey = SILVER) -> bool:
+        """Carry out requests; whether every run succeeded."""
+        assets = self.definitions().assets or ()
+        runs = [
+            dg.materialize(
+                [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
+                selection=[key],
+                instance=self.instance,
+                partition_key=partition,
+                resources={"spark": SparkResource()},
+                raise_on_error=False,
+            )
+            for partition in requested
+        ]
+        return all(ran.success for ran in runs)
+
+    def definitions(self) -> dg.Definitions:
+        """The location as it is now."""
+        silver = silver_on(self.bronze, self.condition, partitions=self.partitions, body=lambda: self.during())
+        table = table_asset(self.bronze, drain=ScriptedDrain(), audit=no_audit)
+        assets = [table, silver, *([self._gold()] if self.with_gold else [])]
+        return dg.Definitions(assets=assets, resources={"spark": SparkResource()}, executor=dg.in_process_executor)
+
+    def _gold(self) -> dg.AssetsDefinition:
+        @dg.asset(key=GOLD, deps=[SILVER], partitions_def=self.partitions, automation_condition=self.condition)
+        def gold() -> None:
+            self.during()
+
+        return gold
