@@ -48,6 +48,7 @@ def _own_signals() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="of everything that the tests make up (0)")
     parser.addoption("--matrix", type=Path, help="file to write the table of forced faults into")
+    parser.addoption("--tour", type=Path, help="folder to write the pictures of docs/tour.md into")
 
 
 def pytest_configure(config: pytest.Config) -> None:

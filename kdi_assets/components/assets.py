@@ -11,6 +11,7 @@ from kdi_assets.components import names
 from kdi_assets.components.drain_run import Drain, drain_and_tell
 from kdi_assets.components.failures import plain, refusals_shown, refuse_retries
 from kdi_assets.drain.drain import drain
+from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
@@ -37,7 +38,7 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit) -> dg.AssetsDefin
     A check in an op of its own would be skipped after a drain: Dagster skips what depends on an asset that yielded no
     result, and ours yields none, because a result would mark the run's own date, rows or not.
     """
-    key, check = names.table_key(stream), names.check_key(stream)
+    key = names.table_key(stream)
 
     @dg.multi_asset(
         name=names.op_name(stream),
@@ -50,15 +51,28 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit) -> dg.AssetsDefin
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         lake = Settings.from_environment().lake
         with refusals_shown(context), spark.watched():
-            if key in context.selected_asset_keys:
-                drain_and_tell(context, stream, drain=drain, lake=lake, session=spark.session)
-            if check in context.selected_asset_check_keys:
-                report = audit(stream, lake=lake, session=spark.session)
-                if not report.complete:
-                    refuse_retries(context)  # it would read the whole table again, to say the same
-                yield check_result(stream, report)
+            try:
+                if key in context.selected_asset_keys:
+                    drain_and_tell(context, stream, drain=drain, lake=lake, session=spark.session)
+            except Terminal:
+                # Dagster counts a check that was selected and not made as failed, and this one blocks what is built on
+                # the table: whoever materializes an older date in the UI would hold up everything downstream.
+                yield from _checked(context, stream, audit=audit, lake=lake, session=spark.session)
+                raise
+            yield from _checked(context, stream, audit=audit, lake=lake, session=spark.session)
 
     return drained
+
+
+def _checked(
+    context: dg.AssetExecutionContext, stream: Stream, *, audit: Audit, lake: str, session: "Callable[[], SparkSession]"
+) -> Iterator[dg.AssetCheckResult]:
+    """The check, if it was selected."""
+    if names.check_key(stream) in context.selected_asset_check_keys:
+        report = audit(stream, lake=lake, session=session)
+        if not report.complete:
+            refuse_retries(context)  # it would read the whole table again, to say the same
+        yield check_result(stream, report)
 
 
 def table_spec(stream: Stream) -> dg.AssetSpec:
@@ -71,7 +85,12 @@ def table_spec(stream: Stream) -> dg.AssetSpec:
         group_name=names.group(stream),
         kinds={"kafka", "deltalake", "spark"},
         owners=stream.owners,
-        metadata={"dagster/table_name": stream.table.replace("/", "."), "app_id": stream.app_id},
+        metadata={
+            "dagster/table_name": stream.table.replace("/", "."),
+            "app_id": stream.app_id,
+            "drained_when": f"{stream.drain_when.backlog_messages:,} messages wait, or one of them for "
+            f"{stream.drain_when.lag_seconds:,.0f} s",
+        },
     )
 
 

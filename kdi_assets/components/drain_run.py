@@ -33,6 +33,7 @@ class Drain(Protocol):
         lake: str,
         session: Callable[[], SparkSession],
         run_id: str,
+        report: Callable[[str], None],
         on_commit: Callable[[Commit], None],
     ) -> DrainReport: ...
 
@@ -48,7 +49,7 @@ def drain_and_tell(
     """Drain the stream; one materialization per touched date after each commit, one observation at the end.
 
     Raises:
-        ReplayNotThere: The run's date was not the current one when its root run was requested.
+        ReplayNotThere: The run's date was over when its root run was requested.
         KdiError: What the drain refuses; what it committed before is told.
     """
     refuse_replay(stream.name, context.partition_key, requested=requested_at(context))
@@ -59,16 +60,19 @@ def drain_and_tell(
         lake=lake,
         session=session,
         run_id=context.run.run_id,
+        report=context.log.info,
         on_commit=lambda commit: tell(context, stream, commit, lake=lake),
     )
-    lag_seconds = look(stream, lake).lag_seconds if report.backlog_after else 0.0
-    context.log_event(events.drain_observation(stream, report, day=context.partition_key, lag_seconds=lag_seconds))
+    lag_after = look(stream, lake).lag_seconds if report.backlog_after else 0.0
+    observation = events.drain_observation(stream, report, lake=lake, day=context.partition_key, lag_after=lag_after)
+    context.log_event(observation)
 
 
 def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:
     """Log the materializations of one commit; say how many rows Dagster's partitions have no date for."""
-    facts = table_facts(stream.table_uri(lake), version=commit.version, days=commit.rows_by_date)
-    for event in events.materializations(stream, commit, facts=facts.metadata, row_counts=facts.rows_by_date):
+    facts = table_facts(stream, lake, version=commit.version, days=commit.rows_by_date)
+    letters = events.letters_metadata(stream, [commit], lake=lake)
+    for event in events.materializations(stream, commit, facts={**letters, **facts.of_table}, by_date=facts.by_date):
         context.log_event(event)
     if hidden := events.rows_without_partition(stream, commit):
         context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")

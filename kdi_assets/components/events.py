@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -33,17 +33,16 @@ def as_commit(entry: LedgerEntry) -> Commit:
 
 
 def materializations(
-    stream: Stream, commit: Commit, *, facts: Mapping[str, Any], row_counts: Mapping[date, int]
+    stream: Stream, commit: Commit, *, facts: Mapping[str, Any], by_date: Mapping[date, Mapping[str, Any]]
 ) -> Iterator[dg.AssetMaterialization]:
     """One event per date that got rows; none for a date that got none, or that Dagster's partitions do not have.
 
     Args:
         facts: Metadata that every event carries.
-        row_counts: Rows of a date in the whole table, where they are known.
+        by_date: Metadata of a date in the whole table, where it is known.
     """
     for day in touched_dates(stream, commit):
-        counted = {"dagster/partition_row_count": row_counts[day]} if day in row_counts else {}
-        yield materialization(stream, commit, day, metadata={**facts, **counted})
+        yield materialization(stream, commit, day, metadata={**by_date.get(day, {}), **facts})
 
 
 def touched_dates(stream: Stream, commit: Commit) -> list[date]:
@@ -72,56 +71,71 @@ def materialization(
         table_key(stream),
         partition=day.isoformat(),
         tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
-        metadata={"rows_added": commit.rows_by_date[day], **commit_metadata(stream, commit), **metadata},
+        metadata={"rows_added": commit.rows_by_date[day], **metadata, **commit_metadata(stream, commit)},
     )
 
 
 def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
-    """What is true of the whole commit, whichever date it is shown at."""
+    """What is true of the whole commit, whichever date it is shown at; the numbers' names say so in every plot."""
+    ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in commit.ranges}
     return {
-        "delta_version": commit.version,
         "commit_rows": commit.rows,
         "commit_dates": len(commit.rows_by_date),  # not which: a commit of 3,000 dates has 3,000 events
-        "dead_letters": commit.dead_letters,
-        "tombstones": commit.tombstones,
-        "gap_offsets": commit.gaps,
-        "bytes_added": commit.bytes,
-        "offset_ranges": dg.MetadataValue.json({str(r.topic_partition): [r.start, r.end] for r in commit.ranges}),
+        "commit_dead_letters": commit.dead_letters,
+        "commit_tombstones": commit.tombstones,
+        "commit_gap_offsets": commit.gaps,
+        "commit_bytes": commit.bytes,
+        "offset_ranges": dg.MetadataValue.json(ranges),
+        "delta_version": commit.version,
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
     }
 
 
+def letters_metadata(stream: Stream, commits: Sequence[Commit], *, lake: str) -> dict[str, Any]:
+    """Where the dead letters of these commits lie, and a statement for Spark that shows them and no others."""
+    attempts = [commit.attempt_id for commit in commits if commit.dead_letters]
+    if not attempts:
+        return {}
+    uri, named = stream.dead_letters_uri(lake), ", ".join(f"'{attempt}'" for attempt in attempts)
+    wanted = "SELECT partition, offset, reason, field, CAST(value AS STRING) AS message"
+    query = f"{wanted} FROM delta.`{uri}` WHERE attempt_id IN ({named}) ORDER BY partition, offset"
+    return {"dead_letters_table": dg.MetadataValue.path(uri), "dead_letters_query": query}
+
+
 def drain_observation(
-    stream: Stream, report: DrainReport, *, day: str, lag_seconds: float | None
+    stream: Stream, report: DrainReport, *, lake: str, day: str, lag_after: float | None
 ) -> dg.AssetObservation:
     """The drain as a whole, also one that found nothing: it touches no date, so it is no materialization.
 
     Args:
         day: The run's partition key; the UI lists the drain there.
-        lag_seconds: Of what waits after the drain; ``None`` if that is unknown.
+        lag_after: Age in seconds of the oldest message that waits after the drain; ``None`` if that is unknown.
     """
-    lag = {} if lag_seconds is None else {"lag_seconds": lag_seconds}
-    return dg.AssetObservation(table_key(stream), partition=day, metadata={**drain_metadata(report), **lag})
+    letters = letters_metadata(stream, report.commits, lake=lake)
+    metadata = {**drain_metadata(report, lag_after=lag_after), **letters}
+    return dg.AssetObservation(table_key(stream), partition=day, metadata=metadata)
 
 
-def drain_metadata(report: DrainReport) -> dict[str, Any]:
-    """The numbers of a drain; without a commit there is no version."""
-    version = {} if report.version is None else {"delta_version": report.version}
-    settled = {"settled": "; ".join(report.settled)} if report.settled else {}
-    return {
-        **version,
-        **settled,
-        "rows_added": report.rows_added,
-        "rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
-        "commits": len(report.commits),
+def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str, Any]:
+    """The numbers of a drain, under other names than a date's, whose plots they would spoil; none that is unknown."""
+    lag_before = report.lag_seconds if report.backlog_before else 0.0
+    known = {
+        "drained_rows": report.rows_added,
         "dead_letters": report.dead_letters,
         "backlog_before": report.backlog_before,
         "backlog_after": report.backlog_after,
+        "lag_seconds_before": None if lag_before is None else round(lag_before, 1),
+        "lag_seconds_after": None if lag_after is None else round(lag_after, 1),
+        "seconds": round(report.seconds, 2),
+        "cpu_seconds": round(report.cpu_seconds, 2),
+        "commits": len(report.commits),
+        "delta_version": report.version,
+        "positions_committed_because": "; ".join(report.settled) or None,
+        "drained_rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
         "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
-        "seconds": report.seconds,
-        "cpu_seconds": report.cpu_seconds,
     }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def by_date(rows: Mapping[date, int]) -> dict[str, int]:

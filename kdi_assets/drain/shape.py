@@ -97,6 +97,14 @@ def record_type(stream: Stream) -> StructType:
     return record
 
 
+def commented(columns: StructType, record: StructType) -> StructType:
+    """The table's columns with the comments of the record's DDL; expressions lose them on the way."""
+    from pyspark.sql.types import StructField, StructType
+
+    said = {f.name: {"comment": f.metadata["comment"]} for f in record.fields if "comment" in f.metadata}
+    return StructType([StructField(f.name, f.dataType, f.nullable, said.get(f.name)) for f in columns.fields])
+
+
 def _unusable(declared: DataType, path: str = "") -> str:
     """Why a type cannot be decoded without loss, or written; empty if it can."""
     from pyspark.sql import types as t

@@ -79,7 +79,8 @@ def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(insta
     (record,) = instance.fetch_observations(table_key(stream), limit=10).records
     assert record.asset_observation is not None
     seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
-    assert (seen["rows_added"], seen["backlog_before"], seen["lag_seconds"], seen["cpu_seconds"]) == (0, 300, 0, 0.5)
+    assert (seen["drained_rows"], seen["backlog_before"], seen["cpu_seconds"]) == (0, 300, 0.5)
+    assert (seen["lag_seconds_after"], "lag_seconds_before" in seen) == (0, False), "unknown is not zero"
 
 
 def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instance: DagsterInstance) -> None:
@@ -95,8 +96,8 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     said = {name: value.value for name, value in event.metadata.items()}
     assert said["rows_added"] == 3
     assert (said["commit_rows"], said["commit_dates"]) == (5, 2)
-    assert said["offset_ranges"] == {"web_requests/0": [700, 705]}
-    assert (said["dead_letters"], said["tombstones"], said["delta_version"]) == (4, 1, 7)
+    assert said["offset_ranges"] == {"web_requests/0": "[700, 705)"}
+    assert (said["commit_dead_letters"], said["commit_tombstones"], said["delta_version"]) == (4, 1, 7)
 
 
 def test_commits_before_a_failure_stay_told(instance: DagsterInstance) -> None:
@@ -117,15 +118,24 @@ def test_rows_of_dates_that_dagster_does_not_have_are_said_and_not_stored(instan
     assert any("3 rows have dates outside the window" in e.user_message for e in instance.all_logs(result.run_id))
 
 
-@pytest.mark.parametrize("day", [YESTERDAY, OLD, TODAY + timedelta(days=1)])
-def test_another_date_is_refused_because_replay_is_not_there(instance: DagsterInstance, day: date) -> None:
+def test_a_date_ahead_drains_because_the_dialog_offers_it_as_the_latest(instance: DagsterInstance) -> None:
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {TODAY: 1})])
+
+    result = run(instance, stream, drain, day=TODAY + timedelta(days=2))
+
+    assert result.success
+    assert materialized(instance, stream) == {TODAY.isoformat()}
+
+
+@pytest.mark.parametrize("day", [YESTERDAY, OLD])
+def test_an_older_date_is_refused_because_replay_is_not_there(instance: DagsterInstance, day: date) -> None:
     stream, drain = a_stream(), ScriptedDrain([a_commit(1, {OLD: 1})])
 
     result = run(instance, stream, drain, day=day)
 
     description, said = failure(result)
     assert not result.success and drain.run_ids == []
-    assert "replaying another date is not there yet" in description
+    assert "replaying an older date is not there yet" in description
     assert (said["date"], said["error"]) == (day.isoformat(), "ReplayNotThere")
     assert materialized(instance, stream) == set()
 
@@ -185,6 +195,29 @@ def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(inst
 
     assert not result.success
     assert materialized(instance, fine) == {OLD.isoformat()}
+
+
+def test_a_refused_drain_does_not_keep_the_check_from_being_made(instance: DagsterInstance) -> None:
+    """A check that was selected and not made counts as failed, and holds up what is built on the table."""
+    complete = an_audit(complete=True)
+
+    result = run(instance, a_stream(), ScriptedDrain(), day=OLD, audit=lambda *_, **__: complete)
+
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert evaluation.passed and not result.success
+    assert "replaying an older date" in failure(result)[0]
+
+
+def test_dead_letters_come_with_a_statement_that_shows_those_of_the_commit(instance: DagsterInstance) -> None:
+    stream = a_stream()
+
+    run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {OLD: 1}, dead_letters=4)]))
+
+    records = instance.fetch_materializations(table_key(stream), limit=10).records
+    without, having = (r.asset_materialization.metadata for r in reversed(records) if r.asset_materialization)
+    assert "dead_letters_query" not in without
+    assert "attempt_id IN ('attempt-2')" in str(having["dead_letters_query"].value)
+    assert str(having["dead_letters_table"].value).endswith("/bronze/web_requests_dead_letters")
 
 
 def test_an_incomplete_audit_fails_the_check_and_the_run(instance: DagsterInstance) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from kdi_assets.components.table_facts import row_counts, type_text
+from kdi_assets.components.table_facts import date_facts, type_text
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import TopicPartition
 from sensors import table_log
@@ -122,7 +122,7 @@ def test_rows_of_a_date_are_counted_without_reading_them(uri: str) -> None:
     commit(uri, rows=3)
     commit(uri, rows=4)
 
-    assert row_counts(DeltaTable(uri), [OLD, OLDER]) == {OLD: 7}
+    assert date_facts(DeltaTable(uri), [OLD, OLDER]) == {OLD: {"dagster/partition_row_count": 7, "files": 2}}
 
 
 def test_types_are_shown_as_spark_writes_them() -> None:

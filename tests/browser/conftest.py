@@ -1,0 +1,78 @@
+"""Chromium, and the product that it looks at: one of each for all tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from kdi_assets.runtime.broker import Broker
+from tests.browser.person import Person
+from tests.browser.site import Site, open_site
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = (
+    "--no-sandbox",  # it does not start as root with one
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+VIEWPORT = ViewportSize(width=1400, height=900)
+Shot = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """All that `make dev` runs, on a broker that the test process has anyway."""
+    with open_site(tmp_path_factory.mktemp("site"), bootstrap_servers=broker.bootstrap_servers) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium of the system, with a profile that is new and removed at the end."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.fail("these tests need Chromium.  Run:  apt-get install --no-install-recommends chromium", pytrace=False)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(OPTIONS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
+    """A window of a person who was never here before; of a failed test it leaves the last picture."""
+    context = browser.new_context(viewport=VIEWPORT, timezone_id="UTC", locale="en-GB", reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    failed_before = request.session.testsfailed
+    yield page
+    if request.session.testsfailed > failed_before:
+        page.screenshot(path=tmp_path / "failed.png")
+    context.close()
+
+
+@pytest.fixture
+def person(page: Page, site: Site) -> Person:
+    """Who clicks."""
+    return Person(page, site.url)
+
+
+@pytest.fixture
+def shot(pytestconfig: pytest.Config, page: Page, tmp_path: Path) -> Shot:
+    """Takes a picture of the window for the tour (``--tour``); else it goes to the test's folder."""
+    folder = pytestconfig.getoption("--tour") or tmp_path
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def take(name: str) -> None:
+        page.mouse.move(0, 0)
+        page.screenshot(path=folder / f"{name}.png", animations="disabled")
+
+    return take

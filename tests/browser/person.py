@@ -1,0 +1,77 @@
+"""What a person does in Dagster's UI, click by click; every step waits for what it shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+
+from playwright.sync_api import Locator, Page, expect
+
+RUN_MILLISECONDS = 120_000  # a run waits for its turn, starts Python and drains; a busy machine takes its time
+TICK_MILLISECONDS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """One person at one browser window."""
+
+    page: Page
+    url: str
+
+    def open_graph(self) -> None:
+        """The lineage of everything, its groups unfolded."""
+        self.page.goto(f"{self.url}/asset-groups")
+        self.page.get_by_text("kafka", exact=True).first.wait_for()
+
+    def open_asset(self, table: str, tab: str = "Overview") -> None:
+        """The page of a table."""
+        self.page.goto(f"{self.url}/assets/{table}")
+        if tab != "Overview":
+            self.page.get_by_role("tab", name=tab).click()
+
+    def open_sensor(self, name: str = "lag_main") -> None:
+        """The page of the sensor, with the list of its ticks."""
+        self.page.goto(f"{self.url}/automation")
+        self.page.get_by_role("link", name=name).click()
+
+    def materialize(self, day: date | None = None) -> str:
+        """From the asset's page: pick a date, by default the latest, launch, and look at the run; its id."""
+        self.page.get_by_role("button", name="Materialize…").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Latest", exact=True).click()
+        if day is not None:
+            dates = dialog.locator("input[placeholder^='ex:']")
+            dates.fill(day.isoformat())
+            dates.press("Enter")
+        dialog.get_by_role("button", name="Launch 1 run").click()
+        return self._follow_the_launch()
+
+    def execute_check(self) -> str:
+        """From the check's page: execute it, and look at the run; its id."""
+        self.page.get_by_role("button").filter(has_text=re.compile("^Execute$")).click()
+        return self._follow_the_launch()
+
+    def wait_for_the_run(self, status: str) -> None:
+        """On the run's page: until it says that it ended so."""
+        ended = self.page.get_by_text("Success", exact=True).or_(self.page.get_by_text("Failure", exact=True)).first
+        expect(ended).to_be_visible(timeout=RUN_MILLISECONDS)
+        expect(ended).to_have_text(status)
+
+    def full_message(self, kind: str) -> Locator:
+        """On the run's page: unfold what an event says; the dialog."""
+        button = self.page.get_by_role("button", name="View full message")
+        event = self.page.locator("div").filter(has_text=kind).filter(has=button).last  # the innermost
+        event.get_by_role("button", name="View full message").click()
+        return self.page.get_by_role("dialog")
+
+    def metadata(self, name: str, *, within: Locator | None = None) -> Locator:
+        """The row of a table of metadata that begins with a name."""
+        rows = (within or self.page).locator("tr").filter(has=self.page.get_by_text(name, exact=True))
+        return rows.first
+
+    def _follow_the_launch(self) -> str:
+        launched = self.page.locator(".bp5-toast, [class*='toast' i]").filter(has_text="Launched run")
+        launched.get_by_text("View", exact=True).first.click()
+        self.page.wait_for_url("**/runs/*")
+        return self.page.url.rsplit("/", 1)[1].split("?")[0]

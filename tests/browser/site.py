@@ -1,0 +1,128 @@
+"""The product as a person meets it: broker, warm driver and `dagster dev` on documents of the tests' own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from shutil import copyfile
+from urllib.error import URLError
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
+
+from kdi_assets.runtime.ports import free_port
+from kdi_assets.runtime.processes import Child
+from tests.conftest import CHECKOUT
+from tests.faults.warm_driver import WarmDriver
+from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
+
+DEFS = Path(__file__).parent / "defs"
+TOPICS = ("orders", "clicks")
+START_SECONDS = 180
+QUERY = """
+import sys
+from kdi_assets.runtime.session import close_session, open_session
+from kdi_assets.settings import Settings
+spark = open_session(Settings.from_environment())
+print(*spark.sql(sys.argv[1]).toJSON().collect(), sep="\\n")
+close_session(spark)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where it answers, and what a test does behind its back."""
+
+    url: str
+    lake: str
+    publisher: Publisher
+    environment: Mapping[str, str]
+
+    def publish_orders(self, days_ago: Sequence[int], *, bad: Sequence[bytes] = ()) -> None:
+        """An order for each of the days, and what can become none."""
+        now = datetime.now(UTC)
+        for number, days in enumerate(days_ago):
+            at = (now - timedelta(days=days)).isoformat(timespec="seconds")
+            order = {"id": number, "customer": f"c{number % 97}", "amount": f"{number % 500}.50", "at": at}
+            self.publisher.produce("orders", json.dumps(order), partition=number % 2)
+        for value in bad:
+            self.publisher.produce("orders", value, partition=0)
+        self.publisher.flush()
+
+    def publish_clicks(self, count: int) -> None:
+        """Clicks of today."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        for number in range(count):
+            click = {"page": f"/item/{number % 40}", "visitor": f"v{number % 300}", "at": at}
+            self.publisher.produce("clicks", json.dumps(click), partition=number % 2)
+        self.publisher.flush()
+
+    def rows_by_date(self, table: str) -> dict[date, int]:
+        """What another reader than ours finds in a table."""
+        days = DeltaTable(f"{self.lake}/{table}").to_pyarrow_table(columns=["date"])["date"].to_pylist()
+        return dict(Counter(days))
+
+    def query(self, sql: str) -> list[str]:
+        """What Spark answers to a statement that a person copied from the UI: a line of JSON for each row."""
+        command = [sys.executable, "-c", QUERY, sql]
+        answer = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout.splitlines()
+
+
+@contextmanager
+def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
+    """Everything that `make dev` runs, but for the generator; it ends with the body."""
+    create_topics(bootstrap_servers)
+    home, dagster, port = folder / "home", folder / "dagster", free_port()
+    home.mkdir()
+    dagster.mkdir()
+    copyfile(CHECKOUT / "dagster.yaml", dagster / "dagster.yaml")
+    environment = {
+        "DAGSTER_HOME": str(dagster),
+        "KDI_HOME": str(home),
+        "KDI_DRIVER": "shared",
+        "KDI_LAKE": str(folder / "lake"),
+        "KDI_KAFKA": bootstrap_servers,
+        "KDI_DEFS": str(DEFS),
+        "PYTHONPATH": str(CHECKOUT),
+    }
+    command = [str(Path(sys.executable).with_name("dagster")), "dev", f"--workspace={CHECKOUT / 'workspace.yaml'}"]
+    with ExitStack() as stack:
+        ui = Child(
+            [*command, "--host=127.0.0.1", f"--port={port}"], environment=environment, log=folder / "dagster.log"
+        )
+        stack.callback(ui.stop)
+        stack.callback(WarmDriver(home, jars=CHECKOUT / ".kdi" / "jars").stop)
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: answers(url) or ui.exit_code() is not None, seconds=START_SECONDS)
+        assert ui.exit_code() is None, (folder / "dagster.log").read_text()
+        tables = [folder / "lake" / "bronze" / topic / "_delta_log" for topic in TOPICS]
+        # The sensor's first run commits where the streams begin, and drains what is there by then: nothing yet.
+        wait_until(lambda: all(table.exists() for table in tables), seconds=START_SECONDS)
+        yield Site(url, str(folder / "lake"), Publisher(bootstrap_servers), environment)
+
+
+def create_topics(bootstrap_servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+    new = [NewTopic(topic, num_partitions=2, replication_factor=1) for topic in TOPICS]
+    for created in admin.create_topics(new).values():
+        created.result(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/server_info", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False
