@@ -10,7 +10,21 @@ import sys
 
 import typer
 
-from kdi_assets.cli import audit, broker, check, drain, driver, generate, jars, peek, plan, resolve, status, upkeep
+from kdi_assets.cli import (
+    audit,
+    broker,
+    check,
+    doctor,
+    drain,
+    driver,
+    generate,
+    jars,
+    peek,
+    plan,
+    resolve,
+    status,
+    upkeep,
+)
 from kdi_assets.cli.output import exit_code, refuse
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -20,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # an error that nobody translated is a bug: its plain traceback, no local values
 )
+app.command()(doctor.doctor)
 app.command()(status.status)
 app.command()(plan.plan)
 app.command()(drain.drain)

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Literal
 
 import typer
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.wording import counted as counted
+from kdi_assets.wording import duration as duration
 
 EXIT_DECIDE, EXIT_USAGE, EXIT_RETRY = 1, 2, 75
 """0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h. Ctrl-C ends with 130, as shells expect."""
@@ -117,20 +118,3 @@ def printable(text: str) -> str:
 def clock(moment: datetime, *, date: bool) -> str:
     """A moment in UTC, to the second; with or without its date."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ" if date else "%H:%M:%SZ")
-
-
-def duration(seconds: float) -> str:
-    """A length of time in its two largest units."""
-    units: tuple[tuple[Literal["d", "h", "min", "s"], int], ...] = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    left = round(seconds)
-    for i, (unit, size) in enumerate(units):
-        if left >= size and unit != "s":
-            smaller, smaller_size = units[i + 1]
-            rest = left % size // smaller_size
-            return f"{left // size} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{left} s"
-
-
-def counted(number: int, thing: str) -> str:
-    """``1 row``, ``2,000 rows``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from kdi_assets.cli.given import AsJson, Defs, streams_meant
 from kdi_assets.cli.output import EXIT_RETRY, clock, columns, duration, error_fields, json_line
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
+from kdi_assets.wording import kind_in_words
 
 if TYPE_CHECKING:
     from kdi_assets.drain.look import Backlog
@@ -125,7 +125,7 @@ class StreamStatus:
 
     def _state_cell(self, now: datetime) -> str:
         if refusal := self.backlog.refusal:
-            return _words(refusal) if isinstance(refusal, Transient) else f"refused: {_words(refusal)}"
+            return kind_in_words(refusal) if isinstance(refusal, Transient) else f"refused: {kind_in_words(refusal)}"
         drained_at = self.table.drained_at
         when = f" {clock(drained_at, date=now - drained_at > timedelta(hours=20))}" if drained_at else ""
         held = self.backlog.open_transaction_offsets
@@ -167,8 +167,3 @@ def _text(seen: Sequence[StreamStatus], now: datetime) -> str:
     table = columns(HEAD, [one.cells(now) for one in seen], align="<>>><<")
     refusals = dict.fromkeys(str(one.backlog.refusal) for one in seen if one.backlog.refusal)
     return "\n".join([table, *refusals])
-
-
-def _words(refusal: KdiError) -> str:
-    """``RetentionPassedPosition`` as a person says it."""
-    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(refusal).__name__).lower()

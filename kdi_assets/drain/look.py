@@ -21,12 +21,11 @@ from kdi_assets.ledger.recent import LedgerCommit, bytes_per_offset, pace
 from kdi_assets.sources.kafka import (
     LEADER_SECONDS,
     BrokerOffsets,
-    Retention,
     TopicState,
     oldest_timestamps,
-    read_retention,
     read_topics,
 )
+from kdi_assets.sources.kafka_config import Retention, read_retention
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 TIMES_SECONDS = 3.0

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from kdi_assets.errors import Transient
+from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog, restore_target, storage_uri
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Archive:
         table = open_archive(self.uri)
         if table is None:
             return {}
-        found = table.to_pyarrow_table(filters=[("table_id", "=", self.table_id)])
+        with storage_failures(self.uri):
+            found = table.to_pyarrow_table(filters=[("table_id", "=", self.table_id)])
         # Two copiers, or a copy whose answer was lost: the same commit twice says the same twice.
         return {row["version"]: row for batch in found.to_batches() for row in batch.to_pylist()}
 
@@ -95,18 +97,24 @@ def uncopied(log: TableLog, archive: DeltaTable | None) -> list[CommitInfo]:
 
 
 def open_archive(uri: str) -> DeltaTable | None:
-    """The archive's own table, ``None`` if nothing was ever copied."""
+    """The archive's own table, ``None`` if nothing was ever copied.
+
+    Raises:
+        StorageFailed: The storage does not hand it out.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(storage_uri(uri))
+        with storage_failures(uri):
+            return DeltaTable(storage_uri(uri))
     except TableNotFoundError:
         return None
 
 
 def _versions(archive: DeltaTable, table_id: str) -> frozenset[int]:
-    found = archive.to_pyarrow_table(columns=["version"], filters=[("table_id", "=", table_id)])
+    with storage_failures(archive.table_uri):
+        found = archive.to_pyarrow_table(columns=["version"], filters=[("table_id", "=", table_id)])
     return frozenset(found["version"].to_pylist())
 
 
@@ -119,7 +127,8 @@ def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int
     try:
         # In "append" an archive that was made meanwhile would be appended to, at a version that we never compared.
         mode: Literal["append", "error"] = "append" if archive else "error"
-        write_deltalake(archive or storage_uri(uri), rows, mode=mode, commit_properties=ours)
+        with storage_failures(uri):
+            write_deltalake(archive or storage_uri(uri), rows, mode=mode, commit_properties=ours)
     except CommitFailedError:
         return False
     except DeltaError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,19 @@ class StorageFailed(Transient):
             "nothing was committed; positions stay as they are.",
             "the same command once more; if it repeats, look at the storage and at its credentials",
         )
+
+
+@contextmanager
+def storage_failures(uri: str) -> Iterator[None]:
+    """Name the failure of the storage under a table.
+
+    Raises:
+        StorageFailed: The body met one.
+    """
+    try:
+        yield
+    except OSError as failed:
+        raise StorageFailed(uri=uri, detail=said(failed)) from failed
 
 
 def unreadable(uri: str, refused: Exception, files: FileSystem) -> TableUnreadable:

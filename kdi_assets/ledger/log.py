@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
-from kdi_assets.ledger.damage import StorageFailed, TableUnreadable, last_checkpoint, said, unreadable
+from kdi_assets.ledger.damage import StorageFailed, TableUnreadable, last_checkpoint, said, storage_failures, unreadable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -176,13 +176,19 @@ class TableLog:
         return self._table.transaction_version(app_id)
 
     def version_at(self, moment: datetime) -> int:
-        """The newest version that was committed at or before ``moment``."""
+        """The newest version that was committed at or before ``moment``.
+
+        Raises:
+            CommitUnreadable: The log cannot tell.
+            StorageFailed: The storage does not hand it out.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        table = DeltaTable(storage_uri(self.uri))
         try:
-            table.load_as_version(moment)
+            with storage_failures(self.uri):
+                table = DeltaTable(storage_uri(self.uri))
+                table.load_as_version(moment)
         except DeltaError as refused:
             raise CommitUnreadable(self.uri, 0) from refused
         return table.version()
@@ -197,10 +203,8 @@ class TableLog:
         """
         since = last_checkpoint(self._files)
         versions = range((-1 if since is None else since) + 1, self.version + 1)
-        try:
+        with storage_failures(self.uri):
             found = self._files.get_file_info([f"_delta_log/{version:020}.json" for version in versions])
-        except OSError as failed:
-            raise StorageFailed(uri=self.uri, detail=said(failed)) from failed
         for version, file in zip(versions, found, strict=True):
             if file.size == 0:
                 raise TableUnreadable(uri=self.uri, detail=f"commit {version} is an empty file")
@@ -216,6 +220,9 @@ class TableLog:
     def has_changes_of(self, version: int) -> bool:
         """Whether the files that the change feed reads for a commit are still there; VACUUM removes them.
 
+        Raises:
+            StorageFailed: The storage does not say.
+
         Source: Delta protocol, "Add CDC File": where a commit has any, readers take these, else what it added and
         removed.
         """
@@ -229,13 +236,20 @@ class TableLog:
         paths = recorded or [a[kind]["path"] for a in actions for kind in ("add", "remove") if kind in a]
         if any("://" in path for path in paths):
             return True  # a shallow clone's, in another table's folder: the read finds out
-        return all(found.type is FileType.File for found in self._files.get_file_info([unquote(p) for p in paths]))
+        with storage_failures(self.uri):
+            there = self._files.get_file_info([unquote(path) for path in paths])
+        return all(found.type is FileType.File for found in there)
 
     def commit_files(self) -> dict[int, datetime]:
-        """The commits in the log, each with the moment that its file was written: clean-up goes by that."""
+        """The commits in the log, each with the moment that its file was written: clean-up goes by that.
+
+        Raises:
+            StorageFailed: The storage does not list them.
+        """
         from pyarrow.fs import FileSelector
 
-        found = self._files.get_file_info(FileSelector("_delta_log", recursive=False))
+        with storage_failures(self.uri):
+            found = self._files.get_file_info(FileSelector("_delta_log", recursive=False))
         return {int(f.base_name[:20]): f.mtime for f in found if _COMMIT_FILE.fullmatch(f.base_name)}
 
     def _actions(self, version: int) -> Actions:

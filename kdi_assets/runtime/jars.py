@@ -81,6 +81,21 @@ class JarHashDiffers(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
+class JarDiffers(Terminal):
+    """A file in the folder is not the jar that the lock names."""
+
+    group: str
+    paths: tuple[Path, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{', '.join(map(str, self.paths))}: the content is not what the lock names.",
+            "nothing was started; a Spark that runs with it may do anything.",
+            "kdi jars    (it fetches what differs anew)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class JarsNotFetched(Transient):
     """Ivy could not fetch some of the jars."""
 
@@ -114,6 +129,24 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     if missing := tuple(path for path in paths if not path.is_file()):
         raise JarMissing(group=group, paths=missing)
     return [*paths, _scala_library()] if group == "broker" else paths
+
+
+def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK) -> int:
+    """Compute every hash again.
+
+    Returns:
+        How many jars were verified.
+
+    Raises:
+        JarMissing: Some are not there.
+        JarDiffers: Some are not what the lock names.
+    """
+    jars = {directory / group / jar.file_name: jar for jar in locked_jars(group, lock=lock)}
+    if missing := tuple(path for path in jars if not path.is_file()):
+        raise JarMissing(group=group, paths=missing)
+    if differing := tuple(path for path, jar in jars.items() if not _is_there(jar, directory)):
+        raise JarDiffers(group=group, paths=differing)
+    return len(jars)
 
 
 def fetch_jars(

@@ -68,6 +68,11 @@ def find_java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Pat
     return _shim(home / "java", wheel_java)
 
 
+def java_version(java_home: Path) -> int | None:
+    """The major version that the Java of this home tells; ``None`` if it does not start."""
+    return _describe(java_home / "bin" / "java")[0] or None
+
+
 def proxy_options(environment: Mapping[str, str] = os.environ) -> list[str]:
     """``-D`` options that say to a JVM what ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` say to everyone else.
 

@@ -6,8 +6,7 @@ holds back shows as the distance to the high watermark.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, sleep
@@ -20,8 +19,9 @@ from kdi_assets.sources.kafka_client import (
     Heard,
     access_refused,
     await_answers,
-    client_config,
     open_admin,
+    open_consumer,
+    rd_partition,
     reachable,
 )
 from kdi_assets.sources.kafka_client import BrokerUnreachable as BrokerUnreachable
@@ -30,7 +30,7 @@ from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient
 
 YEAR_10000 = 253_402_300_800_000
@@ -136,7 +136,7 @@ def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicStat
             with reachable(cluster, admin, heard):
                 described[topic] = future.result()
         except KafkaException as refused:
-            states[topic] = _topic_error(cluster, topic, refused)
+            states[topic] = topic_error(cluster, topic, refused)
     partitions = [TopicPartition(t, p.id) for t, d in described.items() for p in d.partitions]
     offsets = _list_offsets(admin, heard, cluster, partitions)
     for topic, description in described.items():
@@ -184,49 +184,6 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """When the brokers delete a topic's messages: by age, by the size of a topic partition; ``None``: never by that."""
-
-    seconds: float | None
-    bytes: int | None
-
-
-def read_retention(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Retention]:
-    """The retention of many topics, in one request; absent where we may not know it.
-
-    Raises:
-        BrokerUnreachable: No broker answered.
-
-    Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``.
-    """
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    if not topics:
-        return {}
-    admin, heard = open_admin(cluster)
-    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
-    with reachable(cluster, admin, heard):
-        asked = admin.describe_configs(resources, request_timeout=REQUEST_SECONDS)
-    await_answers(admin, heard, asked.values())
-    found: dict[str, Retention] = {}
-    for resource, future in asked.items():
-        try:
-            with reachable(cluster, admin, heard):
-                found[resource.name] = _retention({name: entry.value for name, entry in future.result().items()})
-        except KafkaException:
-            continue  # refused, or deleted meanwhile: what a topic keeps is worth knowing and no reason to stop
-    return found
-
-
-def _retention(config: Mapping[str, str]) -> Retention:
-    if "delete" not in config["cleanup.policy"]:
-        return Retention(None, None)
-    milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
-    return Retention(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
-
-
 def oldest_timestamps(
     cluster: KafkaCluster, positions: Mapping[TopicPartition, int], *, seconds: float = REQUEST_SECONDS
 ) -> dict[TopicPartition, datetime]:
@@ -235,7 +192,7 @@ def oldest_timestamps(
     found: dict[TopicPartition, datetime] = {}
     if not positions:
         return {}
-    with _consumer(cluster, positions) as (consumer, heard):
+    with open_consumer(cluster, positions) as (consumer, heard):
         deadline = monotonic() + seconds
         while waiting and monotonic() < deadline:
             heard.refuse()
@@ -246,7 +203,7 @@ def oldest_timestamps(
                 if tp in waiting and message.error() is None and 0 <= milliseconds < YEAR_10000:
                     found[tp] = datetime.fromtimestamp(milliseconds / 1000, UTC)
                 waiting.discard(tp)
-                consumer.pause([_rd_partition(tp)])
+                consumer.pause([rd_partition(tp)])
     return found
 
 
@@ -261,7 +218,7 @@ def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
     """
     from confluent_kafka import KafkaError
 
-    with _consumer(cluster, {gap.topic_partition: gap.start}) as (consumer, heard):
+    with open_consumer(cluster, {gap.topic_partition: gap.start}) as (consumer, heard):
         deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
         while datetime.now(UTC).timestamp() < deadline:
             heard.refuse()
@@ -274,20 +231,6 @@ def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
     raise BrokerUnreachable(
         cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"no answer about {gap}"
     )
-
-
-def can_have_gaps(cluster: KafkaCluster, topic: str) -> bool:
-    """Whether offsets without a message are normal here: the topic is compacted, or the cluster knows transactions."""
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    admin, heard = open_admin(cluster)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    with reachable(cluster, admin, heard):
-        config = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
-        if "compact" in config["cleanup.policy"].value:
-            return True
-        # The broker makes this topic when the first transaction begins: without it there never was a marker.
-        return "__transaction_state" in admin.list_topics(timeout=REQUEST_SECONDS).topics
 
 
 def _list_offsets(
@@ -325,52 +268,17 @@ def _ask_offsets(
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     with reachable(cluster, admin, heard):
         asked = admin.list_offsets(
-            {_rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
+            {rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
         )
     return {TopicPartition(tp.topic, tp.partition): future for tp, future in asked.items()}
-
-
-@contextmanager
-def _consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[Consumer, Heard]]:
-    from confluent_kafka import Consumer
-
-    heard = Heard(cluster)
-    consumer = Consumer(
-        client_config(
-            cluster,
-            **{
-                # The client demands a group id; nothing is ever committed to it or read from it.
-                "group.id": "kdi-reads-no-group-offsets",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
-                "fetch.message.max.bytes": 1024,
-                "fetch.max.bytes": 1_000_000,
-                "error_cb": heard,
-            },
-        )
-    )
-    try:
-        consumer.assign([_rd_partition(tp, offset) for tp, offset in positions.items()])
-        yield consumer, heard
-    finally:
-        consumer.close()
-
-
-def _rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:
-    from confluent_kafka import TopicPartition as RdPartition
-
-    return RdPartition(tp.topic, tp.partition, offset)
 
 
 def _topic_partition(message: Message) -> TopicPartition:
     return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
-def _topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
-    """Why a topic was not described."""
+def topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+    """Why a topic did not answer: it is missing, out of reach, or one that we have no right to."""
     return (
         TopicMissing(cluster=cluster.name, topic=topic)
         if _is_unknown(refused)

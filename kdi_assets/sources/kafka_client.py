@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream import KafkaCluster, TopicPartition
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import KafkaError
+    from confluent_kafka import Consumer, KafkaError
     from confluent_kafka.admin import AdminClient
 
 REQUEST_SECONDS = 10.0
@@ -104,6 +104,43 @@ def open_admin(cluster: KafkaCluster) -> tuple[AdminClient, Heard]:
 
     heard = Heard(cluster)
     return AdminClient(client_config(cluster, error_cb=heard)), heard
+
+
+@contextmanager
+def open_consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[Consumer, Heard]]:
+    """A new consumer that reads from these positions, ``read_committed`` and without a group, and tells of the end."""
+    from confluent_kafka import Consumer
+
+    heard = Heard(cluster)
+    consumer = Consumer(
+        client_config(
+            cluster,
+            **{
+                # The client demands a group id; nothing is ever committed to it or read from it.
+                "group.id": "kdi-reads-no-group-offsets",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
+                "fetch.message.max.bytes": 1024,
+                "fetch.max.bytes": 1_000_000,
+                "error_cb": heard,
+            },
+        )
+    )
+    try:
+        consumer.assign([rd_partition(tp, offset) for tp, offset in positions.items()])
+        yield consumer, heard
+    finally:
+        consumer.close()
+
+
+def rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:
+    """The topic partition as the client names it; without an offset by default."""
+    from confluent_kafka import TopicPartition as RdPartition
+
+    return RdPartition(tp.topic, tp.partition, offset)
 
 
 def await_answers(admin: AdminClient, heard: Heard, asked: Collection[Future[Any]]) -> None:

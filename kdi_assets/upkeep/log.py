@@ -19,6 +19,7 @@ from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
 from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.history import live_history
@@ -181,12 +182,18 @@ def _dead_letters_at(stream: Stream, lake: str, ledger: LedgerState) -> DeadLett
 
 
 def _checkpoint(stream: Stream, uri: str) -> None:
-    """Without a checkpoint behind them, commits are all there is, and none of them may go."""
+    """Without a checkpoint behind them, commits are all there is, and none of them may go.
+
+    Raises:
+        NoUpkeepNow: It cannot be written as the table is.
+        StorageFailed: The storage does not take it.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(storage_uri(uri)).create_checkpoint()
+        with storage_failures(uri):
+            DeltaTable(storage_uri(uri)).create_checkpoint()
     except DeltaError as refused:
         detail = f"no checkpoint can be written: {str(refused).strip().splitlines()[0]}"
         raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {uri}/_delta_log") from refused
@@ -195,7 +202,8 @@ def _checkpoint(stream: Stream, uri: str) -> None:
 def _remove_expired(uri: str, version: int) -> None:
     from deltalake import DeltaTable
 
-    DeltaTable(storage_uri(uri), version=version).cleanup_metadata()
+    with storage_failures(uri):
+        DeltaTable(storage_uri(uri), version=version).cleanup_metadata()
 
 
 def _retention(stream: Stream, log: TableLog) -> timedelta:

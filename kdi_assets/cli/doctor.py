@@ -1,0 +1,72 @@
+"""`kdi doctor`: is everything there that a drain needs?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdi_assets.cli.given import Defs
+from kdi_assets.cli.output import columns, error_fields, exit_code, json_line, printable
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from kdi_assets.doctor.finding import Finding
+
+HEAD = ("EXAMINATION", "OF", "VERDICT", "FOUND")
+
+
+def doctor(
+    streams: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all."),
+    ] = None,
+    defs: Defs = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per finding, each on a line.")] = False,
+) -> None:
+    """Examine everything that a drain needs: documents, disk, packages, Java, jars, storage, Dagster, brokers, rights
+    and retention.
+
+    Each part is tried, side by side and bounded in time; nothing is changed, and
+    Spark is not started. A warning is not in the way of a drain, as yet.
+
+    Exit codes: 0 all fine, or warnings only; 1 something is wrong; 2 usage;
+    75 all that is wrong may heal by itself, a retry helps.
+    """
+    from kdi_assets.components.load import defs_folder, read_streams, select_streams
+    from kdi_assets.doctor.doctor import examine
+    from kdi_assets.doctor.finding import Verdict
+
+    folder = defs or defs_folder()
+    loaded = read_streams(folder)
+    every = dict(sorted(loaded.streams.items()))
+    chosen = select_streams(every, streams) if streams else list(every.values())
+    findings = examine(Settings.from_environment(), loaded, folder, streams=chosen)
+    if as_json:
+        for finding in findings:
+            json_line(fields(finding))
+    else:
+        typer.echo(text(findings))
+    wrong = [f.trouble for f in findings if f.trouble and f.verdict is Verdict.WRONG]
+    if code := exit_code(wrong):
+        raise typer.Exit(code)
+
+
+def fields(finding: Finding) -> dict[str, object]:
+    """As programs read it."""
+    return {
+        "examination": finding.examination,
+        "of": finding.of,
+        "verdict": finding.verdict,
+        "found": finding.found,
+        "facts": finding.facts,
+        "error": error_fields(finding.trouble) if finding.trouble else None,
+    }
+
+
+def text(findings: Sequence[Finding]) -> str:
+    """The table, and below it every trouble once, in full."""
+    rows = [(f.examination, printable(f.of), f.verdict.value, printable(f.found)) for f in findings]
+    troubles = dict.fromkeys(str(f.trouble) for f in findings if f.trouble)
+    return "\n".join([columns(HEAD, rows, align="<<<<"), *troubles])

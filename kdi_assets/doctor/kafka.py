@@ -1,0 +1,166 @@
+"""Kafka's part: do the brokers answer, may we do what a drain does, and does retention leave time for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from kdi_assets.doctor.finding import Finding, fine, warning, wrong
+from kdi_assets.drain.look import Backlog, look_at
+from kdi_assets.errors import KdiError, Terminal
+from kdi_assets.sources.kafka import TopicState, read_topics
+from kdi_assets.sources.kafka_client import AccessRefused
+from kdi_assets.sources.kafka_config import TRANSACTIONS, Retention, knows_transactions, read_retention, topic_configs
+from kdi_assets.sources.kafka_probe import ask_brokers, try_reading
+from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.wording import byte_size, counted, duration
+
+NEAR_SHARE = 0.5
+"""Share of its time in the topic that the next message may have lived through without a warning."""
+
+
+@dataclass(eq=False, kw_only=True)
+class RetentionNear(Terminal):
+    """What waits has lived through most of the time that the topic keeps it."""
+
+    stream: str
+    topic: str
+    lag_seconds: float
+    time_to_loss_seconds: float
+    time_to_close_seconds: float | None
+
+    def parts(self) -> tuple[str, str, str]:
+        left = self.time_to_loss_seconds
+        when = f"in {duration(left)}" if left > 0 else "at any moment"
+        close = self.time_to_close_seconds
+        takes = f"; a drain that begins now is expected to take {duration(close)}" if close and isfinite(close) else ""
+        return (
+            f"{self.stream}: the oldest message that waits is {duration(self.lag_seconds)} old, and retention may "
+            f"delete it {when}{takes}.",
+            "every offset below the position is accounted for; nothing is lost yet.",
+            f"kdi drain {self.stream}    (if it cannot be in time, raise retention.ms or retention.bytes of "
+            f"{self.topic} first)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class LagUnknown(Terminal):
+    """Messages wait, and how old they are cannot be told."""
+
+    stream: str
+    topic: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: messages wait in {self.topic}, and the oldest has no time, or could not be read in time.",
+            "every offset below the position is accounted for.",
+            f"kdi peek {self.stream}    (what does it hold?); kdi drain {self.stream}",
+        )
+
+
+def brokers(cluster: KafkaCluster) -> Iterator[Finding]:
+    """Whether the cluster answers, and every broker that it names takes a connection.
+
+    Raises:
+        BrokerUnreachable, AccessRefused, AdvertisedUnreachable: Then.
+        EnvironmentVariableMissing: A property of the cluster is to come from a variable that is not set.
+    """
+    told = ask_brokers(cluster)
+    milliseconds = told.latency_seconds * 1000
+    found = f"{counted(len(told.addresses), 'broker')}, {milliseconds:.0f} ms: {', '.join(told.addresses)}"
+    yield fine("brokers", cluster.name, found, addresses=told.addresses, latency_seconds=told.latency_seconds)
+
+
+def rights(cluster: KafkaCluster, topics: Sequence[str]) -> Iterator[Finding]:
+    """Describe, Read and DescribeConfigs on every topic, tried; and whether the cluster's transactions can be seen.
+
+    Raises:
+        BrokerUnreachable, AccessRefused: No broker answers any more.
+    """
+    states, configs = read_topics(cluster, topics), topic_configs(cluster, topics)
+    refused_reading = try_reading(cluster, [s for s in states.values() if isinstance(s, TopicState)])
+    for topic in topics:
+        answers = (states[topic], configs[topic], refused_reading.get(topic))
+        yield from _rights(topic, [answer for answer in answers if isinstance(answer, KdiError)])
+    yield from _transactions(cluster)
+
+
+def _rights(topic: str, refusals: Sequence[KdiError]) -> Iterator[Finding]:
+    if not refusals:
+        yield fine("rights", topic, "Describe, Read and DescribeConfigs tried")
+    said = {str(refusal): refusal for refusal in refusals}  # a missing topic is missing for each of the three
+    for refusal in said.values():
+        yield wrong("rights", topic, refusal)
+
+
+def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
+    """As long as no offset without a message is met, nobody asks for this right."""
+    try:
+        known = knows_transactions(cluster)
+    except AccessRefused as hidden:
+        yield warning("rights", TRANSACTIONS, hidden)
+    else:
+        found = "some began" if known else "none ever began"
+        yield fine("rights", TRANSACTIONS, f"Describe tried: of transactions, {found}", transactions=known)
+
+
+def streams(cluster: KafkaCluster, own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
+    """What a drain of each of the cluster's streams would refuse, and how far it is from losing messages."""
+    backlogs = look_at(own, lake=lake)
+    kept = read_retention(cluster, {stream.topic for stream in own})
+    for stream, backlog in zip(own, backlogs, strict=True):
+        yield _stream(stream, backlog)
+        if backlog.known and stream.topic in kept:
+            yield retention(stream, backlog, kept[stream.topic])
+
+
+def _stream(stream: Stream, backlog: Backlog) -> Finding:
+    facts: dict[str, object] = {
+        "backlog_offsets": backlog.offsets if backlog.known else None,
+        "backlog_bytes": backlog.bytes,
+        "lag_seconds": backlog.lag_seconds,
+        "status_word": backlog.word,
+    }
+    if backlog.refusal:
+        return wrong("stream", stream.name, backlog.refusal, facts=facts)
+    lag = f", the oldest for {duration(backlog.lag_seconds)}" if backlog.lag_seconds is not None else ""
+    return fine("stream", stream.name, f"{counted(backlog.offsets, 'offset')} wait{lag}", **facts)
+
+
+def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
+    """How long the next message has lived, against the time that is left to it."""
+    lag, left, close = backlog.lag_seconds, backlog.time_to_loss_seconds, backlog.time_to_close_seconds
+    facts: dict[str, object] = {
+        "retention_seconds": kept.seconds,
+        "retention_bytes": kept.bytes,
+        "lag_seconds": lag,
+        "time_to_loss_seconds": left if left is None or isfinite(left) else None,
+    }
+    if not backlog.offsets:
+        return fine("retention", stream.name, f"{_kept(kept)}; nothing waits", **facts)
+    if lag is None or left is None:
+        return warning("retention", stream.name, LagUnknown(stream=stream.name, topic=stream.topic), facts=facts)
+    if isfinite(left) and lag >= NEAR_SHARE * (lag + left):
+        near = RetentionNear(
+            stream=stream.name,
+            topic=stream.topic,
+            lag_seconds=lag,
+            time_to_loss_seconds=left,
+            time_to_close_seconds=close,
+        )
+        verdict = wrong if left <= (close or 0.0) else warning
+        return verdict("retention", stream.name, near, facts=facts)
+    until = f"{duration(left)} until loss" if isfinite(left) else "never lost"
+    return fine("retention", stream.name, f"{_kept(kept)}; what waits is {duration(lag)} old, {until}", **facts)
+
+
+def _kept(kept: Retention) -> str:
+    time = f"kept for {duration(kept.seconds)}" if kept.seconds is not None else "kept for ever"
+    return time if kept.bytes is None else f"{time}, at most {byte_size(kept.bytes)} per topic partition"
+
+
+def waiting_bytes(findings: Sequence[Finding]) -> int:
+    """Keys and values that wait, of all streams that ``streams`` knows it of."""
+    told = (finding.facts.get("backlog_bytes") for finding in findings if finding.examination == "stream")
+    return sum(size for size in told if isinstance(size, int))

@@ -1,0 +1,157 @@
+"""The machine's part: packages, Java, jars, the warm driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from kdi_assets.doctor.finding import Finding, fine, warning, wrong
+from kdi_assets.errors import Terminal
+from kdi_assets.runtime.control import DriverAddress, driver_status
+from kdi_assets.runtime.jars import JARS_LOCK, JarMissing, locked_jars, refuse_unlocked
+from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
+from kdi_assets.settings import Settings
+from kdi_assets.wording import counted
+
+DISTRIBUTION = "kdi-assets"
+JARS_OF = {"pyspark": "spark-sql-kafka-0-10_", "delta-spark": "delta-spark_"}
+"""Packages, and the jar that must be of the same release."""
+
+
+@dataclass(eq=False, kw_only=True)
+class PackagesDiffer(Terminal):
+    """Python packages are not those that this release is made for."""
+
+    differing: tuple[str, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Python packages do not fit this release: {'; '.join(self.differing)}.",
+            "nothing was started; tables and positions stay as they are.",
+            "pip install with this release's requirements, in an environment of its own; then kdi doctor",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class JavaSilent(Terminal):
+    """The Java that would be taken does not start, or is too old."""
+
+    java_home: Path
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"the Java of {self.java_home} does not say that it is a Java {OLDEST_JAVA} or newer.",
+            "nothing was started.",
+            f"{self.java_home}/bin/java -version    (or install a Java {OLDEST_JAVA}+ and set JAVA_HOME)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class DriverOutdated(Terminal):
+    """The warm driver runs another Spark than this process has."""
+
+    home: Path
+    theirs: str
+    ours: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"the warm driver of {self.home} runs Spark {self.theirs}, this installation has PySpark {self.ours}.",
+            "nothing was read or written; runs that attach are refused.",
+            "kdi driver stop && kdi driver run",
+        )
+
+
+def packages(requirements: Sequence[str] | None = None, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
+    """Whether the packages are those that the release names, and the locked jars those of the packages.
+
+    Args:
+        requirements: What is needed, as packages say it (PEP 508); by default what this release names itself.
+    """
+    try:
+        needed = requirements if requirements is not None else metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        yield wrong("packages", "Python", PackagesDiffer(differing=(f"{DISTRIBUTION} itself is not installed",)))
+        return
+    if differing := (*_unfit(needed), *_unfit_jars(lock)):
+        yield wrong("packages", "Python", PackagesDiffer(differing=differing))
+    else:
+        versions = {name: metadata.version(name) for name in ("pyspark", "delta-spark", "deltalake", "dagster")}
+        yield fine("packages", "Python", ", ".join(map(" ".join, versions.items())), versions=versions)
+
+
+def _unfit(requirements: Iterable[str]) -> Iterator[str]:
+    from packaging.requirements import Requirement
+
+    for line in requirements:
+        required = Requirement(line)
+        if required.marker and not required.marker.evaluate({"extra": ""}):
+            continue
+        installed = _installed(required.name)
+        if installed is None or not required.specifier.contains(installed, prereleases=True):
+            yield f"{required.name}{required.specifier} is needed, {installed or 'none'} is installed"
+
+
+def _unfit_jars(lock: Path) -> Iterator[str]:
+    coordinates = [jar.coordinate.split(":") for jar in locked_jars("spark", lock=lock)]
+    for package, prefix in JARS_OF.items():
+        locked, installed = next((v for _, m, v in coordinates if m.startswith(prefix)), None), _installed(package)
+        if locked != installed:
+            yield f"{package} {installed} is installed, the locked jar is of {locked}"
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Which Java would be taken, and whether it starts.
+
+    Raises:
+        JavaMissing: There is none.
+    """
+    java_home = find_java(home, environment=environment)
+    version = java_version(java_home)
+    if version is None or version < OLDEST_JAVA:
+        yield wrong("java", str(java_home), JavaSilent(java_home=java_home))
+    else:
+        yield fine("java", str(java_home), f"Java {version}", version=version)
+
+
+def jars(directory: Path, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
+    """Whether every locked jar is there, with the content that the lock names.
+
+    Raises:
+        JarMissing: Spark's are not all there; the broker's own are needed only by ``kdi broker run``.
+        JarDiffers: Some are not what the lock names.
+    """
+    verified = refuse_unlocked(directory, "spark", lock=lock)
+    yield fine("jars", "spark", f"{counted(verified, 'jar')}, hashes as locked", jars=verified)
+    try:
+        verified = refuse_unlocked(directory, "broker", lock=lock)
+    except JarMissing as missing:
+        yield warning("jars", "broker", missing)
+    else:
+        yield fine("jars", "broker", f"{counted(verified, 'jar')}, hashes as locked", jars=verified)
+
+
+def driver(settings: Settings) -> Iterator[Finding]:
+    """Whether the warm driver answers.
+
+    Raises:
+        DriverGone: It does not.
+    """
+    told, address = driver_status(settings.home), DriverAddress.read(settings.home)
+    ours = _installed("pyspark") or "none"
+    if address.spark_version != ours:
+        yield wrong("driver", "shared", DriverOutdated(home=settings.home, theirs=address.spark_version, ours=ours))
+        return
+    attached, jobs = len(told["clients"]), told["jobs"]
+    found = f"process {told['pid']}, {attached} attached, {counted(jobs, 'job')} running"
+    yield fine("driver", "shared", found, pid=told["pid"], attached=attached, jobs=jobs)

@@ -1,0 +1,101 @@
+"""Probes in an S3 bucket, through the client of dagster-aws; credentials and endpoint are those of the AWS client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from kdi_assets.doctor.probe import PutIfAbsentMissing, StorageRefusesProbe, StorageUnanswered
+
+ATTEMPTS = 2
+"""How often the client asks; more would outlast the examination."""
+
+LOST = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
+"""What a put is told when the object is there, or is being made by another.
+
+Source: Amazon S3, "How to prevent object overwrites with conditional writes".
+"""
+
+NO_CONDITIONS = frozenset({"NotImplemented", "501"})
+
+
+def object_storage(lake: str, environment: Mapping[str, str] = os.environ) -> ObjectStorage | None:
+    """The bucket of an ``s3://`` or ``s3a://`` lake; ``None`` of any other."""
+    parts = urlsplit(lake)
+    if parts.scheme not in ("s3", "s3a"):
+        return None
+    from dagster_aws.s3 import S3Resource
+
+    # delta-rs goes by AWS_REGION, which boto3 does not read; the rest both take from the same variables and files.
+    region = environment.get("AWS_REGION") or None
+    client = S3Resource(max_attempts=ATTEMPTS, region_name=region).get_client()
+    return ObjectStorage(lake, client, bucket=parts.netloc, prefix=parts.path.strip("/"))
+
+
+@dataclass(frozen=True)
+class ObjectStorage:
+    """A bucket, and where in it the lake lies.
+
+    Attributes:
+        client: boto3's, of S3.
+    """
+
+    lake: str
+    client: Any
+    bucket: str
+    prefix: str
+
+    def create(self, name: str, content: bytes) -> bool:
+        """By a put with ``If-None-Match: *``.
+
+        Raises:
+            PutIfAbsentMissing: The storage knows no such condition, and says so.
+        """
+        from botocore.exceptions import ClientError
+
+        with self._refusals("write"):
+            try:
+                self.client.put_object(**self._object(name), Body=content, IfNoneMatch="*")
+            except ClientError as refused:
+                code = refused.response["Error"]["Code"]
+                if code in NO_CONDITIONS:
+                    raise PutIfAbsentMissing(lake=self.lake, created=0, detail=str(refused)) from refused
+                if code not in LOST:
+                    raise
+                return False
+        return True
+
+    def read(self, name: str) -> bytes:
+        with self._refusals("read"):
+            return bytes(self.client.get_object(**self._object(name))["Body"].read())
+
+    def written_at(self, name: str) -> float:
+        with self._refusals("read"):
+            return float(self.client.head_object(**self._object(name))["LastModified"].timestamp())
+
+    def remove(self, name: str) -> None:
+        with self._refusals("remove"):
+            self.client.delete_object(**self._object(name))
+
+    def _object(self, name: str) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": f"{self.prefix}/{name}".lstrip("/")}
+
+    @contextmanager
+    def _refusals(self, action: str) -> Iterator[None]:
+        """Tell a refusal, which stays, from a storage that is out of reach or too busy."""
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+
+        try:
+            yield
+        except ClientError as refused:
+            if refused.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+                raise StorageUnanswered(lake=self.lake, detail=str(refused)) from refused
+            raise StorageRefusesProbe(lake=self.lake, action=action, detail=str(refused)) from refused
+        except (ConnectionError, HTTPClientError) as silent:
+            raise StorageUnanswered(lake=self.lake, detail=str(silent)) from silent
+        except BotoCoreError as refused:  # no credentials, no region: the client itself does not go on
+            raise StorageRefusesProbe(lake=self.lake, action=action, detail=str(refused)) from refused

@@ -1,0 +1,149 @@
+"""Whether a cluster's brokers answer, and whether they let us read: tried, not concluded. No consumer group."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
+
+from kdi_assets.errors import KdiError, Transient
+from kdi_assets.sources.kafka import TopicState, topic_error
+from kdi_assets.sources.kafka_client import (
+    AccessRefused,
+    BrokerUnreachable,
+    await_answers,
+    open_admin,
+    open_consumer,
+    reachable,
+)
+from kdi_assets.sources.kafka_config import right_refused
+from kdi_assets.stream import KafkaCluster, TopicPartition
+
+ANSWER_SECONDS = 5.0
+"""How long a broker may take for an answer that it has in memory."""
+
+CONNECT_SECONDS = 3.0
+"""How long a connection may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """A cluster that answers.
+
+    Attributes:
+        addresses: ``host:port`` of each broker, as the cluster advertises it.
+        latency_seconds: Of one question and its answer, on a connection that stands.
+    """
+
+    addresses: tuple[str, ...]
+    latency_seconds: float
+
+
+@dataclass(eq=False, kw_only=True)
+class AdvertisedUnreachable(Transient):
+    """The cluster answers, and some of the brokers that it names do not take a connection from here."""
+
+    cluster: str
+    unreachable: tuple[str, ...]
+    brokers: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster}: {len(self.unreachable)} of {self.brokers} brokers take no connection from "
+            f"here: {', '.join(self.unreachable)}.",
+            "nothing was read; drains of topic partitions that these brokers lead stop before they write.",
+            "the same command once more; if it repeats, look at these brokers, at their advertised.listeners, and at "
+            "the network between",
+        )
+
+
+def ask_brokers(cluster: KafkaCluster) -> Brokers:
+    """Ask the cluster who it is, twice, and knock at every broker that it names.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+        AdvertisedUnreachable: Some brokers take no connection.
+    """
+    from confluent_kafka import KafkaException
+
+    admin, heard = open_admin(cluster)
+    try:
+        with reachable(cluster, admin, heard):
+            for _ in range(2):  # the first answer pays for the connection
+                began = monotonic()
+                asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
+                await_answers(admin, heard, [asked])
+                nodes = asked.result().nodes
+                latency = monotonic() - began
+    except KafkaException as refused:
+        detail = refused.args[0].str()
+        raise BrokerUnreachable(
+            cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=detail
+        ) from refused
+    addresses = tuple(f"{node.host}:{node.port}" for node in sorted(nodes, key=lambda node: int(node.id)))
+    if deaf := _deaf(addresses):
+        raise AdvertisedUnreachable(cluster=cluster.name, unreachable=deaf, brokers=len(addresses))
+    return Brokers(addresses, latency)
+
+
+def _deaf(addresses: Collection[str]) -> tuple[str, ...]:
+    with ThreadPoolExecutor(max(1, len(addresses))) as pool:
+        return tuple(
+            address for address, heard in zip(addresses, pool.map(_hears, addresses), strict=True) if not heard
+        )
+
+
+def _hears(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def try_reading(cluster: KafkaCluster, topics: Collection[TopicState]) -> dict[str, KdiError]:
+    """Fetch at the end of every topic partition, as a drain's second client reads.
+
+    Returns:
+        What stands in the way, for each topic of which it is known; the others were read.
+
+    Raises:
+        AccessRefused: The brokers refuse our credentials.
+    """
+    ends = {tp: offsets.end for topic in topics for tp, offsets in topic.partitions.items()}
+    answered, refusals = _fetch(cluster, ends) if ends else (set(), {})
+    for tp in sorted(ends.keys() - answered):
+        detail = f"{tp}: no answer to a fetch"
+        servers = cluster.bootstrap_servers
+        refusals.setdefault(tp.topic, BrokerUnreachable(cluster=cluster.name, bootstrap_servers=servers, detail=detail))
+    return refusals
+
+
+def _fetch(
+    cluster: KafkaCluster, ends: Mapping[TopicPartition, int]
+) -> tuple[set[TopicPartition], dict[str, KdiError]]:
+    """Topic partitions that answered in time, and what was refused by topic."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    answers = (KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+    answered: set[TopicPartition] = set()
+    refusals: dict[str, KdiError] = {}
+    deadline = monotonic() + ANSWER_SECONDS
+    with open_consumer(cluster, ends) as (consumer, heard):
+        while answered < ends.keys() and monotonic() < deadline:
+            heard.refuse()
+            for message in consumer.consume(num_messages=100, timeout=0.1):
+                topic, error = str(message.topic()), message.error()
+                answered.add(TopicPartition(topic, message.partition() or 0))
+                if error is not None and error.code() not in answers:
+                    refusals[topic] = _reading_refused(cluster, topic, KafkaException(error))
+    return answered, refusals
+
+
+def _reading_refused(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+    refusal = topic_error(cluster, topic, refused)
+    return right_refused(cluster, "Read", topic, refused) if isinstance(refusal, AccessRefused) else refusal

@@ -1,0 +1,39 @@
+"""How figures are said to people: lengths of time, counts, sizes."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+KIB = 1024
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units."""
+    units: tuple[tuple[Literal["d", "h", "min", "s"], int], ...] = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    left = round(seconds)
+    for i, (unit, size) in enumerate(units):
+        if left >= size and unit != "s":
+            smaller, smaller_size = units[i + 1]
+            rest = left % size // smaller_size
+            return f"{left // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{left} s"
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 row``, ``2,000 rows``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def byte_size(size: float) -> str:
+    """``512 B``, ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < KIB:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= KIB
+    return f"{size:,.1f} TiB"
+
+
+def kind_in_words(thing: object) -> str:
+    """The name of the thing's class as a person says it: ``RetentionPassedPosition`` is retention passed position."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(thing).__name__).lower()

@@ -1,0 +1,112 @@
+"""A small S3 on loopback: put with a condition, get, head, delete; it honours the condition, or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Literal
+
+
+@dataclass
+class ObjectStore:
+    """What the bucket holds, and how it behaves.
+
+    Attributes:
+        conditions: What becomes of ``If-None-Match``.
+        refused: HTTP status of an S3 error, by method.
+        ahead: The storage's clock against the real one.
+    """
+
+    conditions: Literal["honoured", "ignored", "unknown"] = "honoured"
+    refused: dict[str, tuple[int, str]] = field(default_factory=dict)
+    ahead: timedelta = timedelta(0)
+    objects: dict[str, tuple[bytes, datetime]] = field(default_factory=dict)
+    puts: list[str] = field(default_factory=list)
+    endpoint: str = ""
+
+    def __post_init__(self) -> None:
+        self._lock = Lock()
+
+    def put(self, path: str, content: bytes, *, if_absent: bool) -> tuple[int, str]:
+        """HTTP status, and S3's code of a refusal."""
+        if if_absent and self.conditions == "unknown":
+            return 501, "NotImplemented"
+        with self._lock:
+            self.puts.append(path)
+            if if_absent and self.conditions == "honoured" and path in self.objects:
+                return 412, "PreconditionFailed"
+            self.objects[path] = content, datetime.now(UTC) + self.ahead
+        return 200, ""
+
+
+@contextmanager
+def serving(store: ObjectStore) -> Iterator[ObjectStore]:
+    """The store at ``store.endpoint``, as long as the body runs."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(store))
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    store.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    yield store
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            content = _unchunked(self, self.rfile.read(int(self.headers["Content-Length"])))
+            if not self._refused():
+                self._answer(*store.put(self.path, content, if_absent=self.headers.get("If-None-Match") == "*"))
+
+        def do_GET(self) -> None:
+            if self._refused():
+                return
+            if self.path not in store.objects:
+                self._answer(404, "NoSuchKey")
+                return
+            content, written = store.objects[self.path]
+            self._answer(200, "", content, {"Last-Modified": format_datetime(written, usegmt=True)})
+
+        do_HEAD = do_GET
+
+        def do_DELETE(self) -> None:
+            if not self._refused():
+                store.objects.pop(self.path, None)
+                self._answer(204, "")
+
+        def _refused(self) -> bool:
+            refusal = store.refused.get(self.command)
+            if refusal:
+                self._answer(*refusal)
+            return refusal is not None
+
+        def _answer(self, status: int, code: str, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+            content = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode() if code else body
+            self.send_response(status)
+            for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+def _unchunked(request: BaseHTTPRequestHandler, body: bytes) -> bytes:
+    """The content alone, where the client sends it in S3's own chunks with a checksum behind them."""
+    if "aws-chunked" not in request.headers.get("Content-Encoding", ""):
+        return body
+    size, _, rest = body.partition(b"\r\n")
+    return rest[: int(size.split(b";")[0], 16)]

@@ -1,0 +1,154 @@
+"""What `kdi doctor` finds out about a lake's storage: real folders, and a real S3 client against a small S3."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.doctor.finding import Finding, Verdict
+from kdi_assets.doctor.local_storage import LocalStorage
+from kdi_assets.doctor.probe import PutIfAbsentMissing, StorageRefusesProbe, StorageUnanswered
+from kdi_assets.doctor.storage import ClockSkewed, ProbeLeft, StorageUnknown, examined, storage
+from tests.object_store import ObjectStore, serving
+
+S3_LAKE = "s3a://bucket/lake"
+
+
+def verdicts(findings: Sequence[Finding]) -> dict[str, Verdict]:
+    return {f.examination: f.verdict for f in findings}
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """A bucket, where the AWS client of this process looks for it."""
+    with serving(ObjectStore()) as store:
+        own = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": store.endpoint}
+        nobodys = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+        for name, value in {**own, **nobodys, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_PROFILE", raising=False)
+        yield store
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_of_two_creators_in_a_folder_one_wins_and_nothing_is_left(tmp_path: Path, made: bool) -> None:
+    lake = tmp_path / "lake"
+    if made:
+        lake.mkdir()
+
+    findings = list(storage(str(lake)))
+
+    assert verdicts(findings) == {"storage": Verdict.OK, "clock": Verdict.OK}
+    assert [path for path in tmp_path.rglob("*") if path != lake] == []
+    assert lake.exists() == made
+
+
+def test_a_lake_that_is_a_file_is_refused_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("not a folder")
+
+    with pytest.raises(StorageRefusesProbe, match="refuses to write a probe.*Not a directory"):
+        list(storage(f"file://{tmp_path}/lake"))
+
+
+class Careless(LocalStorage):
+    """A mount that replaces what is there, and tells both that they created it."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        self._path(name).write_bytes(content)
+        return True
+
+
+def test_a_mount_on_which_both_creators_win_is_wrong_and_the_probe_goes(tmp_path: Path) -> None:
+    findings = list(examined(Careless(tmp_path), str(tmp_path)))
+
+    assert verdicts(findings) == {"storage": Verdict.WRONG, "clock": Verdict.OK}
+    assert "2 were told that they did" in str(findings[0].trouble)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("ours_seconds", "said"), [(-90, "1 min 30 s ahead of"), (90, "1 min 30 s behind")])
+def test_a_storage_whose_clock_is_off_is_a_warning(tmp_path: Path, ours_seconds: int, said: str) -> None:
+    skewed = list(storage(str(tmp_path), clock=lambda: time.time() + ours_seconds))[1]
+    right = list(storage(str(tmp_path), clock=lambda: time.time() + 50 * (ours_seconds // 90)))[1]
+
+    assert skewed.verdict is Verdict.WARNING
+    assert isinstance(skewed.trouble, ClockSkewed)
+    assert said in str(skewed.trouble).replace("1 min 29 s", "1 min 30 s")
+    assert right.verdict is Verdict.OK
+
+
+def test_a_kind_of_storage_without_a_probe_is_said_to_be_not_examined() -> None:
+    (finding,) = storage("hdfs://namenode/lake")
+
+    assert finding.verdict is Verdict.WARNING
+    assert isinstance(finding.trouble, StorageUnknown)
+
+
+def test_a_bucket_that_honours_the_condition_is_fine_and_left_empty(store: ObjectStore) -> None:
+    findings = list(storage(S3_LAKE))
+
+    assert verdicts(findings) == {"storage": Verdict.OK, "clock": Verdict.OK}
+    assert all(path.startswith("/bucket/lake/kdi-doctor-") for path in store.puts)
+    assert len(store.puts) == 2
+    assert store.objects == {}
+
+
+def test_a_bucket_that_ignores_the_condition_is_wrong_and_left_empty(store: ObjectStore) -> None:
+    store.conditions = "ignored"
+
+    findings = list(storage(S3_LAKE))
+
+    assert verdicts(findings)["storage"] is Verdict.WRONG
+    assert "2 were told that they did" in str(findings[0].trouble)
+    assert store.objects == {}
+
+
+def test_a_bucket_that_knows_no_conditions_is_wrong(store: ObjectStore) -> None:
+    store.conditions = "unknown"
+
+    with pytest.raises(PutIfAbsentMissing, match=r"0 were told .*NotImplemented"):
+        list(storage(S3_LAKE))
+
+
+def test_a_bucket_whose_clock_is_ahead_is_a_warning(store: ObjectStore) -> None:
+    store.ahead = timedelta(minutes=5)
+
+    assert verdicts(list(storage(S3_LAKE)))["clock"] is Verdict.WARNING
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "refusal"),
+    [(403, "AccessDenied", StorageRefusesProbe), (503, "SlowDown", StorageUnanswered)],
+)
+def test_a_bucket_that_takes_no_probe_is_told_from_one_that_cannot_now(
+    store: ObjectStore, status: int, code: str, refusal: type[Exception]
+) -> None:
+    store.refused = {"PUT": (status, code)}
+
+    with pytest.raises(refusal, match=code):
+        list(storage(S3_LAKE))
+
+
+def test_an_endpoint_that_nobody_listens_at_is_worth_a_retry(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+
+    with pytest.raises(StorageUnanswered, match="127.0.0.1:1"):
+        list(storage(S3_LAKE))
+
+
+def test_a_probe_that_cannot_be_removed_is_named(store: ObjectStore) -> None:
+    store.refused = {"DELETE": (403, "AccessDenied")}
+
+    findings = list(storage(S3_LAKE))
+
+    left = findings[-1]
+    assert isinstance(left.trouble, ProbeLeft)
+    assert left.verdict is Verdict.WARNING
+    assert f"/bucket/lake/{left.trouble.name}" in store.objects
