@@ -32,6 +32,11 @@ class ObjectStore:
     def __post_init__(self) -> None:
         self._lock = Lock()
 
+    def behave(self) -> None:
+        """Forget everything, and how to misbehave."""
+        self.conditions, self.ahead = "honoured", timedelta(0)
+        self.refused, self.objects, self.puts = {}, {}, []
+
     def put(self, path: str, content: bytes, *, if_absent: bool) -> tuple[int, str]:
         """HTTP status, and S3's code of a refusal."""
         if if_absent and self.conditions == "unknown":

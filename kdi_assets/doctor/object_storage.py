@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from kdi_assets.doctor.probe import PutIfAbsentMissing, StorageRefusesProbe, StorageUnanswered
 
-ATTEMPTS = 2
-"""How often the client asks; more would outlast the examination."""
+RETRIES = 1
+"""How often the client asks again; more would outlast the examination."""
 
 LOST = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 """What a put is told when the object is there, or is being made by another.
@@ -32,7 +32,7 @@ def object_storage(lake: str, environment: Mapping[str, str] = os.environ) -> Ob
 
     # delta-rs goes by AWS_REGION, which boto3 does not read; the rest both take from the same variables and files.
     region = environment.get("AWS_REGION") or None
-    client = S3Resource(max_attempts=ATTEMPTS, region_name=region).get_client()
+    client = S3Resource(max_attempts=RETRIES, region_name=region).get_client()
     return ObjectStorage(lake, client, bucket=parts.netloc, prefix=parts.path.strip("/"))
 
 

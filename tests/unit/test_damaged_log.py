@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.ledger.archive import Archive, open_archive
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.upkeep.log import _checkpoint, _remove_expired
+
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 
 
 @pytest.fixture
@@ -50,6 +57,55 @@ def test_a_commit_that_storage_does_not_hand_out_is_not_taken_for_one_that_is_go
     with pytest.raises(CommitUnreadable) as gone:
         table.commit(2)
     assert gone.value.gone
+
+
+def fail(log: Path) -> None:
+    """Let every access to the log fail, and not for want of a file."""
+    log.rename(log.with_name("away"))
+    log.symlink_to(log.name)
+
+
+@pytest.mark.scenario("storage fails, throttles, is slow")
+def test_storage_that_fails_while_the_log_is_listed_or_searched_is_worth_a_retry(log: Path) -> None:
+    table = TableLog.existing(str(log.parent))
+    fail(log)
+
+    with pytest.raises(StorageFailed):
+        table.commit_files()
+    with pytest.raises(StorageFailed):
+        table.version_at(datetime.now(UTC))
+
+
+@pytest.mark.scenario("storage fails, throttles, is slow")
+def test_files_that_the_storage_does_not_tell_of_are_not_taken_for_gone(log: Path) -> None:
+    table = TableLog.existing(str(log.parent))
+    assert table.has_changes_of(0)
+    for part in log.parent.glob("*.parquet"):
+        part.unlink()
+        part.symlink_to(part.name)
+
+    with pytest.raises(StorageFailed):
+        table.has_changes_of(0)
+
+
+@pytest.mark.scenario("storage fails, throttles, is slow")
+def test_storage_that_fails_under_the_archive_is_worth_a_retry(log: Path) -> None:
+    archive = Archive(str(log.parent), "any table")
+    fail(log)
+
+    with pytest.raises(StorageFailed):
+        open_archive(str(log.parent))
+    with pytest.raises(StorageFailed):
+        archive.commit(0)
+
+
+@pytest.mark.scenario("storage fails, throttles, is slow")
+@pytest.mark.parametrize("step", [lambda uri: _checkpoint(STREAM, uri), lambda uri: _remove_expired(uri, 3)])
+def test_storage_that_fails_under_a_clean_up_is_worth_a_retry(log: Path, step: Callable[[str], None]) -> None:
+    fail(log)
+
+    with pytest.raises(StorageFailed):
+        step(str(log.parent))
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,27 +12,45 @@ import pytest
 
 from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.doctor.local_storage import LocalStorage
-from kdi_assets.doctor.probe import PutIfAbsentMissing, StorageRefusesProbe, StorageUnanswered
+from kdi_assets.doctor.object_storage import object_storage
+from kdi_assets.doctor.probe import PutIfAbsentMissing, Storage, StorageRefusesProbe, StorageUnanswered
 from kdi_assets.doctor.storage import ClockSkewed, ProbeLeft, StorageUnknown, examined, storage
 from tests.object_store import ObjectStore, serving
 
 S3_LAKE = "s3a://bucket/lake"
+
+Findings = Callable[[], list[Finding]]
 
 
 def verdicts(findings: Sequence[Finding]) -> dict[str, Verdict]:
     return {f.examination: f.verdict for f in findings}
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    """A bucket, where the AWS client of this process looks for it."""
-    with serving(ObjectStore()) as store:
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[tuple[ObjectStore, Storage]]:
+    """A small S3, and a client of it, which takes half a second to make."""
+    with serving(ObjectStore()) as store, pytest.MonkeyPatch.context() as patch:
         own = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": store.endpoint}
         nobodys = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
         for name, value in {**own, **nobodys, "AWS_EC2_METADATA_DISABLED": "true", "AWS_REGION": "eu-west-1"}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("AWS_PROFILE", raising=False)
-        yield store
+            patch.setenv(name, value)
+        patch.delenv("AWS_PROFILE", raising=False)
+        client = object_storage(S3_LAKE)
+        assert client is not None
+        yield store, client
+
+
+@pytest.fixture
+def store(bucket: tuple[ObjectStore, Storage]) -> ObjectStore:
+    """The bucket, empty and well-behaved."""
+    bucket[0].behave()
+    return bucket[0]
+
+
+@pytest.fixture
+def findings(bucket: tuple[ObjectStore, Storage]) -> Findings:
+    """Examines the bucket."""
+    return lambda: list(examined(bucket[1], S3_LAKE))
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -90,35 +108,35 @@ def test_a_kind_of_storage_without_a_probe_is_said_to_be_not_examined() -> None:
 
 
 def test_a_bucket_that_honours_the_condition_is_fine_and_left_empty(store: ObjectStore) -> None:
-    findings = list(storage(S3_LAKE))
+    found = list(storage(S3_LAKE))
 
-    assert verdicts(findings) == {"storage": Verdict.OK, "clock": Verdict.OK}
+    assert verdicts(found) == {"storage": Verdict.OK, "clock": Verdict.OK}
     assert all(path.startswith("/bucket/lake/kdi-doctor-") for path in store.puts)
     assert len(store.puts) == 2
     assert store.objects == {}
 
 
-def test_a_bucket_that_ignores_the_condition_is_wrong_and_left_empty(store: ObjectStore) -> None:
+def test_a_bucket_that_ignores_the_condition_is_wrong_and_left_empty(store: ObjectStore, findings: Findings) -> None:
     store.conditions = "ignored"
 
-    findings = list(storage(S3_LAKE))
+    found = findings()
 
-    assert verdicts(findings)["storage"] is Verdict.WRONG
-    assert "2 were told that they did" in str(findings[0].trouble)
+    assert verdicts(found)["storage"] is Verdict.WRONG
+    assert "2 were told that they did" in str(found[0].trouble)
     assert store.objects == {}
 
 
-def test_a_bucket_that_knows_no_conditions_is_wrong(store: ObjectStore) -> None:
+def test_a_bucket_that_knows_no_conditions_is_wrong(store: ObjectStore, findings: Findings) -> None:
     store.conditions = "unknown"
 
     with pytest.raises(PutIfAbsentMissing, match=r"0 were told .*NotImplemented"):
-        list(storage(S3_LAKE))
+        findings()
 
 
-def test_a_bucket_whose_clock_is_ahead_is_a_warning(store: ObjectStore) -> None:
+def test_a_bucket_whose_clock_is_ahead_is_a_warning(store: ObjectStore, findings: Findings) -> None:
     store.ahead = timedelta(minutes=5)
 
-    assert verdicts(list(storage(S3_LAKE)))["clock"] is Verdict.WARNING
+    assert verdicts(findings())["clock"] is Verdict.WARNING
 
 
 @pytest.mark.parametrize(
@@ -126,12 +144,12 @@ def test_a_bucket_whose_clock_is_ahead_is_a_warning(store: ObjectStore) -> None:
     [(403, "AccessDenied", StorageRefusesProbe), (503, "SlowDown", StorageUnanswered)],
 )
 def test_a_bucket_that_takes_no_probe_is_told_from_one_that_cannot_now(
-    store: ObjectStore, status: int, code: str, refusal: type[Exception]
+    store: ObjectStore, findings: Findings, status: int, code: str, refusal: type[Exception]
 ) -> None:
     store.refused = {"PUT": (status, code)}
 
     with pytest.raises(refusal, match=code):
-        list(storage(S3_LAKE))
+        findings()
 
 
 def test_an_endpoint_that_nobody_listens_at_is_worth_a_retry(
@@ -143,12 +161,11 @@ def test_an_endpoint_that_nobody_listens_at_is_worth_a_retry(
         list(storage(S3_LAKE))
 
 
-def test_a_probe_that_cannot_be_removed_is_named(store: ObjectStore) -> None:
+def test_a_probe_that_cannot_be_removed_is_named(store: ObjectStore, findings: Findings) -> None:
     store.refused = {"DELETE": (403, "AccessDenied")}
 
-    findings = list(storage(S3_LAKE))
+    left = findings()[-1]
 
-    left = findings[-1]
     assert isinstance(left.trouble, ProbeLeft)
     assert left.verdict is Verdict.WARNING
     assert f"/bucket/lake/{left.trouble.name}" in store.objects

@@ -1,0 +1,197 @@
+"""`kdi doctor` as a whole: what one examination does to the others, what is shown, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from kdi_assets.cli.main import main
+from kdi_assets.doctor.finding import Finding, Verdict, fine
+from kdi_assets.doctor.side_by_side import Examination, ExaminationFailed, NoAnswerInTime, side_by_side
+from kdi_assets.runtime.control import DriverGone
+from kdi_assets.runtime.jars import JarMissing
+from kdi_assets.sources import kafka_probe
+from tests.conftest import CHECKOUT
+
+CLUSTERS = """
+type: kdi_assets.components.KafkaCluster
+attributes: {{name: {name}, bootstrap_servers: "127.0.0.1:1"}}
+---
+"""
+STREAM = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {topic}, table: bronze/{topic}, cluster: {cluster}, schema: "id bigint", date: current_date()}}
+---
+"""
+
+
+def says(*found: str) -> Callable[[], Iterator[Finding]]:
+    return lambda: iter([fine("storage", "lake", text) for text in found])
+
+
+def raises(failure: Exception) -> Callable[[], Iterator[Finding]]:
+    def look() -> Iterator[Finding]:
+        raise failure
+
+    return look
+
+
+def test_examinations_run_at_the_same_time_and_answer_in_their_order() -> None:
+    second_began = Event()
+
+    def first() -> Iterator[Finding]:
+        assert second_began.wait(10)
+        yield fine("java", "Java", "first")
+
+    def second() -> Iterator[Finding]:
+        second_began.set()
+        yield fine("jars", "spark", "second")
+
+    found = side_by_side([Examination("java", "Java", first), Examination("jars", "spark", second)], seconds=20)
+
+    assert [f.found for f in found] == ["first", "second"]
+
+
+def test_what_hangs_costs_its_time_and_its_own_finding_alone() -> None:
+    ended, began = Event(), time.monotonic()
+
+    def hangs() -> Iterator[Finding]:
+        ended.wait(30)
+        yield fine("disk", "lake", "too late")
+
+    hung, other = side_by_side(
+        [Examination("disk", "lake", hangs), Examination("storage", "lake", says("fine"))], seconds=0.3
+    )
+
+    ended.set()
+    assert time.monotonic() - began < 10
+    assert isinstance(hung.trouble, NoAnswerInTime)
+    assert hung.verdict is Verdict.WRONG
+    assert other.found == "fine"
+
+
+def test_what_fails_is_its_own_finding_whether_typed_or_not(tmp_path: Path) -> None:
+    missing = JarMissing(group="spark", paths=(tmp_path / "thing.jar",))
+
+    typed, untyped, other = side_by_side(
+        [
+            Examination("jars", "spark", raises(missing)),
+            Examination("disk", "home", raises(ZeroDivisionError("division by zero"))),
+            Examination("storage", "lake", says("fine")),
+        ],
+        seconds=10,
+    )
+
+    assert typed.trouble is missing
+    assert isinstance(untyped.trouble, ExaminationFailed)
+    assert "ZeroDivisionError: division by zero" in str(untyped.trouble)
+    assert other.verdict is Verdict.OK
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the command answered."""
+
+    code: int
+    out: str
+
+    def findings(self) -> dict[str, dict[str, Any]]:
+        """The JSON objects, by examination; of several of one name the worst."""
+        found: dict[str, dict[str, Any]] = {}
+        for line in self.out.splitlines():
+            finding = json.loads(line)
+            if found.get(finding["examination"], {}).get("verdict") != "wrong":
+                found[finding["examination"]] = finding
+        return found
+
+
+Kdi = Callable[..., Answer]
+
+
+@pytest.fixture
+def defs(tmp_path: Path) -> Path:
+    folder = tmp_path / "defs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, defs: Path) -> Kdi:
+    """Runs `kdi doctor` in this process, with the checkout's jars and a lake of the test's."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "jars").symlink_to((CHECKOUT / ".kdi" / "jars").resolve())
+    for name, value in {"KDI_HOME": home, "KDI_LAKE": tmp_path / "lake", "KDI_DEFS": defs}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(kafka_probe, "ANSWER_SECONDS", 1.0)
+    for name in ("DAGSTER_HOME", "KDI_KAFKA", "KDI_DRIVER"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["kdi", "doctor", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Answer(code, capsys.readouterr().out)
+
+    return run
+
+
+def test_without_a_stream_the_machine_is_examined_and_warnings_alone_are_no_failure(kdi: Kdi) -> None:
+    answer = kdi("--json")
+
+    assert answer.code == 0
+    verdicts = {name: finding["verdict"] for name, finding in answer.findings().items()}
+    assert verdicts.pop("documents") == "warning"
+    assert verdicts.keys() == {"packages", "java", "jars", "storage", "clock", "disk"}
+    assert "wrong" not in verdicts.values()
+
+
+def test_dead_clusters_cost_a_line_each_and_are_only_worth_a_retry(kdi: Kdi, defs: Path) -> None:
+    names = ("one", "other", "third")
+    documents = "".join(CLUSTERS.format(name=n) + STREAM.format(topic=f"orders_{n}", cluster=n) for n in names)
+    (defs / "defs.yaml").write_text(documents.rstrip("-\n"))
+
+    answer = kdi()
+
+    assert answer.code == 75
+    lines = [line for line in answer.out.splitlines() if line.startswith("brokers")]
+    assert [line.split()[1:] for line in lines] == [[name, "wrong", "broker", "unreachable"] for name in names]
+    assert "Kafka cluster other: no answer from 127.0.0.1:1" in answer.out
+    assert "\nrights" not in answer.out
+
+
+def test_a_wrong_document_is_named_and_the_others_are_examined(kdi: Kdi, defs: Path) -> None:
+    right = CLUSTERS.format(name="one") + STREAM.format(topic="orders", cluster="one")
+    (defs / "defs.yaml").write_text(right + STREAM.format(topic="shops", cluster="two").rstrip("-\n"))
+
+    answer = kdi("--json")
+
+    findings = answer.findings()
+    assert answer.code == 1
+    assert "no KafkaCluster document is named 'two'" in findings["documents"]["error"]["happened"]
+    assert findings["brokers"]["of"] == "one"
+
+
+def test_a_stream_that_nobody_described_is_bad_usage(kdi: Kdi) -> None:
+    assert kdi("ordres").code == 2
+
+
+def test_a_warm_driver_that_is_not_there_is_worth_a_retry(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_DRIVER", "shared")
+
+    answer = kdi("--json")
+
+    assert answer.code == 75
+    assert answer.findings()["driver"]["error"]["type"] == DriverGone.__name__
+    assert "kdi driver run" in answer.findings()["driver"]["error"]["run"]

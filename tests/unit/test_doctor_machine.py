@@ -1,0 +1,188 @@
+"""What `kdi doctor` finds out about packages, Java, jars, the warm driver and room on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdi_assets.doctor.disk import DiskShort, Space, disk, judged
+from kdi_assets.doctor.finding import Verdict
+from kdi_assets.doctor.machine import DriverOutdated, JavaSilent, PackagesDiffer, driver, jars, java, packages
+from kdi_assets.doctor.places import JAVAS_TEMPORARY, places, spark_local_dirs
+from kdi_assets.runtime.control import ControlServer, DriverAddress
+from kdi_assets.runtime.jars import JarDiffers, JarMissing
+from kdi_assets.settings import Settings
+
+GIB = 1 << 30
+ROOMY = Space("lake", Path("/lake"), 100 * GIB, 50 * GIB, 1_000_000, 500_000)
+
+
+def test_the_packages_of_this_release_fit() -> None:
+    (finding,) = packages()
+
+    assert finding.verdict is Verdict.OK
+
+
+def test_a_package_of_another_release_or_missing_is_named_with_what_is_needed() -> None:
+    (finding,) = packages(["pyspark==3.5.0", "no-such-package>=2", "pytest", "absent==1; extra == 'dev'"])
+
+    assert isinstance(finding.trouble, PackagesDiffer)
+    assert [text.split(",")[0] for text in finding.trouble.differing] == [
+        "pyspark==3.5.0 is needed",
+        "no-such-package>=2 is needed",
+    ]
+
+
+def locked(directory: Path, *modules: tuple[str, str]) -> Path:
+    """A lock of jars, and the jars below ``directory``; each is ``group, coordinate``."""
+    lines = []
+    for group, coordinate in modules:
+        _, module, version = coordinate.split(":")
+        jar = directory / group / f"{module}-{version}.jar"
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        jar.write_text(coordinate)
+        digest = hashlib.sha256(coordinate.encode()).hexdigest()
+        lines.append({"group": group, "coordinate": coordinate, "sha256": digest})
+    lock = directory / "lock.json"
+    lock.write_text(json.dumps(lines))
+    return lock
+
+
+def test_a_package_that_its_locked_jar_does_not_fit_is_named(tmp_path: Path) -> None:
+    kafka, delta = "org.apache.spark:spark-sql-kafka-0-10_2.13:3.5.0", "io.delta:delta-spark_2.13:1"
+    lock = locked(tmp_path, ("spark", kafka), ("spark", delta))
+
+    (finding,) = packages(["pytest"], lock=lock)
+
+    assert "pyspark 4.2.0 is installed, the locked jar is of 3.5.0" in str(finding.trouble)
+
+
+def test_jars_that_are_there_and_whole_are_fine(tmp_path: Path) -> None:
+    lock = locked(tmp_path, ("spark", "g:one:1"), ("broker", "g:two:1"))
+
+    assert [f.verdict for f in jars(tmp_path, lock=lock)] == [Verdict.OK, Verdict.OK]
+
+
+def test_a_jar_of_sparks_that_is_missing_or_changed_is_wrong(tmp_path: Path) -> None:
+    lock = locked(tmp_path, ("spark", "g:one:1"), ("spark", "g:two:1"))
+    (tmp_path / "spark" / "one-1.jar").write_text("something else")
+
+    with pytest.raises(JarDiffers, match="one-1.jar"):
+        list(jars(tmp_path, lock=lock))
+    (tmp_path / "spark" / "two-1.jar").unlink()
+
+    with pytest.raises(JarMissing, match="two-1.jar"):
+        list(jars(tmp_path, lock=lock))
+
+
+def test_jars_of_the_local_broker_are_missed_with_a_warning_only(tmp_path: Path) -> None:
+    lock = locked(tmp_path, ("spark", "g:one:1"), ("broker", "g:two:1"))
+    shutil.rmtree(tmp_path / "broker")
+
+    assert [f.verdict for f in jars(tmp_path, lock=lock)] == [Verdict.OK, Verdict.WARNING]
+
+
+def pretended_java(directory: Path, *, home: Path) -> Path:
+    """A ``JAVA_HOME`` whose java says that it is a Java 21 that lies at ``home``."""
+    executable = directory / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    told = f"    java.home = {home}\\n    java.specification.version = 21\\n"
+    executable.write_text(f"#!/bin/sh\nprintf '{told}' >&2\n")
+    executable.chmod(0o755)
+    return directory
+
+
+def test_the_java_that_would_be_taken_is_named_with_its_version(tmp_path: Path) -> None:
+    java_home = pretended_java(tmp_path / "java", home=tmp_path / "java")
+
+    (finding,) = java(tmp_path, environment={"JAVA_HOME": str(java_home), "PATH": ""})
+
+    assert (finding.verdict, finding.of, finding.found) == (Verdict.OK, str(java_home), "Java 21")
+
+
+def test_a_java_that_is_not_where_it_says_is_wrong(tmp_path: Path) -> None:
+    java_home = pretended_java(tmp_path / "java", home=tmp_path / "gone")
+
+    (finding,) = java(tmp_path, environment={"JAVA_HOME": str(java_home), "PATH": ""})
+
+    assert isinstance(finding.trouble, JavaSilent)
+    assert f"{tmp_path}/gone/bin/java -version" in str(finding.trouble)
+
+
+class Idle:
+    """A driver that nobody is attached to."""
+
+    def welcome(self, hello: dict[str, Any]) -> dict[str, Any]:
+        return {"pid": os.getpid(), "clients": [], "jobs": 0, "served": 0, "idle_seconds": 1.0}
+
+    def hear(self, hello: dict[str, Any], message: dict[str, Any]) -> None:
+        """It is told nothing."""
+
+    def farewell(self, hello: dict[str, Any]) -> None:
+        """It keeps nothing."""
+
+
+@pytest.mark.parametrize(("version", "verdict"), [("4.2.0", Verdict.OK), ("3.5.0", Verdict.WRONG)])
+def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, version: str, verdict: Verdict) -> None:
+    with ControlServer(Idle(), secret="known") as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        DriverAddress(os.getpid(), server.port, server.port, "known", version, "21").publish(tmp_path)
+
+        (finding,) = driver(Settings(home=tmp_path, lake="", driver="shared"))
+
+        server.hang_up()
+    assert finding.verdict is verdict
+    assert isinstance(finding.trouble, DriverOutdated) == (verdict is Verdict.WRONG)
+
+
+@pytest.mark.parametrize(
+    ("space", "needed_bytes", "verdict"),
+    [
+        (ROOMY, 0, Verdict.OK),
+        (ROOMY, 20 * GIB, Verdict.OK),
+        (ROOMY, 30 * GIB, Verdict.WARNING),
+        (ROOMY, 51 * GIB, Verdict.WRONG),
+        (replace(ROOMY, free_bytes=9 * GIB), 0, Verdict.WARNING),
+        (replace(ROOMY, free_bytes=GIB // 2), 0, Verdict.WRONG),
+        (replace(ROOMY, free_inodes=90_000), 0, Verdict.WARNING),
+        (replace(ROOMY, free_inodes=9_000), 0, Verdict.WRONG),
+        (replace(ROOMY, inodes=0, free_inodes=0), 0, Verdict.OK),
+    ],
+)
+def test_room_is_judged_by_share_by_inodes_and_by_what_waits(space: Space, needed_bytes: int, verdict: Verdict) -> None:
+    assert judged(space, needed_bytes).verdict is verdict
+
+
+def test_a_lake_too_small_for_what_waits_is_wrong_on_its_own_file_system(tmp_path: Path) -> None:
+    (finding,) = disk({"lake": tmp_path / "not" / "made", "home": tmp_path}, needed_bytes=1 << 60)
+
+    assert finding.of == "lake, home"
+    assert isinstance(finding.trouble, DiskShort)
+    assert "what waits is about 1,048,576.0 TiB" in str(finding.trouble)
+
+
+def test_what_waits_counts_only_where_the_lake_lies(tmp_path: Path) -> None:
+    (finding,) = disk({"home": tmp_path}, needed_bytes=1 << 60)
+
+    assert finding.facts["needed_bytes"] == 0
+
+
+def test_the_places_are_the_lake_if_local_the_home_and_sparks_scratch(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# none\nspark.master local\nspark.local.dir  /scratch/a,/scratch/b\n"
+    )
+    here = Settings(home=tmp_path / "home", lake=f"file://{tmp_path}/la%20ke")
+    conf = {"SPARK_CONF_DIR": str(tmp_path)}
+
+    assert places(here, {}) == {"lake": tmp_path / "la ke", "home": tmp_path / "home", "spark": JAVAS_TEMPORARY}
+    assert "lake" not in places(Settings(home=tmp_path, lake="s3a://bucket/lake"), {})
+    assert spark_local_dirs(conf) == [Path("/scratch/a"), Path("/scratch/b")]
+    assert spark_local_dirs({**conf, "SPARK_LOCAL_DIRS": "/first"}) == [Path("/first")]

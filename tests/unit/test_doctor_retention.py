@@ -1,0 +1,71 @@
+"""How near to loss is a warning, and how near is wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from kdi_assets.doctor.finding import Verdict
+from kdi_assets.doctor.kafka import LagUnknown, RetentionNear, retention
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.sources.kafka_config import Retention
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+
+TP = TopicPartition("orders", 0)
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "localhost:9092"))
+DAY = 86_400.0
+WEEK = Retention(7 * DAY, None)
+
+
+def waiting(*, lag_seconds: float | None, time_to_loss_seconds: float | None, offsets: int = 100) -> Backlog:
+    held = PartitionBacklog(
+        position=50,
+        end=50 + offsets,
+        earliest=0,
+        lag_seconds=lag_seconds,
+        arrival_rate=1.0 if offsets else None,
+        time_to_loss_seconds=time_to_loss_seconds,
+    )
+    return Backlog("bronze/orders", {TP: held}, offsets, lag_seconds, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("lag_seconds", "time_to_loss_seconds", "verdict"),
+    [
+        (DAY, 6 * DAY, Verdict.OK),
+        (4 * DAY, 3 * DAY, Verdict.WARNING),
+        (7 * DAY, 1.0, Verdict.WRONG),
+        (8 * DAY, -DAY, Verdict.WRONG),
+        (8 * DAY, math.inf, Verdict.OK),
+    ],
+)
+def test_the_verdict_is_by_the_time_that_is_left(
+    lag_seconds: float, time_to_loss_seconds: float, verdict: Verdict
+) -> None:
+    finding = retention(STREAM, waiting(lag_seconds=lag_seconds, time_to_loss_seconds=time_to_loss_seconds), WEEK)
+
+    assert finding.verdict is verdict
+    assert isinstance(finding.trouble, RetentionNear) == (verdict is not Verdict.OK)
+
+
+def test_what_may_go_at_any_moment_is_said_so() -> None:
+    finding = retention(STREAM, waiting(lag_seconds=8 * DAY, time_to_loss_seconds=-DAY), WEEK)
+
+    assert "8 d old, and retention may delete it at any moment" in str(finding.trouble)
+
+
+def test_messages_that_wait_for_nobody_knows_how_long_are_a_warning() -> None:
+    finding = retention(STREAM, waiting(lag_seconds=None, time_to_loss_seconds=None), WEEK)
+
+    assert finding.verdict is Verdict.WARNING
+    assert isinstance(finding.trouble, LagUnknown)
+
+
+def test_where_nothing_waits_the_retention_is_told() -> None:
+    nothing = waiting(lag_seconds=None, time_to_loss_seconds=None, offsets=0)
+
+    assert retention(STREAM, nothing, WEEK).found == "kept for 7 d; nothing waits"
+    assert retention(STREAM, nothing, Retention(None, 3 << 30)).found == (
+        "kept for ever, at most 3.0 GiB per topic partition; nothing waits"
+    )
