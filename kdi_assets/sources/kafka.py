@@ -301,7 +301,7 @@ def _offsets_error(cluster: KafkaCluster, topic: str, refused: Exception) -> Kdi
     if error.code() in moving or _is_unknown(refused):
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
     if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-        return access_refused(cluster, "authorization", f"{topic}: {error.str()}")
+        return access_refused(cluster, "authorization", f"Describe on topic {topic}: {error.str()}")
     return BrokerUnreachable(
         cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"{topic}: {error.str()}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS = 10.0
 """How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
+
+_ADVERTISED = re.compile(r"(?:\w+://)?(\S+)/\d+: ")
+"""A broker as librdkafka names it, by the address that it advertises and its id; a given address has no id."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -62,6 +66,12 @@ class Heard:
         self._cluster = cluster
         self._refused = ""
         self._all_down = False
+        self._unreachable: dict[str, None] = {}
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Addresses that brokers advertise, and at which nobody took a connection."""
+        return tuple(self._unreachable)
 
     def __call__(self, error: KafkaError) -> None:
         """Be told by the client; it calls this while it is polled."""
@@ -70,6 +80,8 @@ class Heard:
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
             self._refused = error.str()
         self._all_down = self._all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
+        if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE) and (named := _ADVERTISED.match(error.str())):
+            self._unreachable[named[1]] = None
 
     def refuse(self, *, answer_came_late: bool = False) -> None:
         """Refuse once no broker is left that took our credentials, or one refused them and no answer came.

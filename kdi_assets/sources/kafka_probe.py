@@ -7,12 +7,14 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.sources.kafka import TopicState, topic_error
 from kdi_assets.sources.kafka_client import (
     AccessRefused,
     BrokerUnreachable,
+    Heard,
     await_answers,
     open_admin,
     open_consumer,
@@ -21,10 +23,13 @@ from kdi_assets.sources.kafka_client import (
 from kdi_assets.sources.kafka_config import right_refused
 from kdi_assets.stream import KafkaCluster, TopicPartition
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
 ANSWER_SECONDS = 5.0
 """How long a broker may take for an answer that it has in memory."""
 
-CONNECT_SECONDS = 3.0
+CONNECT_SECONDS = 2.0
 """How long a connection may take."""
 
 
@@ -67,26 +72,41 @@ def ask_brokers(cluster: KafkaCluster) -> Brokers:
         AccessRefused: The brokers refuse our credentials.
         AdvertisedUnreachable: Some brokers take no connection.
     """
-    from confluent_kafka import KafkaException
-
     admin, heard = open_admin(cluster)
     try:
+        addresses, _ = _described(cluster, admin, heard)  # it pays for the connection
+        refuse_deaf(cluster, addresses)
+        return Brokers(*_described(cluster, admin, heard))
+    except BrokerUnreachable:
+        # Who answered at the given address may be out of reach at the one that it advertises.
+        refuse_deaf(cluster, heard.unreachable)
+        raise
+
+
+def _described(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> tuple[tuple[str, ...], float]:
+    """The brokers, and how long the answer took."""
+    from confluent_kafka import KafkaException
+
+    began = monotonic()
+    try:
         with reachable(cluster, admin, heard):
-            for _ in range(2):  # the first answer pays for the connection
-                began = monotonic()
-                asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
-                await_answers(admin, heard, [asked])
-                nodes = asked.result().nodes
-                latency = monotonic() - began
+            asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
+            await_answers(admin, heard, [asked])
+            nodes = asked.result().nodes
     except KafkaException as refused:
-        detail = refused.args[0].str()
-        raise BrokerUnreachable(
-            cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=detail
-        ) from refused
-    addresses = tuple(f"{node.host}:{node.port}" for node in sorted(nodes, key=lambda node: int(node.id)))
+        detail, servers = refused.args[0].str(), cluster.bootstrap_servers
+        raise BrokerUnreachable(cluster=cluster.name, bootstrap_servers=servers, detail=detail) from refused
+    return tuple(f"{node.host}:{node.port}" for node in nodes), monotonic() - began
+
+
+def refuse_deaf(cluster: KafkaCluster, addresses: Collection[str]) -> None:
+    """Knock at every address.
+
+    Raises:
+        AdvertisedUnreachable: Some take no connection.
+    """
     if deaf := _deaf(addresses):
         raise AdvertisedUnreachable(cluster=cluster.name, unreachable=deaf, brokers=len(addresses))
-    return Brokers(addresses, latency)
 
 
 def _deaf(addresses: Collection[str]) -> tuple[str, ...]:
@@ -134,10 +154,12 @@ def _fetch(
     refusals: dict[str, KdiError] = {}
     deadline = monotonic() + ANSWER_SECONDS
     with open_consumer(cluster, ends) as (consumer, heard):
-        while answered < ends.keys() and monotonic() < deadline:
+        while ends.keys() - answered and monotonic() < deadline:
             heard.refuse()
             for message in consumer.consume(num_messages=100, timeout=0.1):
-                topic, error = str(message.topic()), message.error()
+                topic, error = message.topic(), message.error()
+                if topic is None:
+                    continue  # about the group, which the client looks up although nobody asks it to
                 answered.add(TopicPartition(topic, message.partition() or 0))
                 if error is not None and error.code() not in answers:
                     refusals[topic] = _reading_refused(cluster, topic, KafkaException(error))

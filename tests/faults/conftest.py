@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 import pytest
 
+from kdi_assets.settings import Settings
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import Doom, Doomed
+from tests.faults.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
 
@@ -41,6 +43,13 @@ def start_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     yield start
     for driver in drivers:
         driver.stop()
+
+
+@pytest.fixture(scope="session")
+def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """The broker of the test process that asks for credentials; what is denied there, a test allows again."""
+    with guarded_broker(tmp_path_factory.mktemp("guarded"), settings) as broker:
+        yield broker
 
 
 class DoomedFactory(Protocol):

@@ -1,0 +1,131 @@
+"""`kdi doctor` over a real broker, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdi_assets.cli.main import main
+from kdi_assets.doctor.kafka import RetentionNear
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.settings import Settings
+from kdi_assets.sources.kafka import TopicMissing
+from tests.conftest import TopicFactory
+from tests.kafka_log import Publisher
+
+STREAM = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {topic}, table: bronze/{topic}, schema: "id bigint", date: current_date()}}
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the command answered."""
+
+    code: int
+    out: str
+
+    def finding(self, examination: str, of: str) -> dict[str, Any]:
+        """The JSON object of one finding."""
+        found = [json.loads(line) for line in self.out.splitlines()]
+        return next(f for f in found if (f["examination"], f["of"]) == (examination, of))
+
+
+Kdi = Callable[..., Answer]
+
+
+@pytest.fixture
+def defs(tmp_path: Path) -> Path:
+    folder = tmp_path / "defs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def kdi(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Settings,
+    broker: Broker,
+    lake: str,
+    defs: Path,
+) -> Kdi:
+    """Runs `kdi doctor` in this process."""
+    environment = {"KDI_HOME": settings.home, "KDI_LAKE": lake, "KDI_KAFKA": broker.bootstrap_servers, "KDI_DEFS": defs}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, str(value))
+    for name in ("DAGSTER_HOME", "KDI_DRIVER"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["kdi", "doctor", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Answer(code, capsys.readouterr().out)
+
+    return run
+
+
+def describe(defs: Path, topic: str) -> None:
+    (defs / topic).mkdir()
+    (defs / topic / "defs.yaml").write_text(STREAM.format(topic=topic))
+
+
+def test_where_everything_is_there_every_line_says_ok(kdi: Kdi, defs: Path, topic: TopicFactory) -> None:
+    name = topic(2)
+    describe(defs, name)
+
+    answer = kdi()
+
+    head, *lines = answer.out.splitlines()
+    assert answer.code == 0, answer.out
+    assert head.split() == ["EXAMINATION", "OF", "VERDICT", "FOUND"]
+    seen = {line.split()[0] for line in lines}
+    expected = {"documents", "disk", "packages", "java", "jars", "storage", "clock", "brokers", "rights", "stream"}
+    assert seen == expected | {"retention"}
+
+
+def test_a_missing_topic_is_for_someone_to_decide_and_the_other_stream_is_fine(
+    kdi: Kdi, defs: Path, topic: TopicFactory
+) -> None:
+    name = topic(1)
+    describe(defs, name)
+    describe(defs, "no_such_topic")
+
+    answer = kdi("--json")
+
+    assert answer.code == 1
+    assert answer.finding("rights", "no_such_topic")["error"]["type"] == TopicMissing.__name__
+    assert answer.finding("stream", "bronze/no_such_topic")["verdict"] == "wrong"
+    assert answer.finding("stream", f"bronze/{name}")["verdict"] == "ok"
+    assert kdi(name).code == 0
+
+
+def test_a_backlog_that_retention_comes_near_is_a_warning_and_one_that_it_has_reached_is_wrong(
+    kdi: Kdi, defs: Path, topic: TopicFactory, producer: Publisher
+) -> None:
+    hours = {"retention.ms": str(10 * 3_600_000)}
+    near, reached = topic(1, config=hours), topic(1, config=hours)
+    for name, age in ((near, 6), (reached, 11)):
+        describe(defs, name)
+        producer.produce(name, '{"id": 1}', timestamp=datetime.now(UTC) - timedelta(hours=age))
+    producer.flush()
+
+    answer = kdi("--json")
+
+    warned, lost = (answer.finding("retention", f"bronze/{name}") for name in (near, reached))
+    assert answer.code == 1
+    assert (warned["verdict"], lost["verdict"]) == ("warning", "wrong")
+    assert warned["error"]["type"] == lost["error"]["type"] == RetentionNear.__name__
+    assert 3.9 * 3600 < warned["facts"]["time_to_loss_seconds"] < 4.1 * 3600

@@ -1,0 +1,193 @@
+"""Rights at the broker, one taken away at a time: what `kdi doctor` says before a drain meets it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
+
+from kdi_assets.doctor import kafka
+from kdi_assets.doctor.finding import Finding, Verdict
+from kdi_assets.sources import kafka_probe
+from kdi_assets.sources.kafka import oldest_timestamps
+from kdi_assets.sources.kafka_client import AccessRefused
+from kdi_assets.sources.kafka_config import TRANSACTIONS, can_have_gaps, knows_transactions
+from kdi_assets.sources.kafka_probe import AdvertisedUnreachable
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from tests.faults.guarded import Guarded
+from tests.faults.topics import admin
+from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
+
+pytestmark = pytest.mark.scenario("credentials expire")
+
+
+@pytest.fixture
+def cluster(guarded: Guarded) -> KafkaCluster:
+    """The guarded broker by our credentials."""
+    return guarded.cluster("right", mechanism="PLAIN")
+
+
+@pytest.fixture
+def orders(request: pytest.FixtureRequest, guarded: Guarded) -> str:
+    """A topic of the guarded broker."""
+    topic = re.sub(r"\W+", "_", request.node.name)
+    admin(guarded.inside).create_topics([NewTopic(topic, 2, 1)])[topic].result(10)
+    return topic
+
+
+def examined(cluster: KafkaCluster, *topics: str) -> dict[str, list[Finding]]:
+    """What was found about the rights, by topic."""
+    found: dict[str, list[Finding]] = {}
+    for finding in kafka.rights(cluster, topics):
+        found.setdefault(finding.of, []).append(finding)
+    return found
+
+
+def verdicts(findings: Sequence[Finding]) -> list[Verdict]:
+    return [finding.verdict for finding in findings]
+
+
+def test_a_drains_rights_are_enough_and_no_consumer_group_is_among_them(
+    guarded: Guarded, cluster: KafkaCluster, orders: str
+) -> None:
+    """Purpose: what is tried must be what a drain does, and no more.
+    Procedure: publish; deny the group that the client must name; examine, and ask for the age of what waits.
+    Pass: everything is fine.
+    """
+    publisher = Publisher(guarded.inside.bootstrap_servers)
+    publisher.produce(orders, "{}", partition=1)
+    publisher.flush()
+    with guarded.denied("kdi-reads-no-group-offsets", AclOperation.ALL, kind=ResourceType.GROUP):
+        wait_until(lambda: verdicts(examined(cluster, orders)[orders]) == [Verdict.OK], seconds=20)
+
+        found = examined(cluster, orders)
+        ages = oldest_timestamps(cluster, {TopicPartition(orders, 1): 0})
+
+    assert len(ages) == 1
+    assert [str(finding.trouble) for finding in (*found[orders], *found[TRANSACTIONS]) if finding.trouble] == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        (AclOperation.READ, "Read"),
+        (AclOperation.DESCRIBE_CONFIGS, "DescribeConfigs"),
+        (AclOperation.DESCRIBE, "Describe"),
+    ],
+)
+def test_a_right_that_is_missing_is_named_and_costs_its_topic_alone(
+    guarded: Guarded, cluster: KafkaCluster, orders: str, operation: AclOperation, right: str
+) -> None:
+    """Purpose: a drain meets the rights one after another, and some of them only in the middle.
+    Procedure: deny one right on one of two topics; examine both.
+    Pass: the right and the topic are named, and the other topic is fine.
+    """
+    other = f"{orders}_other"
+    admin(guarded.inside).create_topics([NewTopic(other, 1, 1)])[other].result(10)
+
+    with guarded.denied(orders, operation):
+        found = examined(cluster, orders, other)
+
+    refusals = [finding.trouble for finding in found[orders]]
+    assert set(verdicts(found[orders])) == {Verdict.WRONG}
+    assert all(isinstance(refusal, AccessRefused) for refusal in refusals)
+    assert any(f"({right} on topic {orders}:" in str(refusal) for refusal in refusals)
+    assert verdicts(found[other]) == [Verdict.OK]
+
+
+def test_without_the_right_to_a_topics_configuration_its_gaps_are_not_judged(
+    guarded: Guarded, cluster: KafkaCluster, orders: str
+) -> None:
+    """Purpose: whether a topic is compacted decides whether a missing offset is a loss.
+    Procedure: deny DescribeConfigs; ask.
+    Pass: a typed refusal names the right.
+    """
+    with (
+        guarded.denied(orders, AclOperation.DESCRIBE_CONFIGS),
+        pytest.raises(AccessRefused, match=f"DescribeConfigs on topic {orders}"),
+    ):
+        can_have_gaps(cluster, orders)
+
+
+def test_transactions_that_we_may_not_see_are_a_warning_and_no_answer(
+    guarded: Guarded, cluster: KafkaCluster, orders: str
+) -> None:
+    """Purpose: until an offset without a message is met, nobody needs the right; then a drain would stop.
+    Procedure: deny Describe on the topic of the transactions; examine, and ask.
+    Pass: the doctor warns and names the right; the question has no answer.
+    """
+    with guarded.denied(TRANSACTIONS, AclOperation.DESCRIBE):
+        found = examined(cluster, orders)
+        with pytest.raises(AccessRefused, match=f"Describe on topic {TRANSACTIONS}"):
+            knows_transactions(cluster)
+
+    assert verdicts(found[orders]) == [Verdict.OK]
+    assert verdicts(found[TRANSACTIONS]) == [Verdict.WARNING]
+
+
+def test_a_topic_that_is_missing_is_wrong_and_said_once(cluster: KafkaCluster) -> None:
+    """Purpose: three rights are tried on it, and each fails for the same reason.
+    Procedure: examine a topic that nobody made.
+    Pass: one finding, which says that it is missing.
+    """
+    (finding,) = examined(cluster, "no_such_topic")["no_such_topic"]
+
+    assert finding.found == "topic missing"
+
+
+def test_a_wrong_password_is_found_at_the_brokers(guarded: Guarded) -> None:
+    """Purpose: refused credentials are not a broker that is out of reach.
+    Procedure: examine the brokers with a wrong password.
+    Pass: authentication is named.
+    """
+    with pytest.raises(AccessRefused, match="refuses authentication"):
+        list(kafka.brokers(guarded.cluster("wrong", mechanism="PLAIN")))
+
+
+def test_brokers_that_answer_are_named_with_their_latency(cluster: KafkaCluster, guarded: Guarded) -> None:
+    """Purpose: what is shown is what the cluster advertises.
+    Procedure: examine the brokers.
+    Pass: one broker by its advertised address, and a latency.
+    """
+    (finding,) = kafka.brokers(cluster)
+
+    assert finding.facts["addresses"] == (guarded.door,)
+    assert 0 < float(str(finding.facts["latency_seconds"])) < 5
+
+
+def test_a_broker_that_gives_a_name_where_nobody_is_is_told_from_a_dead_one(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: advertised.listeners set wrong is the commonest reason for brokers that "do not answer".
+    Procedure: examine the brokers through a listener that advertises an address where nobody listens.
+    Pass: that address is named.
+    """
+    monkeypatch.setattr(kafka_probe, "ANSWER_SECONDS", 2.0)
+
+    with pytest.raises(AdvertisedUnreachable, match="1 of 1 brokers take no connection from here: 127.0.0.1:1"):
+        list(kafka.brokers(KafkaCluster("main", guarded.misnamed)))
+
+
+def test_a_stream_whose_topic_is_hidden_is_wrong_beside_one_that_is_fine(
+    guarded: Guarded, cluster: KafkaCluster, orders: str, lake: str
+) -> None:
+    """Purpose: what a drain would refuse stands in the doctor's answer, stream by stream.
+    Procedure: deny the topic of one of two streams; examine the streams.
+    Pass: one is wrong, by authorization; the other has nothing waiting, and its retention is told.
+    """
+    other = f"{orders}_other"
+    admin(guarded.inside).create_topics([NewTopic(other, 1, 1)])[other].result(10)
+    own = [Stream(topic, f"bronze/{topic}", "id bigint", "current_date()", cluster) for topic in (orders, other)]
+
+    with guarded.denied(orders, AclOperation.ALL):
+        found = list(kafka.streams(cluster, own, lake=lake))
+
+    assert [(f.examination, f.of, f.verdict) for f in found] == [
+        ("stream", f"bronze/{orders}", Verdict.WRONG),
+        ("stream", f"bronze/{other}", Verdict.OK),
+        ("retention", f"bronze/{other}", Verdict.OK),
+    ]
+    assert isinstance(found[0].trouble, AccessRefused)
