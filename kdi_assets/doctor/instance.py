@@ -10,7 +10,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from kdi_assets.doctor.finding import Finding, fine, wrong
-from kdi_assets.errors import Terminal
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.wording import counted, duration
 
 if TYPE_CHECKING:
@@ -33,6 +33,21 @@ class InstanceClosed(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
+class InstanceUnanswered(Transient):
+    """The database of Dagster's instance does not answer."""
+
+    home: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"the database of Dagster's instance of DAGSTER_HOME={self.home} does not answer: {self.detail}",
+            "tables and positions are not in it; kdi drain works without it.",
+            "kdi doctor    (once more; if it repeats, look at the database, its address and its password)",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class DaemonSilent(Terminal):
     """Parts of Dagster's daemon have not been heard of for too long."""
 
@@ -51,23 +66,31 @@ class DaemonSilent(Terminal):
 
 def dagster(home: str) -> Iterator[Finding]:
     """Whether the instance opens, and all that its daemon must do is being done."""
-    instance = _opened(home)
-    if isinstance(instance, InstanceClosed):
-        yield wrong("dagster", home, instance)
-        return
-    with instance:
-        yield daemon(instance, home)
+    try:
+        yield _examined(home)
+    except Exception as failure:  # noqa: BLE001 - a storage is anybody's code: whatever it raises, so it does not open
+        yield wrong("dagster", home, _refusal(home, failure))
 
 
-def _opened(home: str) -> DagsterInstance | InstanceClosed:
-    from dagster import DagsterError, DagsterInstance
+def _examined(home: str) -> Finding:
+    from dagster import DagsterInstance
 
     if not Path(home).is_dir():
-        return InstanceClosed(home=home, detail="there is no such folder")
-    try:
-        return DagsterInstance.from_config(home)
-    except (DagsterError, OSError) as refused:
-        return InstanceClosed(home=home, detail=str(refused).strip().splitlines()[0])
+        return wrong("dagster", home, InstanceClosed(home=home, detail="there is no such folder"))
+    with DagsterInstance.from_config(home) as instance:
+        return daemon(instance, home)
+
+
+def _refusal(home: str, failure: BaseException) -> KdiError:
+    from sqlalchemy.exc import OperationalError
+
+    detail = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, OperationalError):
+            return InstanceUnanswered(home=home, detail=str(cause.orig).strip().splitlines()[0])
+        cause = cause.__cause__ or cause.__context__
+    return InstanceClosed(home=home, detail=detail)
 
 
 def daemon(instance: DagsterInstance, home: str) -> Finding:

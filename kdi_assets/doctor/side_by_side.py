@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from threading import Thread
 
 from kdi_assets.doctor.finding import Finding, wrong
 from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.runtime.threads import begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,7 @@ def side_by_side(examinations: Sequence[Examination], *, seconds: float) -> list
 
 
 def _begin(examination: Examination) -> Future[list[Finding]]:
-    answer: Future[list[Finding]] = Future()
-
-    def look() -> None:
-        try:
-            answer.set_result(list(examination.look()))
-        except Exception as failure:  # noqa: BLE001 - handed over: it becomes the examination's finding
-            answer.set_exception(failure)
-
-    # A daemon: Python would wait at its end for a pool's threads, also for one that hangs in the storage.
-    Thread(target=look, name=f"{examination.name} {examination.of}", daemon=True).start()
-    return answer
+    return begin(lambda: list(examination.look()), name=f"{examination.name} {examination.of}")
 
 
 def _found(examination: Examination, answer: Future[list[Finding]], seconds: float) -> list[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Barrier
 from time import time
 
@@ -16,6 +16,7 @@ from kdi_assets.doctor.object_storage import object_storage
 from kdi_assets.doctor.places import local_path
 from kdi_assets.doctor.probe import PutIfAbsentMissing, Storage
 from kdi_assets.errors import KdiError, Terminal
+from kdi_assets.runtime.threads import begin
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0
@@ -115,9 +116,8 @@ def race(tried: Storage, name: str) -> list[bytes]:
         both.wait()
         return tried.create(name, content)
 
-    contents = [b"one", b"other"]
-    with ThreadPoolExecutor(2) as pool:
-        return [c for c, created in zip(contents, list(pool.map(create, contents)), strict=True) if created]
+    begun = {content: begin(partial(create, content), name=f"create {name}") for content in (b"one", b"other")}
+    return [content for content, created in begun.items() if created.result()]
 
 
 def _clock(lake: str, before: float, after: float, *, written: float) -> Finding:

@@ -59,6 +59,21 @@ class AccessRefused(Terminal):
         )
 
 
+@dataclass(eq=False, kw_only=True)
+class PropertyRefused(Terminal):
+    """The client takes the properties of a cluster not as they are written."""
+
+    cluster: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"Kafka cluster {self.cluster}: the client does not take its properties: {self.detail}.",
+            "no broker was asked; nothing was read and nothing was written.",
+            "correct `properties:` of the cluster's document (names and values are librdkafka's), then kdi doctor",
+        )
+
+
 class Heard:
     """What a client says beside its answers: of refused credentials, a request only knows that its time ran out."""
 
@@ -111,36 +126,46 @@ def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
 
 
 def open_admin(cluster: KafkaCluster) -> tuple[AdminClient, Heard]:
-    """A new admin client, and what it says beside its answers."""
+    """A new admin client, and what it says beside its answers.
+
+    Raises:
+        PropertyRefused: It takes the cluster's properties not.
+    """
     from confluent_kafka.admin import AdminClient
 
     heard = Heard(cluster)
-    return AdminClient(client_config(cluster, error_cb=heard)), heard
+    with _properties(cluster):
+        return AdminClient(client_config(cluster, error_cb=heard)), heard
 
 
 @contextmanager
 def open_consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[Consumer, Heard]]:
-    """A new consumer that reads from these positions, ``read_committed`` and without a group, and tells of the end."""
+    """A new consumer that reads from these positions, ``read_committed`` and without a group, and tells of the end.
+
+    Raises:
+        PropertyRefused: It takes the cluster's properties not.
+    """
     from confluent_kafka import Consumer
 
     heard = Heard(cluster)
-    consumer = Consumer(
-        client_config(
-            cluster,
-            **{
-                # The client demands a group id; nothing is ever committed to it or read from it.
-                "group.id": "kdi-reads-no-group-offsets",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
-                "fetch.message.max.bytes": 1024,
-                "fetch.max.bytes": 1_000_000,
-                "error_cb": heard,
-            },
+    with _properties(cluster):
+        consumer = Consumer(
+            client_config(
+                cluster,
+                **{
+                    # The client demands a group id; nothing is ever committed to it or read from it.
+                    "group.id": "kdi-reads-no-group-offsets",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": "error",
+                    # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
+                    "fetch.message.max.bytes": 1024,
+                    "fetch.max.bytes": 1_000_000,
+                    "error_cb": heard,
+                },
+            )
         )
-    )
     try:
         consumer.assign([rd_partition(tp, offset) for tp, offset in positions.items()])
         yield consumer, heard
@@ -153,6 +178,21 @@ def rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:
     from confluent_kafka import TopicPartition as RdPartition
 
     return RdPartition(tp.topic, tp.partition, offset)
+
+
+@contextmanager
+def _properties(cluster: KafkaCluster) -> Iterator[None]:
+    """Translate what a new client says of its properties.
+
+    Raises:
+        PropertyRefused: It takes them not.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as refused:
+        raise PropertyRefused(cluster=cluster.name, detail=refused.args[0].str()) from refused
 
 
 def await_answers(admin: AdminClient, heard: Heard, asked: Collection[Future[Any]]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.runtime.threads import begin
 from kdi_assets.sources.kafka import TopicState, topic_error
 from kdi_assets.sources.kafka_client import (
     AccessRefused,
@@ -110,10 +111,8 @@ def refuse_deaf(cluster: KafkaCluster, addresses: Collection[str]) -> None:
 
 
 def _deaf(addresses: Collection[str]) -> tuple[str, ...]:
-    with ThreadPoolExecutor(max(1, len(addresses))) as pool:
-        return tuple(
-            address for address, heard in zip(addresses, pool.map(_hears, addresses), strict=True) if not heard
-        )
+    begun = {address: begin(partial(_hears, address), name=f"knock at {address}") for address in addresses}
+    return tuple(address for address, heard in begun.items() if not heard.result())
 
 
 def _hears(address: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,26 @@ def test_what_hangs_costs_its_time_and_its_own_finding_alone() -> None:
     assert isinstance(hung.trouble, NoAnswerInTime)
     assert hung.verdict is Verdict.WRONG
     assert other.found == "fine"
+
+
+HANGING = """
+from threading import Event
+from kdi_assets.doctor.side_by_side import Examination, side_by_side
+from kdi_assets.doctor.storage import examined
+
+class Hanging:
+    def create(self, name, content):
+        Event().wait()
+
+(finding,) = side_by_side([Examination("storage", "lake", lambda: examined(Hanging(), "lake"))], seconds=0.2)
+print(finding.found)
+"""
+
+
+def test_a_storage_that_hangs_does_not_keep_the_command_from_ending() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, check=True, timeout=30)
+
+    assert ended.stdout == "no answer in time\n"
 
 
 def test_what_fails_is_its_own_finding_whether_typed_or_not(tmp_path: Path) -> None:
@@ -181,6 +202,17 @@ def test_a_wrong_document_is_named_and_the_others_are_examined(kdi: Kdi, defs: P
     assert answer.code == 1
     assert "no KafkaCluster document is named 'two'" in findings["documents"]["error"]["happened"]
     assert findings["brokers"]["of"] == "one"
+
+
+def test_a_property_that_the_client_does_not_take_is_named(kdi: Kdi, defs: Path) -> None:
+    misspelt = CLUSTERS.format(name="one").replace("}", ", properties: {secruity.protocol: ssl}}")
+    (defs / "defs.yaml").write_text(misspelt + STREAM.format(topic="orders", cluster="one").rstrip("-\n"))
+
+    answer = kdi("--json")
+
+    assert answer.code == 1
+    assert answer.findings()["brokers"]["error"]["type"] == "PropertyRefused"
+    assert "secruity.protocol" in answer.findings()["brokers"]["error"]["happened"]
 
 
 def test_a_stream_that_nobody_described_is_bad_usage(kdi: Kdi) -> None:

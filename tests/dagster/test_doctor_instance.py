@@ -1,0 +1,99 @@
+"""What `kdi doctor` finds out about Dagster: does the instance open, does its daemon live?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from dagster._daemon.types import DaemonHeartbeat
+
+from kdi_assets.doctor.finding import Verdict
+from kdi_assets.doctor.instance import DaemonSilent, InstanceClosed, InstanceUnanswered, daemon, dagster
+
+
+def beat(instance: DagsterInstance, *, ago_seconds: float, without: str = "") -> None:
+    """Let every daemon that the instance needs have been heard of."""
+    for kind in instance.get_required_daemon_types():
+        if kind != without:
+            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - ago_seconds, kind, "one", []))
+
+
+def test_a_daemon_that_was_just_heard_of_is_fine(instance: DagsterInstance) -> None:
+    beat(instance, ago_seconds=3)
+
+    finding = daemon(instance, "home")
+
+    assert finding.verdict is Verdict.OK
+    assert 2 < float(str(finding.facts["oldest_heartbeat_seconds"])) < 60
+
+
+def test_an_instance_without_a_daemon_says_that_none_was_ever_heard_of(instance: DagsterInstance) -> None:
+    finding = daemon(instance, "home")
+
+    assert finding.verdict is Verdict.WRONG
+    assert "never heard of" in str(finding.trouble)
+
+
+def test_a_daemon_that_went_silent_is_named_with_its_last_heartbeat(instance: DagsterInstance) -> None:
+    beat(instance, ago_seconds=3600, without="SENSOR")
+
+    finding = daemon(instance, "home")
+
+    assert isinstance(finding.trouble, DaemonSilent)
+    assert "SENSOR" in finding.trouble.silent
+    assert "last heard of at" in str(finding.trouble)
+
+
+def test_one_part_of_the_daemon_that_is_silent_is_wrong(instance: DagsterInstance) -> None:
+    beat(instance, ago_seconds=3, without="SENSOR")
+
+    finding = daemon(instance, "home")
+
+    assert isinstance(finding.trouble, DaemonSilent)
+    assert finding.trouble.silent == ("SENSOR",)
+
+
+def test_an_instance_of_a_folder_opens(tmp_path: Path, instance: DagsterInstance) -> None:
+    beat(instance, ago_seconds=3)
+
+    (finding,) = dagster(str(tmp_path / "dagster"))
+
+    assert finding.verdict is Verdict.OK, finding.trouble
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "run_coordinator: 7",
+        "run_coordinator: {module: no.such.module, class: None}",
+        "a: [",
+    ],
+)
+def test_an_instance_that_does_not_open_is_wrong_and_says_why(tmp_path: Path, config: str) -> None:
+    (tmp_path / "dagster.yaml").write_text(config)
+
+    (finding,) = dagster(str(tmp_path))
+
+    assert finding.verdict is Verdict.WRONG
+    assert isinstance(finding.trouble, InstanceClosed)
+    assert finding.trouble.detail
+
+
+def test_a_database_that_does_not_answer_is_worth_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # Dagster's own retries
+    url = "postgresql+psycopg2://nobody@127.0.0.1:1/none"
+    (tmp_path / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_url: '{url}'}}}}")
+
+    (finding,) = dagster(str(tmp_path))
+
+    assert isinstance(finding.trouble, InstanceUnanswered)
+    assert "127.0.0.1" in finding.trouble.detail
+
+
+def test_a_home_that_is_not_there_is_wrong_and_is_not_made(tmp_path: Path) -> None:
+    (finding,) = dagster(str(tmp_path / "gone"))
+
+    assert isinstance(finding.trouble, InstanceClosed)
+    assert not (tmp_path / "gone").exists()
