@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, timedelta
+from typing import cast
 
 import dagster as dg
 import pytest
@@ -15,12 +16,13 @@ from dagster import AutomationCondition, DagsterInstance
 from kdi_assets.components.names import dates
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.stream import DateWindow
-from tests.dagster.built_on_bronze import GOLD, SILVER, World
+from tests.dagster.built_on_bronze import GOLD, SILVER, Condition, World
 from tests.dagster.fakes import TODAY, YESTERDAY, a_stream
 
 OLD = TODAY - timedelta(days=400)
-EAGER = AutomationCondition.eager()
-EAGER_FOR_ALL_DATES = EAGER.without(AutomationCondition.in_latest_time_window())
+_EAGER = AutomationCondition.eager()  # mypy: it fits checks as well, and so is of another type
+EAGER = cast(Condition, _EAGER)
+EAGER_FOR_ALL_DATES = cast(Condition, _EAGER.without(AutomationCondition.in_latest_time_window()))
 WEEKLY = dg.WeeklyPartitionsDefinition(start_date="2020-01-05", end_offset=1)
 
 Found = set[str | None]

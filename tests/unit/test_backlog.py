@@ -11,7 +11,7 @@ from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.look import time_to_loss
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace
-from kdi_assets.sources.kafka import Retention
+from kdi_assets.sources.kafka_config import Retention
 from kdi_assets.stream import DrainWhen, OffsetRange, TopicPartition
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
