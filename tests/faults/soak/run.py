@@ -1,0 +1,86 @@
+"""Run the loads, and write what was seen where the documentation shows it.
+
+python -m tests.faults.soak.run [freshness] [many] [killing] [--seconds 600] [--write docs/operations.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.faults.soak import freshness, killing, many
+
+BEGIN, END = "<!-- soak: {} -->", "<!-- soak end -->"
+KILLS_EACH = 5
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the scenarios that are named, all by default."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak.run", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="by default all")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of load (600)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", type=Path, help="the page whose figures are to be replaced")
+    options = parser.parse_args(arguments)
+    for name in options.scenarios or SCENARIOS:
+        lines = SCENARIOS[name](options.seconds, options.seed)
+        console.print("\n".join([name, *lines]), markup=False)
+        if options.write:
+            write(options.write, name, lines)
+
+
+def _freshness(seconds: float, seed: int) -> list[str]:
+    seen = freshness.measure(seconds)
+    return [
+        f"{freshness.RATE:.0f} messages a second into {freshness.STREAMS} streams for {seen.seconds:.0f} s, "
+        f"{seen.messages:,} messages:",
+        f"from timestamp to visible p50 {seen.p50:.1f} s, p95 {seen.p95:.1f} s, p99 {seen.p99:.1f} s.",
+        f"Idle afterwards: {seen.idle_core:.1%} of a core; a Dagster without streams {seen.empty_core:.1%}.",
+    ]
+
+
+def _many(seconds: float, seed: int) -> list[str]:
+    seen = many.measure(300, 30)
+    return [
+        f"{seen.streams} streams, {seen.lagging} of them behind at once by {many.PER_STREAM} messages each:",
+        f"all drained after {seen.drained:.0f} s, in {seen.runs} runs.",
+        f"Before that, from nothing to {seen.streams} tables with their positions: {seen.settled:.0f} s.",
+    ]
+
+
+def _killing(seconds: float, seed: int) -> list[str]:
+    seen = killing.measure(seconds, each=KILLS_EACH, seed=seed)
+    kills = ", ".join(f"{kind} {count} times" for kind, count in seen.kills.items())
+    return [
+        f"SIGKILL during {seen.seconds:.0f} s of load ({killing.RATE:.0f} messages a second): {kills}; seed {seed}.",
+        f"{seen.messages:,} messages, {seen.commits} commits, {seen.runs} runs, {seen.runs_failed} of them failed.",
+        f"At rest {seen.recovered_seconds:.0f} s after the load; no message lost or doubled, every date shown, no run "
+        "left, no slot held.",
+    ]
+
+
+SCENARIOS: Mapping[str, Callable[[float, int], list[str]]] = {
+    "freshness": _freshness,
+    "many": _many,
+    "killing": _killing,
+}
+
+
+def write(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Put the figures of a scenario between its marks on the page, with when and where they were seen."""
+    begin = BEGIN.format(name)
+    seen = f"Seen {datetime.now(UTC):%Y-%m-%d} on {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f} at the end."
+    text = "\n".join([begin, *lines, seen, END])
+    found = re.compile(rf"{re.escape(begin)}\n.*?{re.escape(END)}", re.DOTALL)
+    page.write_text(found.sub(lambda _: text, page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The system under load: the processes of a deployment, supervised, with as many streams as a scenario wants."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kdi_assets.components.load import load_streams
+from kdi_assets.runtime.broker import Broker, start_broker
+from kdi_assets.sources.generator import Traffic, WebRequests
+from kdi_assets.stream import Stream
+from tests.conftest import CHECKOUT
+from tests.deployed import Deployment
+from tests.driven import WEB_REQUESTS
+from tests.kafka_log import Publisher
+from tests.postgres import Postgres, running_postgres
+
+DOCUMENT = """
+type: kdi_assets.components.TopicTable
+attributes:
+  topic: {topic}
+  table: bronze/{topic}
+  schema: "{schema}"
+  date: to_date(substr(meta.producer.timestamp, 1, 10))
+  columns: {{host: "parse_url(url, 'HOST')"}}
+  coordinates: meta.kafka
+  drain_when: {drain_when}
+  status: {status}
+"""
+PUBLISHED_A_SECOND = 20
+"""Batches; a message waits no longer than a twentieth of a second to be sent, which its timestamp would hide."""
+
+
+@dataclass
+class System:
+    """A deployment with a broker, its streams, and who publishes to them."""
+
+    deployment: Deployment
+    broker: Broker
+    streams: Sequence[Stream]
+    publisher: Publisher
+
+    @property
+    def lake(self) -> str:
+        return self.deployment.environment["KDI_LAKE"]
+
+    def publish(self, streams: Sequence[Stream], count: int, *, traffic: WebRequests) -> None:
+        """Send so many messages, in turn to each of the streams; they are acknowledged later."""
+        for number, value in enumerate(traffic.batch(count, now=datetime.now(UTC))):
+            self.publisher.produce(streams[number % len(streams)].topic, value)
+        self.publisher.client.poll(0)
+
+    def cpu_seconds(self, *names: str) -> float:
+        """What the units' processes have used so far, with all that they started."""
+        return sum(_tree_cpu(self.deployment.services[name].pid) for name in names)
+
+
+@contextmanager
+def running_system(
+    *,
+    streams: int,
+    drain_when: str,
+    config: Mapping[str, str] | None = None,
+    status: str = "active",
+    environment: Mapping[str, str] | None = None,
+    broker_properties: Mapping[str, str] | None = None,
+    units: Sequence[str] = ("driver", "code-server", "daemon"),
+) -> Iterator[System]:
+    """A system of its own: broker, PostgreSQL, warm driver, code server, daemon; all of it ends with the body."""
+    with TemporaryDirectory(prefix="kdi-soak-") as made, running_postgres() as postgres:
+        folder = Path(made)
+        broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi", properties=broker_properties or {})
+        topics = [f"stream_{number}" for number in range(streams)]
+        try:
+            _create_topics(broker, topics, config or {})
+            deployment = _deployment(folder, postgres, broker, environment or {})
+            documents = [
+                DOCUMENT.format(topic=t, schema=WEB_REQUESTS, drain_when=drain_when, status=status) for t in topics
+            ]
+            (deployment.streams / "defs.yaml").write_text("---".join(documents))
+            with patch.dict("os.environ", deployment.environment):
+                known = list(load_streams(deployment.streams).values())
+            deployment.start(*units)
+            try:
+                yield System(deployment, broker, known, Publisher(broker.bootstrap_servers))
+            finally:
+                deployment.stop()
+        finally:
+            broker.stop()
+
+
+def _deployment(folder: Path, postgres: Postgres, broker: Broker, environment: Mapping[str, str]) -> Deployment:
+    more = {
+        "PYTHONPATH": str(CHECKOUT),
+        "KDI_SPARK_MASTER": "local[2]",
+        "KDI_KAFKA": broker.bootstrap_servers,
+        "SPARK_DRIVER_MEMORY": "2g",
+        **environment,
+    }
+    (folder / "site").mkdir()
+    deployment = Deployment(folder / "site", postgres=postgres.create_database("dagster"), environment=more)
+    (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+    return deployment
+
+
+def _create_topics(broker: Broker, topics: Sequence[str], config: Mapping[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
+    for some in (topics[i : i + 100] for i in range(0, len(topics), 100)):
+        for future in admin.create_topics([NewTopic(t, 1, 1, config=dict(config)) for t in some]).values():
+            future.result(60)
+
+
+def _tree_cpu(pid: int) -> float:
+    process = psutil.Process(pid)
+    return sum(sum(one.cpu_times()[:4]) for one in (process, *process.children(recursive=True)))
+
+
+class Load:
+    """Publishes at a steady rate from a thread of its own, until it is stopped."""
+
+    def __init__(self, system: System, *, rate: float, bad: float = 0.0, seed: int = 0) -> None:
+        self._system, self._rate = system, rate
+        self._traffic = WebRequests(Traffic(bad=bad, seed=seed))
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, and wait until everything that was sent is acknowledged."""
+        self._stopping.set()
+        self._thread.join(60)
+        self._system.publisher.flush()
+
+    def _run(self) -> None:
+        began, sent = time.monotonic(), 0
+        while not self._stopping.wait(1 / PUBLISHED_A_SECOND):
+            due = int((time.monotonic() - began) * self._rate)
+            self._system.publish(self._system.streams, due - sent, traffic=self._traffic)
+            sent = due
