@@ -1,0 +1,41 @@
+"""Which streams share a run."""
+
+from __future__ import annotations
+
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.ledger.recent import Pace
+from sensors.policy import Due
+from sensors.requests import LANES, ONE_RUN_SECONDS, packs
+
+ONE_SECOND = Pace(fixed_seconds=1.0, offsets_per_second=1000.0)
+
+
+def due(stream: str, offsets: int = 0, *, suspect: bool = False) -> Due:
+    return Due(Backlog(stream, {}, offsets, None, None, 0, pace=ONE_SECOND), "a limit", suspect=suspect)
+
+
+def names(found: list[list[Due]]) -> list[list[str]]:
+    return [[d.backlog.stream for d in pack] for pack in found]
+
+
+def test_what_takes_a_moment_is_one_run() -> None:
+    few = [due(str(number)) for number in range(int(ONE_RUN_SECONDS))]
+
+    assert len(packs(few)) == 1
+    assert len(packs([*few, due("one more")])) == LANES
+
+
+def test_many_are_spread_over_the_lanes_so_that_these_end_together() -> None:
+    found = packs([due("long", 29_000), *(due(f"short {number}") for number in range(30))])
+
+    assert [len(pack) for pack in found] == [1, 30]
+
+
+def test_what_moved_no_position_is_apart_so_that_it_holds_no_other() -> None:
+    found = packs([due("a"), due("stuck", suspect=True), due("b"), due("torn", suspect=True)])
+
+    assert names(found) == [["a", "b"], ["stuck", "torn"]]
+
+
+def test_nothing_due_is_no_run() -> None:
+    assert packs([]) == []
