@@ -19,6 +19,7 @@ from kdi_assets.cli import (
     driver,
     generate,
     jars,
+    metrics,
     peek,
     plan,
     resolve,
@@ -46,6 +47,7 @@ app.command()(check.check)
 app.command()(jars.jars)
 app.add_typer(broker.app, name="broker")
 app.add_typer(driver.app, name="driver")
+app.add_typer(metrics.app, name="metrics")
 app.command()(generate.generate)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -118,3 +119,10 @@ def printable(text: str) -> str:
 def clock(moment: datetime, *, date: bool) -> str:
     """A moment in UTC, to the second; with or without its date."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ" if date else "%H:%M:%SZ")
+
+
+def brief(seconds: float) -> str:
+    """A length of time as narrow as a column wants it: ``38s``, ``2h 5m``, ``12d 3h``; days alone from a hundred on."""
+    if seconds >= 100 * 86400:
+        return f"{seconds / 86400:,.0f}d"
+    return re.sub(r" (d|h|min|s)\b", lambda unit: unit[1][0], duration(seconds))

@@ -15,6 +15,7 @@ from kdi_assets.errors import Terminal
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable, last_checkpoint, said, storage_failures, unreadable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
@@ -160,6 +161,13 @@ class TableLog:
     def files(self) -> frozenset[str]:
         """Addresses of the data files at this version."""
         return frozenset(self._table.file_uris())
+
+    def file_sizes(self) -> pa.Table:
+        """``size_bytes: int64`` of every data file, and its partition values as columns ``partition.<name>``."""
+        import pyarrow as pa
+
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        return files.select(["size_bytes", *(n for n in files.column_names if n.startswith("partition."))])
 
     def highest(self, column: str) -> int | None:
         """The highest value of a column, from the statistics of the files; ``None`` if they have none."""

@@ -110,15 +110,13 @@ def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: Drive
     Procedure: status, drain, audit and status again over a topic that never had a message; then one comes.
     Pass: every figure is there as 0; the audit is complete; the message arrives.
     """
-    from datetime import UTC, datetime
-
-    from kdi_assets.cli.status import StreamStatus, table_facts
+    from kdi_assets.cli.status import looks
 
     web = driven(partitions=2)
 
     def figures() -> dict[str, object]:
-        facts = table_facts(web.stream, web.lake, datetime.now(UTC))
-        return StreamStatus(web.stream, look(web.stream, web.lake), facts).fields()
+        (seen,) = looks([web.stream], web.lake)()
+        return seen.fields()
 
     before = figures()
     report = web.drain()

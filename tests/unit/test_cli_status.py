@@ -1,150 +1,158 @@
-"""What `kdi status` reads from a table's log and says about a stream."""
+"""What `kdi status` says about a stream, to people and to programs."""
 
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kdi_assets.cli.status import StreamStatus, TableFacts, table_facts
-from kdi_assets.drain.look import Backlog, PartitionBacklog
+from kdi_assets.cli.output import plain
+from kdi_assets.cli.screen import cropped
+from kdi_assets.cli.stream_status import HEAD, StreamStatus, text
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.state import State
+from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
+from kdi_assets.ledger.data_files import DataFiles
 from kdi_assets.ledger.log import NotADeltaTable
+from kdi_assets.ledger.table_facts import TableFacts
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 TP = TopicPartition("orders", 0)
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "localhost:9092"))
-
-
-class TableWithLog:
-    """A Delta table whose commits are written by hand, so that they can lie in the past."""
-
-    def __init__(self, folder: Path) -> None:
-        self.log, self.version = folder / "bronze" / "orders" / "_delta_log", -1
-        self.log.mkdir(parents=True)
-        column = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
-        schema = json.dumps({"type": "struct", "fields": [column]})
-        table = {"id": "t", "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
-        metadata = {**table, "partitionColumns": [], "configuration": {}}
-        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-        self.commit({"protocol": protocol}, {"metaData": metadata}, ago=timedelta(days=90), operation="CREATE TABLE")
-
-    def commit(self, *actions: dict[str, Any], ago: timedelta, operation: str = "WRITE", **info: object) -> None:
-        self.version += 1
-        milliseconds = int((NOW - ago).timestamp() * 1000)
-        described = {"timestamp": milliseconds, "operation": operation, "operationParameters": {}, **info}
-        lines = [{"commitInfo": described}, *actions]
-        (self.log / f"{self.version:020}.json").write_text("\n".join(map(json.dumps, lines)))
-
-    def ledger_commit(self, *, ago: timedelta, dead_letters: int, kind: Kind = "drain") -> None:
-        ranges = (RangeCounts(OffsetRange(TP, 0, 100), 100 - dead_letters, dead_letters),) if kind == "drain" else ()
-        entry = LedgerEntry(self.version + 1, kind, "orders", "try", "orders", "id", "t", {TP: 100}, ranges=ranges)
-        self.commit(ago=ago, userMetadata=entry.to_json())
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> TableWithLog:
-    return TableWithLog(tmp_path)
-
-
-def test_dead_letters_are_those_of_drains_within_a_day(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(hours=25), dead_letters=40)
-    table.ledger_commit(ago=timedelta(hours=23), dead_letters=2)
-    table.commit(ago=timedelta(hours=2), operation="OPTIMIZE")
-    table.ledger_commit(ago=timedelta(hours=1), dead_letters=1)
-
-    facts = table_facts(STREAM, str(tmp_path), NOW)
-
-    assert facts == TableFacts(version=4, drained_at=NOW - timedelta(hours=1), dead_letters=3)
-
-
-def test_the_last_drain_is_found_however_long_ago_it_was(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(days=9), dead_letters=5)
-    table.commit(ago=timedelta(days=3), operation="OPTIMIZE")
-    table.ledger_commit(ago=timedelta(hours=1), dead_letters=0, kind="resolve")
-
-    facts = table_facts(STREAM, str(tmp_path), NOW)
-
-    assert facts == TableFacts(version=3, drained_at=NOW - timedelta(days=9), dead_letters=0)
-
-
-def test_a_drain_that_a_restore_undid_counts_no_more(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(hours=5), dead_letters=1)
-    table.ledger_commit(ago=timedelta(hours=4), dead_letters=10)
-    table.commit(ago=timedelta(hours=3), operation="RESTORE", operationParameters={"version": 1})
-
-    facts = table_facts(STREAM, str(tmp_path), NOW)
-
-    assert facts == TableFacts(version=3, drained_at=NOW - timedelta(hours=5), dead_letters=1)
-
-
-def test_without_a_table_nothing_is_known_of_it(tmp_path: Path) -> None:
-    assert table_facts(STREAM, str(tmp_path), NOW) == TableFacts()
+MAIN = KafkaCluster("main", "localhost:9092")
+SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=10, earliest=25)
 
 
 def status(
-    offsets: int,
+    offsets: int = 0,
     *,
     refusal: KdiError | None = None,
     drained_ago: timedelta | None = timedelta(minutes=1),
     looked: bool = True,
     held: int = 0,
+    said: Status = "active",
+    table: str = "bronze/orders",
+    lag: float = 38.2,
+    loss: float | None = 7500.0,
 ) -> StreamStatus:
-    partitions = {TP: PartitionBacklog(100, 100 + offsets, 0)} if looked else {}
-    lag = 38.2 if offsets else None
-    backlog = Backlog("bronze/orders", partitions, offsets, lag, refusal, held)
-    return StreamStatus(STREAM, backlog, TableFacts(9, NOW - drained_ago if drained_ago else None, 0))
+    stream = Stream("orders", table, "id bigint", "current_date()", MAIN, status=said)
+    waits: dict[str, Any] = {"lag_seconds": lag, "arrival_rate": 10.0, "time_to_loss_seconds": loss} if offsets else {}
+    word = StatusWord.WARN if offsets else StatusWord.OK
+    partitions = {TP: PartitionBacklog(100, 100 + offsets, 0, word=word, **waits)} if looked else {}
+    backlog = Backlog(stream.name, partitions, offsets, waits.get("lag_seconds"), refusal, held)
+    drained_at = NOW - drained_ago if drained_ago else None
+    return StreamStatus(stream, backlog, TableFacts(9, drained_at, 700, 0, DataFiles(30, 5000, 12)))
 
 
 def test_a_stream_with_nothing_waiting_says_when_it_was_drained() -> None:
-    assert status(0).cells(NOW) == ("bronze/orders", "0", "-", "0", "v9", "drained 11:59:00Z")
+    assert status(0).cells(NOW) == ("bronze/orders", "0", "-", "-", "-", "0", "12", "11:59:00Z", "OK")
 
 
 def test_a_drain_of_another_day_is_told_with_its_date() -> None:
-    assert status(0, drained_ago=timedelta(days=2)).cells(NOW)[-1] == "drained 2026-06-29T12:00:00Z"
+    assert status(0, drained_ago=timedelta(days=2)).cells(NOW)[7] == "2026-06-29"
 
 
-def test_a_backlog_is_told_with_the_age_of_its_oldest_message() -> None:
-    assert status(1234).cells(NOW) == ("bronze/orders", "1,234", "38 s", "0", "v9", "waiting")
+def test_a_backlog_is_told_with_its_times() -> None:
+    cells = status(1234).cells(NOW)
+
+    assert cells == ("bronze/orders", "1,234", "38s", "2s", "2h 5m", "0", "12", "11:59:00Z", "WARN")
 
 
-def test_a_stream_that_was_never_drained_does_not_say_drained() -> None:
-    assert status(0, drained_ago=None).cells(NOW)[-1] == "never drained"
+@pytest.mark.parametrize(("seconds", "told"), [(math.inf, "never"), (None, "?"), (0.0, "0s")])
+def test_what_never_comes_and_what_is_unknown_are_not_the_same(seconds: float | None, told: str) -> None:
+    assert status(5, loss=seconds).cells(NOW)[4] == told
 
 
-def test_an_open_transaction_is_told_and_not_called_fresh() -> None:
-    assert status(0, held=12).cells(NOW)[-1] == "drained 11:59:00Z, 12 held back by an open transaction"
+def test_a_stream_that_was_never_drained_says_so_by_a_dash() -> None:
+    assert status(0, drained_ago=None).cells(NOW)[7] == "-"
 
 
-def test_what_someone_must_decide_is_called_refused() -> None:
-    lost = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=10, earliest=25)
+def test_an_open_transaction_is_told_below_the_table() -> None:
+    assert text([status(0, held=12)], NOW).splitlines()[-1] == (
+        "bronze/orders: 12 offsets are held back by an open transaction"
+    )
 
-    assert status(90, refusal=lost).cells(NOW)[-1] == "refused: retention passed position"
+
+@pytest.mark.parametrize(
+    ("refusal", "said", "state"),
+    [
+        (None, "active", State.WARN),
+        (None, "paused", State.PAUSED),
+        (LOST, "active", State.REFUSED),
+        (LOST, "paused", State.REFUSED),
+        (SILENT, "active", State.UNREACHABLE),
+        (None, "retired", State.RETIRED),
+    ],
+)
+def test_the_state_is_what_matters_most(refusal: KdiError | None, said: Status, state: State) -> None:
+    assert status(90, refusal=refusal, said=said).state == state
+
+
+def test_of_a_retired_stream_nothing_waits_and_nothing_is_unknown() -> None:
+    assert status(0, said="retired", looked=False).cells(NOW)[1:5] == ("-", "-", "-", "-")
 
 
 def test_where_positions_cannot_be_read_no_backlog_is_claimed() -> None:
-    unread = Backlog(
-        "bronze/orders", {TP: PartitionBacklog(None, 90, 0)}, 0, None, NotADeltaTable(uri="/lake/orders"), 0
-    )
+    held = {TP: PartitionBacklog(None, 90, 0)}
+    unread = Backlog("bronze/orders", held, 0, None, NotADeltaTable(uri="/lake/orders"), 0)
 
-    seen = StreamStatus(STREAM, unread, TableFacts())
+    seen = StreamStatus(status().stream, unread, TableFacts())
 
-    assert seen.cells(NOW) == ("bronze/orders", "?", "?", "-", "-", "refused: not a delta table")
+    assert seen.cells(NOW) == ("bronze/orders", "?", "?", "?", "?", "-", "-", "-", "refused")
     assert seen.fields()["backlog_offsets"] is None
+    assert seen.fields()["backlog_bytes"] is None
 
 
 def test_of_a_silent_broker_nothing_is_claimed() -> None:
-    silent = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+    seen = status(0, refusal=SILENT, looked=False)
 
-    seen = status(0, refusal=silent, looked=False)
-
-    assert seen.cells(NOW) == ("bronze/orders", "?", "?", "0", "v9", "broker unreachable")
+    assert seen.cells(NOW)[:5] == ("bronze/orders", "?", "?", "?", "?")
     assert seen.fields()["backlog_offsets"] is None
     assert seen.fields()["state"] == "unreachable"
+
+
+def test_programs_read_raw_numbers_and_every_topic_partition() -> None:
+    told = json.loads(json.dumps(plain(status(1234, loss=math.inf).fields()), allow_nan=False))
+
+    assert told["topic_partitions"]["orders/0"] == {
+        "earliest": 0,
+        "position": 100,
+        "end": 1334,
+        "backlog_offsets": 1234,
+        "lag_seconds": 38.2,
+        "arrival_rate_offsets_per_second": 10.0,
+        "time_to_loss_seconds": None,
+        "open_transaction_offsets": 0,
+        "status": "WARN",
+    }
+    assert (told["state"], told["backlog_offsets"], told["lag_seconds"]) == ("WARN", 1234, 38.2)
+    assert (told["table_files"], told["table_bytes"], told["small_files"]) == (30, 5000, 12)
+    assert (told["drained_at"], told["time_to_loss_seconds"]) == ("2026-07-01T11:59:00Z", None)
+
+
+def test_the_table_fits_120_columns_with_large_numbers_and_long_times() -> None:
+    longest = status(999_999_999, lag=86399, loss=8_639_999, refusal=SILENT, table="bronze/" + "t" * 17)
+
+    lines = text([longest, status()], NOW).splitlines()
+
+    assert lines[0].split("  ")[0] == HEAD[0]
+    assert max(map(len, lines[:3])) <= 120
+
+
+def test_a_refusal_is_told_in_full_once_for_all_its_streams() -> None:
+    told = text([status(refusal=SILENT, looked=False), status(refusal=SILENT, looked=False)], NOW)
+
+    assert told.count("no answer from localhost:1") == 1
+    assert told.count("unreachable") == 2
+
+
+def test_a_screen_that_is_too_small_says_how_much_it_does_not_show() -> None:
+    assert cropped("head\none\ntwo\nthree", columns=4, lines=3) == ["head", "one", "… 2…"]
+    assert cropped("head\none", columns=4, lines=3) == ["head", "one"]

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from kdi_assets.cli.status import TableFacts, table_facts
 from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.state import LedgerGap, LedgerState, read_ledger
+from kdi_assets.ledger.table_facts import TableWatch
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 pytestmark = pytest.mark.scenario("RESTORE and time travel")
@@ -107,7 +107,8 @@ def test_a_restore_to_a_time_without_a_zone_is_not_guessed_at_where_the_files_do
     history = live_history(table.uri, STREAM.app_id)
     assert history is not None
     assert (history.entries, history.since) == ((), 4)
-    assert table_facts(STREAM, lake, NOON) == TableFacts(version=3, dead_letters=0)
+    facts = TableWatch()(STREAM, lake, now=NOON)
+    assert (facts.version, facts.drained_at, facts.dead_letters) == (3, None, 0)
 
 
 def test_a_restore_to_before_a_takeover_goes_back_to_the_other_writers_positions(table: LedgerTable) -> None:

@@ -1,0 +1,148 @@
+"""What a table's log says of the last day: when it was drained, its dead letters, how fresh it was, its files.
+
+For who looks again and again: a table is opened only if its log has moved on, and of the log only what is new is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from kdi_assets.ledger.ages import quantiles
+from kdi_assets.ledger.data_files import DataFiles, data_files
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import live_commits
+from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog
+from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.stream import Stream
+
+DAY, HOUR = timedelta(hours=24), timedelta(hours=1)
+SHARES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table's log says; ``None`` where there is no table, or nothing of the kind happened.
+
+    Attributes:
+        drained_at: When the newest drain among the live rows was committed.
+        messages: Messages of the drains committed within the last 24 hours: rows, dead letters and tombstones.
+        dead_letters: Those of them that are dead letters.
+        freshness: Of the drains within the last hour: by share (0.5, 0.95, 0.99) the seconds within which so many
+            messages were in the table, counted from their timestamps.
+    """
+
+    version: int | None = None
+    drained_at: datetime | None = None
+    messages: int | None = None
+    dead_letters: int | None = None
+    files: DataFiles | None = None
+    freshness: Mapping[float, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    """What is kept of a drain's ledger entry; the entry itself is ten times as large."""
+
+    at: datetime
+    messages: int
+    dead_letters: int
+    ages: Mapping[int, int]
+    wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    table_id: str
+    version: int
+    drains: tuple[_Drain, ...]  # of the last day and the newest one, the oldest first
+    files: DataFiles
+    mark: LogMark | None = None
+
+
+class TableWatch:
+    """The facts of many tables."""
+
+    def __init__(self) -> None:
+        self._marks = LogMarks()
+        self._seen: dict[str, _Seen] = {}
+
+    def __call__(self, stream: Stream, lake: str, *, now: datetime) -> TableFacts:
+        """The table's facts; empty ones if there is no table.
+
+        Raises:
+            KdiError: The log cannot be read.
+        """
+        uri = stream.table_uri(lake)
+        seen = self._seen.get(uri)
+        if seen is None or seen.mark is None or seen.mark != self._marks.of(uri, since=seen.version):
+            seen = self._read(uri, stream.app_id, seen, now)
+        return TableFacts() if seen is None else _facts(seen, now)
+
+    def _read(self, uri: str, app_id: str, known: _Seen | None, now: datetime) -> _Seen | None:
+        self._seen.pop(uri, None)
+        log = TableLog.open(uri)
+        if log is None:
+            return None
+        drains = _drains(log, app_id, known if known and known.table_id == log.table_id else None, now)
+        seen = _Seen(log.table_id, log.version, drains, data_files(log))
+        # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
+        mark = self._marks.of(uri, since=log.version)
+        self._seen[uri] = replace(seen, mark=mark if mark and mark.version == log.version else None)
+        return seen
+
+
+def _drains(log: TableLog, app_id: str, known: _Seen | None, now: datetime) -> tuple[_Drain, ...]:
+    following = _following(log, known.version) if known else None
+    if known is None or following is None:
+        return tuple(_walked_back(live_commits(log), app_id, now))[::-1]
+    drains = (*known.drains, *_drains_in(following, app_id))
+    return tuple(d for i, d in enumerate(drains) if d.at >= now - DAY or i == len(drains) - 1)
+
+
+def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
+    """The commits behind a version; ``None`` if what came before counts no more: undone by a RESTORE, or unreadable."""
+    try:
+        commits = list(log.commits(after=version))
+    except CommitUnreadable:
+        return None
+    return None if log.version < version or any(c.is_restore for c in commits) else commits
+
+
+def _walked_back(commits: Iterable[CommitInfo], app_id: str, now: datetime) -> Iterator[_Drain]:
+    """The drains of the last day, the newest first; and one more if there was none."""
+    found = False
+    for commit in commits:
+        if commit.committed_at is not None and commit.committed_at < now - DAY and found:
+            return
+        for drain in _drains_in([commit], app_id):
+            if drain.at >= now - DAY or not found:
+                found = True
+                yield drain
+
+
+def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
+    for commit in commits:
+        entry = entry_of(commit.user_metadata, commit.version, app_id)
+        if entry is not None and entry.kind == "drain" and commit.committed_at is not None:
+            yield _drain(entry, commit.committed_at)
+
+
+def _drain(entry: LedgerEntry, at: datetime) -> _Drain:
+    letters = entry.dead_letters
+    wait = (at - entry.planned_at).total_seconds() if entry.planned_at else 0.0
+    return _Drain(at, entry.rows + letters + entry.tombstones, letters, entry.ages, max(0.0, wait))
+
+
+def _facts(seen: _Seen, now: datetime) -> TableFacts:
+    day = [d for d in seen.drains if d.at >= now - DAY]
+    fresh = quantiles(((d.ages, d.wait_seconds) for d in day if d.at >= now - HOUR), SHARES)
+    return TableFacts(
+        version=seen.version,
+        drained_at=max((d.at for d in seen.drains), default=None),
+        messages=sum(d.messages for d in day),
+        dead_letters=sum(d.dead_letters for d in day),
+        files=seen.files,
+        freshness=dict(zip(SHARES, fresh, strict=True)) if fresh else {},
+    )

@@ -1,0 +1,93 @@
+"""A picture: everything that one scrape tells of every stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.drain.look import Look
+from kdi_assets.drain.state import State, state_of
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.log import CommitUnreadable
+from kdi_assets.ledger.table_facts import TableFacts, TableWatch
+from kdi_assets.metrics.totals import LedgerTotals, Totals
+from kdi_assets.stream import Stream
+
+LEDGER_SECONDS = 4.0
+"""How long a scrape reads in ledgers that it never read to their ends; the next one goes on."""
+
+T = TypeVar("T")
+
+
+class LookAt(Protocol):
+    """A ``kdi_assets.drain.look.Look``."""
+
+    def __call__(self, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPicture:
+    """One stream.
+
+    Attributes:
+        table: ``None`` if its log cannot be read; empty if there is no table yet.
+        totals: ``None`` if there are none yet.
+    """
+
+    stream: Stream
+    backlog: Backlog
+    table: TableFacts | None
+    totals: Totals | None
+
+    @property
+    def state(self) -> State:
+        return state_of(self.stream, self.backlog)
+
+    @property
+    def up(self) -> bool:
+        """Whether the topic's ends, the positions and the table's log could be read."""
+        return self.table is not None and (self.backlog.known or self.stream.status == "retired")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All streams, and how long it took to look."""
+
+    streams: tuple[StreamPicture, ...]
+    seconds: float
+
+
+class Camera:
+    """Takes pictures of the same streams; remembers what cannot have changed."""
+
+    def __init__(self, streams: Sequence[Stream], lake: str, *, look: LookAt | None = None) -> None:
+        self._streams, self._lake = streams, lake
+        self._look: LookAt = look or Look(leader_seconds=0.0)  # the next scrape comes soon enough
+        self._tables, self._totals = TableWatch(), LedgerTotals()
+
+    def __call__(self) -> Picture:
+        """A new picture; what cannot be read is missing of its stream alone."""
+        began, now = time.monotonic(), datetime.now(UTC)
+        backlogs = self._look(self._streams, lake=self._lake)
+        until = time.monotonic() + LEDGER_SECONDS
+        seen = [self._stream(s, b, now, until) for s, b in zip(self._streams, backlogs, strict=True)]
+        return Picture(tuple(seen), time.monotonic() - began)
+
+    def _stream(self, stream: Stream, backlog: Backlog, now: datetime, until: float) -> StreamPicture:
+        uri = stream.table_uri(self._lake)
+        table = _or_none(lambda: self._tables(stream, self._lake, now=now))
+        totals = _or_none(lambda: self._totals(uri, stream.app_id, until=until))
+        return StreamPicture(stream, backlog, table, totals)
+
+
+def _or_none(read: Callable[[], T]) -> T | None:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return read()
+    except (KdiError, CommitUnreadable, DeltaError, OSError):
+        return None

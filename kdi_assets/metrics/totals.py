@@ -1,0 +1,106 @@
+"""Totals: what the drains of a stream did, added up from its ledger; only what is new is read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.marks import LogMark, LogMarks
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over ledger entries, undone ones too: a RESTORE takes rows away, and not the work that was done."""
+
+    drains: int = 0
+    conflicts: int = 0
+    messages: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    tombstones: int = 0
+    gap_offsets: int = 0
+    declared_loss_offsets: int = 0
+    message_bytes: int = 0
+    file_bytes: int = 0
+    stage_seconds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Count one more ledger commit."""
+        self.declared_loss_offsets += sum(r.offset_count for r in entry.declared_losses)
+        if entry.kind != "drain":
+            return
+        self.drains += 1
+        self.conflicts += entry.conflicts
+        self.messages += entry.rows + entry.dead_letters + entry.tombstones
+        self.rows += entry.rows
+        self.dead_letters += entry.dead_letters
+        self.tombstones += entry.tombstones
+        self.gap_offsets += sum(r.gaps for r in entry.ranges)
+        self.message_bytes += entry.message_bytes
+        self.file_bytes += entry.bytes
+        self.stage_seconds.update(entry.seconds)
+
+
+@dataclass(slots=True)
+class _Read:
+    totals: Totals = field(default_factory=Totals)
+    table_id: str = ""
+    through: int = -1
+    whole: bool = False
+    mark: LogMark | None = None
+
+
+class LedgerTotals:
+    """The totals of many tables, since the oldest commits that their logs had when they were first read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._marks = LogMarks()
+        self._read: dict[str, _Read] = {}
+
+    def __call__(self, uri: str, app_id: str, *, until: float) -> Totals | None:
+        """The totals as far as they are read.
+
+        Args:
+            until: When to leave off, by the clock; the next call goes on there.
+
+        Returns:
+            ``None`` without a table, and until a log was read to its end once: a counter may begin anywhere, but a
+            step in it is work that was done just now.
+
+        Raises:
+            KdiError, CommitUnreadable: The log cannot be read; what was counted stays.
+        """
+        read = self._read.setdefault(uri, _Read())
+        if read.mark is None or read.mark != self._marks.of(uri, since=read.through):
+            self._go_on(uri, app_id, read, until)
+        return read.totals if read.whole else None
+
+    def _go_on(self, uri: str, app_id: str, read: _Read, until: float) -> None:
+        read.mark = None
+        log = TableLog.open(uri)
+        if log is None:
+            return
+        if log.table_id != read.table_id or log.version < read.through:
+            read.table_id, read.through = log.table_id, min(log.commit_files(), default=0) - 1
+        while read.through < log.version and (self._clock() < until):
+            self._add(log, app_id, read, read.through + 1)
+        if read.through == log.version:
+            read.whole, mark = True, self._marks.of(uri, since=log.version)
+            read.mark = mark if mark and mark.version == log.version else None
+
+    @staticmethod
+    def _add(log: TableLog, app_id: str, read: _Read, version: int) -> None:
+        try:
+            entry = entry_of(log.commit(version).user_metadata, version, app_id)
+        except CommitUnreadable as unreadable:
+            if not unreadable.gone:
+                raise
+            entry = None  # cleaned up meanwhile
+        if entry is not None:
+            read.totals.add(entry)
+        read.through = version

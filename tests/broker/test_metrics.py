@@ -1,0 +1,151 @@
+"""Status and metrics of a stream over a real broker and a real table: watched, and scraped over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.settings import Settings
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+
+DOCUMENT = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {topic}, table: {table}, schema: "uuid string", date: current_date()}}
+"""
+KDI = (sys.executable, "-c", "from kdi_assets.cli.main import main; main()")
+
+
+@pytest.fixture
+def web(driven: DrivenFactory) -> DrivenStream:
+    """A stream of two topic partitions, drained once."""
+    web = driven(partitions=2)
+    web.produce(good=20, malformed=3)
+    web.drain()
+    return web
+
+
+@pytest.fixture
+def environment(web: DrivenStream, settings: Settings, broker: Broker, tmp_path: Path) -> dict[str, str]:
+    """What a user of the stream has set."""
+    document = tmp_path / "defs" / "web" / "defs.yaml"
+    document.parent.mkdir(parents=True)
+    document.write_text(DOCUMENT.format(topic=web.stream.topic, table=web.stream.table))
+    own = {"KDI_LAKE": web.lake, "KDI_KAFKA": broker.bootstrap_servers, "KDI_DEFS": str(tmp_path / "defs")}
+    return {**os.environ, **own, "KDI_HOME": str(settings.home), "KDI_DRIVER": "own"}
+
+
+@contextmanager
+def kdi(*arguments: str, environment: dict[str, str], **streams: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that runs until it is interrupted; in a session of its own, as the terminal's foreground is."""
+    process = subprocess.Popen(
+        [*KDI, *arguments], env=environment, start_new_session=True, **{"stdout": -1, "stderr": -1, **streams}
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def read_until(fd: int, seen: Callable[[str], bool], *, seconds: float = 30) -> str:
+    """What comes, up to where ``seen`` holds."""
+    told = ""
+    while not seen(told):
+        ready, _, _ = select.select([fd], [], [], seconds)
+        assert ready, f"nothing more came after {told!r}"
+        told += os.read(fd, 65536).decode()
+    return told
+
+
+def scrape(url: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    with urlopen(url, timeout=20) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def served_at(stderr: IO[bytes]) -> str:
+    said = read_until(stderr.fileno(), lambda told: "/metrics\n" in told)
+    found = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
+    assert found, said
+    return found[0]
+
+
+def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(
+    web: DrivenStream, environment: dict[str, str]
+) -> None:
+    of_stream = {("stream", web.stream.name), ("topic", web.stream.topic)}
+
+    with kdi("metrics", "serve", "--port", "0", environment=environment) as server:
+        assert server.stderr is not None
+        url = served_at(server.stderr)
+        first = scrape(url)
+        web.produce(good=7)
+        waiting = scrape(url)
+        web.drain()
+        drained = scrape(url)
+        server.send_signal(signal.SIGINT)
+        code = server.wait(10)
+
+    def told(scraped: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str) -> float:
+        return sum(value for (n, labels), value in scraped.items() if n == name and of_stream <= labels)
+
+    assert [told(s, "kdi_backlog_offsets") for s in (first, waiting, drained)] == [0, 7, 0]
+    assert [told(s, "kdi_rows_total") for s in (first, waiting, drained)] == [20, 20, 27]
+    assert [told(s, "kdi_dead_letters_total") for s in (first, waiting, drained)] == [3, 3, 3]
+    assert told(waiting, "kdi_end_offset") == told(drained, "kdi_position_offset") == 30
+    assert told(drained, "kdi_table_version") == told(first, "kdi_table_version") + 1
+    assert told(drained, "kdi_message_bytes_total") > told(first, "kdi_message_bytes_total") > 0
+    assert 0 < told(waiting, "kdi_lag_seconds") < 120
+    assert code == 130
+
+
+def test_a_watch_draws_in_a_terminal_until_ctrl_c_and_leaves_the_terminal_as_it_was(
+    web: DrivenStream, environment: dict[str, str]
+) -> None:
+    terminal, side = pty.openpty()
+
+    with kdi("status", "--watch", "--every", "0.2", environment=environment, stdout=side) as watch:
+        os.close(side)
+        drawn = read_until(terminal, lambda told: told.count("STREAM") >= 3)
+        watch.send_signal(signal.SIGINT)
+        end = read_until(terminal, lambda told: "\x1b[?1049l" in told)
+        code = watch.wait(10)
+    os.close(terminal)
+
+    assert drawn.startswith("\x1b[?1049h"), "the alternate screen"
+    assert web.stream.name[:20] in drawn
+    assert end.endswith("\x1b[?25h\x1b[?1049l")
+    assert code == 130
+
+
+def test_a_watch_prints_again_without_a_terminal(web: DrivenStream, environment: dict[str, str]) -> None:
+    with kdi("status", "--watch", "--every", "0.2", "--json", environment=environment) as watch:
+        assert watch.stdout is not None
+        told = read_until(watch.stdout.fileno(), lambda told: told.count("\n") >= 3)
+        watch.send_signal(signal.SIGINT)
+        code = watch.wait(10)
+
+    objects = [json.loads(line) for line in told.splitlines()[:3]]
+    assert {o["state"] for o in objects} == {"OK"}
+    assert {o["dead_letters_24h"] for o in objects} == {3}
+    assert code == 130

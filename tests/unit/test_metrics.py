@@ -1,0 +1,218 @@
+"""What a scrape tells, over tables whose logs are written by hand and a look that is told what it sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.errors import KdiError
+from kdi_assets.metrics import shared
+from kdi_assets.metrics.collector import stream_collector
+from kdi_assets.metrics.totals import LedgerTotals
+from kdi_assets.sources.kafka import BrokerUnreachable
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from tests.hand_written import ORDERS, TableWithLog
+
+NOW = datetime.now(UTC)
+MAIN = KafkaCluster("main", "localhost:9092")
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", MAIN)
+CLICKS = Stream("clicks", "bronze/clicks", "id bigint", "current_date()", MAIN)
+LABELS = {"stream": "bronze/orders", "topic": "orders"}
+SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
+
+
+@dataclass
+class Seen:
+    """A look that sees what the test says, and counts how often it was asked."""
+
+    partitions: Mapping[str, PartitionBacklog] = field(default_factory=dict)
+    refusals: Mapping[str, KdiError] = field(default_factory=dict)
+    looks: int = 0
+
+    def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        self.looks += 1
+        return [self._backlog(stream) for stream in streams]
+
+    def _backlog(self, stream: Stream) -> Backlog:
+        idle = PartitionBacklog(100, 100, 0, word=StatusWord.OK)
+        held = self.partitions.get(stream.name, idle)
+        refusal = self.refusals.get(stream.name)
+        partitions = {} if refusal else {TopicPartition(stream.topic, 0): held}
+        return Backlog(stream.name, partitions, held.offsets, held.lag_seconds, refusal, 0)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableWithLog:
+    return TableWithLog(tmp_path, now=NOW)
+
+
+def registry(
+    lake: Path, look: Seen | None = None, *streams: Stream, patience_seconds: float = 8.0
+) -> CollectorRegistry:
+    made = CollectorRegistry()
+    made.register(
+        stream_collector(streams or (STREAM,), str(lake), look=look or Seen(), patience_seconds=patience_seconds)
+    )
+    return made
+
+
+def value(scraped: CollectorRegistry, name: str, **labels: str) -> float | None:
+    """Of the next scrape."""
+    return scraped.get_sample_value(name, {**LABELS, **labels})
+
+
+def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table: TableWithLog, tmp_path: Path) -> None:
+    table.ledger_commit(ago=timedelta(minutes=1), messages=100, dead_letters=0)
+
+    scraped = registry(tmp_path)
+
+    for name in ("kdi_backlog_offsets", "kdi_lag_seconds", "kdi_open_transaction_offsets"):
+        assert value(scraped, name, partition="0") == 0.0
+    for name in ("kdi_backlog_bytes", "kdi_time_to_close_seconds", "kdi_table_small_files", "kdi_dead_letters_total"):
+        assert value(scraped, name) == 0.0
+    assert value(scraped, "kdi_time_to_loss_seconds", partition="0") == math.inf
+    assert value(scraped, "kdi_position_offset", partition="0") == 100
+    assert (value(scraped, "kdi_table_version"), value(scraped, "kdi_stream_up")) == (1, 1)
+
+
+def test_a_backlog_is_told_by_topic_partition_and_what_is_unknown_is_not_a_number(tmp_path: Path) -> None:
+    held = PartitionBacklog(90, 100, 5, 7, lag_seconds=12.5, arrival_rate=0.8, word=StatusWord.STALL)
+
+    scraped = registry(tmp_path, Seen({"bronze/orders": held}))
+
+    told = {
+        name: value(scraped, f"kdi_{name}", partition="0")
+        for name in ("backlog_offsets", "lag_seconds", "end_offset", "earliest_offset", "open_transaction_offsets")
+    }
+    assert list(told.values()) == [10, 12.5, 100, 5, 7]
+    assert math.isnan(value(scraped, "kdi_time_to_loss_seconds", partition="0") or 0)
+    assert math.isnan(value(scraped, "kdi_backlog_bytes") or 0)
+    assert math.isnan(value(scraped, "kdi_last_commit_timestamp_seconds") or 0), "there is no table yet"
+    assert value(scraped, "kdi_stream_state", state="STALL") == 1
+    assert value(scraped, "kdi_stream_state", state="OK") == 0
+    assert scraped.get_sample_value("kdi_streams", {"state": "STALL"}) == 1
+
+
+def test_a_broken_stream_costs_its_own_samples_and_not_the_scrape(table: TableWithLog, tmp_path: Path) -> None:
+    table.ledger_commit(ago=timedelta(minutes=1))
+    (tmp_path / "bronze" / "clicks").mkdir()
+    (tmp_path / "bronze" / "clicks" / "notes.txt").write_text("no table")
+
+    scraped = registry(tmp_path, Seen(refusals={"bronze/clicks": SILENT}), STREAM, CLICKS)
+
+    clicks = {"stream": "bronze/clicks", "topic": "clicks"}
+    assert scraped.get_sample_value("kdi_stream_up", clicks) == 0
+    assert scraped.get_sample_value("kdi_stream_state", {**clicks, "state": "unreachable"}) == 1
+    assert scraped.get_sample_value("kdi_table_files", clicks) is None
+    assert scraped.get_sample_value("kdi_backlog_bytes", clicks) is None
+    assert (value(scraped, "kdi_stream_up"), value(scraped, "kdi_rows_total")) == (1, 100)
+
+
+def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableWithLog, tmp_path: Path) -> None:
+    scraped = registry(tmp_path)
+    counted: dict[str, Any] = {
+        "message_bytes": 5000,
+        "bytes": 900,
+        "conflicts": 1,
+        "seconds": {"plan": 0.5, "write": 2.0},
+    }
+    table.ledger_commit(ago=timedelta(days=40), messages=100, dead_letters=4, **counted)
+    lost = (OffsetRange(ORDERS, 100, 107),)
+    table.ledger_commit(ago=timedelta(days=30), kind="resolve", declared_losses=lost)
+
+    first = {n: value(scraped, f"kdi_{n}_total") for n in ("drains", "rows", "dead_letters", "messages", "conflicts")}
+    table.ledger_commit(ago=timedelta(minutes=1), messages=10, dead_letters=1, **counted)
+    table.commit(ago=timedelta(seconds=1), operation="RESTORE", operationParameters={"version": 2})
+
+    assert list(first.values()) == [1, 96, 4, 100, 1]
+    assert value(scraped, "kdi_rows_total") == 105, "a RESTORE takes the rows, and not the work"
+    assert value(scraped, "kdi_dead_letters_total") == 5
+    assert value(scraped, "kdi_declared_loss_offsets_total") == 7
+    assert (value(scraped, "kdi_message_bytes_total"), value(scraped, "kdi_file_bytes_total")) == (10000, 1800)
+    assert value(scraped, "kdi_stage_seconds_total", stage="write") == 4.0
+
+
+def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableWithLog, tmp_path: Path) -> None:
+    """Told half way, the rest would look like work that was done between two scrapes."""
+    for minutes in (3, 2, 1):
+        table.ledger_commit(ago=timedelta(minutes=minutes), messages=10)
+    clock: Iterator[float] = iter(range(100))
+    totals, uri = LedgerTotals(lambda: next(clock)), STREAM.table_uri(str(tmp_path))
+
+    told = [totals(uri, "orders", until=until) for until in (2.0, 4.0, 90.0)]
+
+    assert told[:2] == [None, None]
+    assert told[2] is not None and told[2].messages == 30
+
+
+def test_counters_do_not_go_back_when_a_table_is_made_anew(table: TableWithLog, tmp_path: Path) -> None:
+    scraped = registry(tmp_path)
+    table.ledger_commit(ago=timedelta(minutes=3), messages=10)
+    before = value(scraped, "kdi_messages_total")
+    for commit in table.log.iterdir():
+        commit.unlink()
+    table.log.rmdir()
+
+    TableWithLog(tmp_path, now=NOW, table_id="another").ledger_commit(ago=timedelta(minutes=1), messages=7)
+
+    assert (before, value(scraped, "kdi_messages_total")) == (10, 17)
+
+
+def test_scrapes_at_the_same_time_share_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look does not go on before both scrapes wait for it."""
+    meeting, seen = Barrier(3), Seen()
+
+    class Meeting(Future[object]):
+        def result(self, timeout: float | None = None) -> object:
+            meeting.wait(10)
+            return super().result(timeout)
+
+    class Slow(Seen):
+        def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+            meeting.wait(10)
+            return seen(streams, lake=lake)
+
+    monkeypatch.setattr(shared, "Future", Meeting)
+    scraped = registry(tmp_path, Slow())
+
+    with ThreadPoolExecutor(2) as scrapers:
+        told = list(scrapers.map(lambda _: value(scraped, "kdi_end_offset", partition="0"), range(2)))
+
+    assert (told, seen.looks) == ([100, 100], 1)
+
+
+def test_a_look_that_takes_too_long_is_told_and_not_begun_again(tmp_path: Path) -> None:
+    go_on, seen = Event(), Seen()
+
+    class Hanging(Seen):
+        def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+            answer = seen(streams, lake=lake)
+            assert go_on.wait(30)
+            return answer
+
+    scraped = registry(tmp_path, Hanging(), patience_seconds=0.05)
+
+    late = [scraped.get_sample_value("kdi_look_up") for _ in range(2)]
+    nothing, looks = value(scraped, "kdi_stream_up"), seen.looks
+    go_on.set()
+
+    assert (late, nothing, looks) == ([0, 0], None, 1)
+
+
+def test_a_registry_takes_the_collector_on_without_a_look(tmp_path: Path) -> None:
+    look = Seen()
+
+    registry(tmp_path, look)
+
+    assert look.looks == 0
