@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
@@ -20,6 +20,7 @@ class Settings:
         lake: Root of the tables, a path or URI. ``KDI_LAKE``.
         kafka: Bootstrap servers of the cluster ``main``, ahead of its document; empty: as documented. ``KDI_KAFKA``.
         spark_master: Spark's master; empty leaves it to Spark's own configuration. ``KDI_SPARK_MASTER``.
+        alert_webhook: Where alerts are sent; empty: nowhere. A secret, so it is not shown. ``KDI_ALERT_WEBHOOK``.
         driver: ``own`` starts a JVM in the process, ``shared`` attaches to the warm driver. ``KDI_DRIVER``.
     """
 
@@ -28,6 +29,7 @@ class Settings:
     kafka: str = ""
     spark_master: str = ""
     driver: DriverMode = "own"
+    alert_webhook: str = field(default="", repr=False)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -46,4 +48,5 @@ class Settings:
             kafka=environment.get("KDI_KAFKA", ""),
             spark_master=environment.get("KDI_SPARK_MASTER", ""),
             driver=cast(DriverMode, driver),
+            alert_webhook=environment.get("KDI_ALERT_WEBHOOK", ""),
         )

@@ -15,6 +15,7 @@ from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
+from sensors.alerts import Alerts
 from sensors.explain import explain
 from sensors.in_flight import tables_in_flight
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
@@ -45,7 +46,7 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
 def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes."""
     by_name = {s.name: s for s in streams}
-    logs, observations = TableLogs(), Observations()
+    logs, observations, alerts = TableLogs(), Observations(), Alerts(cluster)
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -69,23 +70,23 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
         before = tables_in_flight(context.instance)
         backlogs = look(streams, lake=lake)
         running = {**tables_in_flight(context.instance), **before}
+        in_flight = _in_flight(streams, running, now=now)
         decision = streams_to_drain(
-            backlogs,
-            streams=by_name,
-            in_flight=_in_flight(streams, running, now=now),
-            memories=memories,
-            now=now.timestamp(),
+            backlogs, streams=by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
         )
         requests = run_requests(decision.due, by_name, now=now)
         requested = {key for request in requests for key in request.asset_selection or ()}
-        why = "\n".join([explain(decision), *without_today(decision.due, by_name, now=now), *_told(untold)])
+        incidents, alerted = alerts(
+            backlogs, streams=by_name, in_flight=in_flight, memories=memories, known=remembered.incidents, now=now
+        )
+        why = "\n".join([explain(decision), *without_today(decision.due, by_name, now=now), *_told(untold), *alerted])
         if requests:
             context.log.info(why)  # Dagster takes a reason only for a tick that requests nothing
         after = _remembered(decision, memories, by_name, requested=requested, now=now)
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else why,
-            cursor=write_cursor(Memories(after)),
+            cursor=write_cursor(Memories(after, incidents)),
             asset_events=[*untold, *observations.of(backlogs, by_name, now=now.timestamp())],
         )
 

@@ -40,10 +40,26 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Followed:
+    """What is remembered of an incident; moments are seconds since the epoch.
+
+    Attributes:
+        since: When it was first seen.
+        told: Whether somebody was told.
+        over: When it was first seen to be over; 0: it is not.
+    """
+
+    since: int = 0
+    told: bool = False
+    over: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Memories:
-    """A cursor: what is remembered of streams, by name."""
+    """A cursor: what is remembered of streams, by name, and of incidents."""
 
     streams: Mapping[str, Memory] = field(default_factory=dict)
+    incidents: Mapping[str, Followed] = field(default_factory=dict)
 
     def of(self, stream: str) -> Memory:
         """What is remembered of a stream; nothing, if it is new."""
@@ -64,7 +80,10 @@ def read_cursor(cursor: str | None) -> Memories:
     """The memories of a cursor; one that cannot be read holds none: a tick without hints is only slower."""
     try:
         kept = json.loads(cursor or "{}")
-        return Memories({stream: Memory(**memory) for stream, memory in kept.get("streams", {}).items()})
+        return Memories(
+            {stream: Memory(**memory) for stream, memory in kept.get("streams", {}).items()},
+            {incident: Followed(**followed) for incident, followed in kept.get("incidents", {}).items()},
+        )
     except (ValueError, TypeError, AttributeError):
         return Memories()
 
@@ -72,9 +91,11 @@ def read_cursor(cursor: str | None) -> Memories:
 def write_cursor(memories: Memories) -> str:
     """The cursor that holds the memories; what is as in a new one is left out: Dagster keeps a cursor for each tick."""
     streams = {stream: _told(memory) for stream, memory in sorted(memories.streams.items())}
-    return json.dumps({"streams": streams}, separators=(",", ":"))
+    incidents = {incident: _told(followed) for incident, followed in sorted(memories.incidents.items())}
+    kept = {"streams": streams, **({"incidents": incidents} if incidents else {})}
+    return json.dumps(kept, separators=(",", ":"))
 
 
-def _told(memory: Memory) -> dict[str, Any]:
+def _told(memory: Memory | Followed) -> dict[str, Any]:
     usual = {f.name: f.default for f in fields(memory)}
     return {name: value for name, value in asdict(memory).items() if value != usual[name]}

@@ -99,14 +99,15 @@ def _due(backlog: Backlog, limits: DrainWhen, memory: Memory, *, now: float) -> 
         return Due(backlog, "its positions are not committed yet", suspect=suspect)
     if not backlog.offsets:
         return None
-    if loss := _loss_near(backlog, limits):
+    if loss := loss_near(backlog, limits):
         return Due(backlog, loss, urgent=True, suspect=suspect)
     share = RELEASE if memory.catching_up else 1.0
     reason = next((r for r in _reasons(backlog, limits, memory, share=share, now=now)), None)
     return Due(backlog, reason, suspect=suspect) if reason else None
 
 
-def _loss_near(backlog: Backlog, limits: DrainWhen) -> str | None:
+def loss_near(backlog: Backlog, limits: DrainWhen) -> str | None:
+    """In words, that retention is about to delete what waits; ``None`` if it is not, or nobody knows."""
     for held in backlog.topic_partitions.values():
         left = held.time_to_loss_seconds
         # The message has as much behind it as before it at half of its retention: there a short one counts as near.

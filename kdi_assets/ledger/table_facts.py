@@ -5,7 +5,7 @@ For who looks again and again: a table is opened only if its log has moved on, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -29,6 +29,7 @@ class TableFacts:
         drained_at: When the newest drain among the live rows was committed.
         messages: Messages of the drains committed within the last 24 hours: rows, dead letters and tombstones.
         dead_letters: Those of them that are dead letters.
+        messages_1h, dead_letters_1h: The same within the last hour.
         freshness: Of the drains within the last hour: by share (0.5, 0.95, 0.99) the seconds within which so many
             messages were in the table, counted from their timestamps.
     """
@@ -37,6 +38,8 @@ class TableFacts:
     drained_at: datetime | None = None
     messages: int | None = None
     dead_letters: int | None = None
+    messages_1h: int = 0
+    dead_letters_1h: int = 0
     files: DataFiles | None = None
     freshness: Mapping[float, float] = field(default_factory=dict)
 
@@ -56,15 +59,21 @@ class _Drain:
 class _Seen:
     table_id: str
     version: int
-    drains: tuple[_Drain, ...]  # of the last day and the newest one, the oldest first
-    files: DataFiles
+    drains: tuple[_Drain, ...]  # of the time that counts and the newest one, the oldest first
+    files: DataFiles | None
     mark: LogMark | None = None
 
 
 class TableWatch:
-    """The facts of many tables."""
+    """The facts of many tables.
 
-    def __init__(self) -> None:
+    Args:
+        files: Counts the files of a table; ``None`` where nobody asks for them: of a large table it takes the longest.
+        window: How far back the log is read; what counts a longer time then counts no more than this.
+    """
+
+    def __init__(self, *, files: Callable[[TableLog], DataFiles] | None = data_files, window: timedelta = DAY) -> None:
+        self._files, self._window = files, window
         self._marks = LogMarks()
         self._seen: dict[str, _Seen] = {}
 
@@ -85,20 +94,20 @@ class TableWatch:
         log = TableLog.open(uri)
         if log is None:
             return None
-        drains = _drains(log, app_id, known if known and known.table_id == log.table_id else None, now)
-        seen = _Seen(log.table_id, log.version, drains, data_files(log))
+        drains = _drains(log, app_id, known if known and known.table_id == log.table_id else None, now - self._window)
+        seen = _Seen(log.table_id, log.version, drains, self._files(log) if self._files else None)
         # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
         mark = self._marks.of(uri, since=log.version)
         self._seen[uri] = replace(seen, mark=mark if mark and mark.version == log.version else None)
         return seen
 
 
-def _drains(log: TableLog, app_id: str, known: _Seen | None, now: datetime) -> tuple[_Drain, ...]:
+def _drains(log: TableLog, app_id: str, known: _Seen | None, since: datetime) -> tuple[_Drain, ...]:
     following = _following(log, known.version) if known else None
     if known is None or following is None:
-        return tuple(_walked_back(live_commits(log), app_id, now))[::-1]
+        return tuple(_walked_back(live_commits(log), app_id, since))[::-1]
     drains = (*known.drains, *_drains_in(following, app_id))
-    return tuple(d for i, d in enumerate(drains) if d.at >= now - DAY or i == len(drains) - 1)
+    return tuple(d for i, d in enumerate(drains) if d.at >= since or i == len(drains) - 1)
 
 
 def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
@@ -110,14 +119,14 @@ def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
     return None if log.version < version or any(c.is_restore for c in commits) else commits
 
 
-def _walked_back(commits: Iterable[CommitInfo], app_id: str, now: datetime) -> Iterator[_Drain]:
-    """The drains of the last day, the newest first; and one more if there was none."""
+def _walked_back(commits: Iterable[CommitInfo], app_id: str, since: datetime) -> Iterator[_Drain]:
+    """The drains since then, the newest first; and one more if there was none."""
     found = False
     for commit in commits:
-        if commit.committed_at is not None and commit.committed_at < now - DAY and found:
+        if commit.committed_at is not None and commit.committed_at < since and found:
             return
         for drain in _drains_in([commit], app_id):
-            if drain.at >= now - DAY or not found:
+            if drain.at >= since or not found:
                 found = True
                 yield drain
 
@@ -137,12 +146,15 @@ def _drain(entry: LedgerEntry, at: datetime) -> _Drain:
 
 def _facts(seen: _Seen, now: datetime) -> TableFacts:
     day = [d for d in seen.drains if d.at >= now - DAY]
-    fresh = quantiles(((d.ages, d.wait_seconds) for d in day if d.at >= now - HOUR), SHARES)
+    hour = [d for d in day if d.at >= now - HOUR]
+    fresh = quantiles(((d.ages, d.wait_seconds) for d in hour), SHARES)
     return TableFacts(
         version=seen.version,
         drained_at=max((d.at for d in seen.drains), default=None),
         messages=sum(d.messages for d in day),
         dead_letters=sum(d.dead_letters for d in day),
+        messages_1h=sum(d.messages for d in hour),
+        dead_letters_1h=sum(d.dead_letters for d in hour),
         files=seen.files,
         freshness=dict(zip(SHARES, fresh, strict=True)) if fresh else {},
     )

@@ -33,10 +33,10 @@ KDI = (sys.executable, "-c", "from kdi_assets.cli.main import main; main()")
 
 @pytest.fixture
 def web(driven: DrivenFactory) -> DrivenStream:
-    """A stream of two topic partitions, drained once."""
+    """A stream of two topic partitions with a few messages."""
     web = driven(partitions=2)
-    web.produce(good=20, malformed=3)
-    web.drain()
+    web.produce(20)
+    web.produce(3, bad=1.0, seed=1)
     return web
 
 
@@ -51,16 +51,16 @@ def environment(web: DrivenStream, settings: Settings, broker: Broker, tmp_path:
 
 
 @contextmanager
-def kdi(*arguments: str, environment: dict[str, str], **streams: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A command that runs until it is interrupted; in a session of its own, as the terminal's foreground is."""
-    process = subprocess.Popen(
-        [*KDI, *arguments], env=environment, start_new_session=True, **{"stdout": -1, "stderr": -1, **streams}
-    )
+def kdi(
+    *arguments: str, environment: dict[str, str], stdout: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that runs until it is interrupted; whatever it is, it ends with the block."""
+    process = subprocess.Popen([*KDI, *arguments], env=environment, stdout=stdout, stderr=subprocess.PIPE)
     try:
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.communicate(timeout=10)
 
 
 def read_until(fd: int, seen: Callable[[str], bool], *, seconds: float = 30) -> str:
@@ -93,13 +93,14 @@ def served_at(stderr: IO[bytes]) -> str:
 def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(
     web: DrivenStream, environment: dict[str, str]
 ) -> None:
+    web.drain()
     of_stream = {("stream", web.stream.name), ("topic", web.stream.topic)}
 
     with kdi("metrics", "serve", "--port", "0", environment=environment) as server:
         assert server.stderr is not None
         url = served_at(server.stderr)
         first = scrape(url)
-        web.produce(good=7)
+        web.produce(7, seed=2)
         waiting = scrape(url)
         web.drain()
         drained = scrape(url)
@@ -147,5 +148,6 @@ def test_a_watch_prints_again_without_a_terminal(web: DrivenStream, environment:
 
     objects = [json.loads(line) for line in told.splitlines()[:3]]
     assert {o["state"] for o in objects} == {"OK"}
-    assert {o["dead_letters_24h"] for o in objects} == {3}
+    assert {o["backlog_offsets"] for o in objects} == {23}
+    assert all(0 < o["lag_seconds"] < 120 for o in objects)
     assert code == 130

@@ -48,7 +48,7 @@ def status(
     partitions = {TP: PartitionBacklog(100, 100 + offsets, 0, word=word, **waits)} if looked else {}
     backlog = Backlog(stream.name, partitions, offsets, waits.get("lag_seconds"), refusal, held)
     drained_at = NOW - drained_ago if drained_ago else None
-    return StreamStatus(stream, backlog, TableFacts(9, drained_at, 700, 0, DataFiles(30, 5000, 12)))
+    return StreamStatus(stream, backlog, TableFacts(9, drained_at, 700, 0, files=DataFiles(30, 5000, 12)))
 
 
 def test_a_stream_with_nothing_waiting_says_when_it_was_drained() -> None:

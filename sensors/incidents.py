@@ -1,0 +1,208 @@
+"""Incidents: what somebody must be told of, once, and once more when it is over. No Dagster, no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.errors import Transient
+from kdi_assets.ledger.table_facts import TableFacts
+from kdi_assets.stream import Stream
+from sensors.memory import Followed, Memory
+from sensors.policy import loss_near, progress
+
+DEAD_LETTER_SHARE, LEAST_DEAD_LETTERS = 0.05, 10
+"""So large a share of the last hour's messages, and at least so many: not a few bad ones, something changed."""
+MOMENT_SECONDS = 60.0
+"""What may heal by itself (a broker restarts, a run is tried again) is told of after so long. And what was told of is
+called over when it has been for so long: what comes and goes is one incident."""
+
+
+class Kind(StrEnum):
+    """Kinds of incidents; the value is what programs are told."""
+
+    STANDS_STILL = "stands_still"
+    LOSS_NEAR = "loss_near"
+    DEAD_LETTERS = "dead_letters"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+    RUNS_FAIL = "runs_fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something is wrong with a stream now.
+
+    Attributes:
+        detail: In words; the same for streams that share one cause.
+        patience_seconds: How long it must last before somebody is told.
+    """
+
+    detail: str
+    patience_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What kind of incident, of which stream."""
+
+    kind: Kind
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}:{self.stream}"
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """The place that is written so."""
+        kind, _, stream = text.partition(":")
+        return cls(Kind(kind), stream)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What to tell.
+
+    Attributes:
+        since: When it was first seen, in seconds since the epoch.
+        incident: ``None``: it is over.
+    """
+
+    place: Place
+    since: float
+    incident: Incident | None = None
+
+
+Judged = Mapping[Place, Incident | None]
+"""By place what is wrong, or ``None`` where nothing is; what cannot be told now is not in it, and stays as it was."""
+
+
+def judge(
+    backlogs: Sequence[Backlog],
+    *,
+    streams: Mapping[str, Stream],
+    in_flight: Collection[str],
+    memories: Mapping[str, Memory],
+    tables: Mapping[str, TableFacts],
+) -> Judged:
+    """Judge every stream.
+
+    Args:
+        in_flight: Streams that an unfinished run drains.
+        memories: What the cursor remembers of every stream.
+        tables: What the logs say; without the streams whose log cannot be read.
+    """
+    judged: dict[Place, Incident | None] = {}
+    for backlog in backlogs:
+        stream, table = streams[backlog.stream], tables.get(backlog.stream)
+        own = [*_of_refusal(backlog), *_of_backlog(backlog, stream), *_of_table(table)]
+        if backlog.stream not in in_flight:  # what a run does that has not ended nobody knows
+            own += _of_runs(backlog, stream, memories[backlog.stream])
+        judged |= {Place(kind, backlog.stream): incident for kind, incident in own}
+    return judged
+
+
+Told = Iterator[tuple[Kind, Incident | None]]
+
+
+def _of_refusal(backlog: Backlog) -> Told:
+    refusal = backlog.refusal
+    if isinstance(refusal, Transient):
+        # Whether something must be decided as well cannot be seen now.
+        yield Kind.UNREACHABLE, Incident(refusal.parts()[0], MOMENT_SECONDS)
+        return
+    yield Kind.UNREACHABLE, None
+    happened, _, run = refusal.parts() if refusal else ("", "", "")
+    yield Kind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
+
+
+def _of_backlog(backlog: Backlog, stream: Stream) -> Told:
+    if backlog.known and not (backlog.offsets and backlog.time_to_loss_seconds is None):
+        yield Kind.LOSS_NEAR, _loss(backlog, stream)
+    if backlog.refusal is None and backlog.word is not None:  # else the refusal is what is wrong
+        stands = stream.status == "active" and backlog.word in (StatusWord.STOP, StatusWord.STALL)
+        yield Kind.STANDS_STILL, Incident(f"{backlog.word.value}: {_waiting(backlog)}") if stands else None
+
+
+def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
+    near = loss_near(backlog, stream.drain_when)
+    if near is None:
+        return None
+    if stream.status == "paused":
+        return Incident(f"{near}, and the stream is paused: {_waiting(backlog)}")
+    # The sensor starts a run for it at this very tick; if that helps, nobody need know.
+    patience = min(MOMENT_SECONDS, (backlog.time_to_loss_seconds or 0.0) / 2)
+    return Incident(f"{near}: {_waiting(backlog)}", patience if backlog.refusal is None else 0.0)
+
+
+def _of_table(table: TableFacts | None) -> Told:
+    if table is None or not table.messages_1h:
+        return  # without a message, nothing says that they are better now
+    letters = table.dead_letters_1h
+    bad = letters >= LEAST_DEAD_LETTERS and letters > DEAD_LETTER_SHARE * table.messages_1h
+    detail = f"{letters:,} of {table.messages_1h:,} messages of the last hour are dead letters"
+    yield Kind.DEAD_LETTERS, Incident(detail) if bad else None
+
+
+def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Told:
+    """The position decides, as for the holds: a run that moved none did nothing, whatever its status says."""
+    if backlog.refusal is not None:
+        return
+    waits = stream.status == "active" and (backlog.offsets or backlog.unsettled)
+    futile = waits and memory.requested_at and memory.positions == progress(backlog)
+    detail = (
+        f"the last {memory.futile + 1:,} runs moved no position" if memory.futile else "the last run moved no position"
+    )
+    yield Kind.RUNS_FAIL, Incident(detail, MOMENT_SECONDS) if futile else None
+
+
+def _waiting(backlog: Backlog) -> str:
+    oldest = "" if backlog.lag_seconds is None else f", the oldest message for {backlog.lag_seconds:,.0f} s"
+    return f"{backlog.offsets:,} offsets wait{oldest}"
+
+
+def follow(
+    known: Mapping[str, Followed], judged: Judged, *, streams: Collection[str], now: float
+) -> dict[str, Followed]:
+    """What to remember of incidents: those that go on, began, or came to an end that nobody was told of yet.
+
+    Args:
+        known: What was remembered, by place.
+        streams: Names of all streams; incidents of others are over.
+        now: Seconds since the epoch.
+    """
+    after = {
+        text: one for text, one in known.items() if text.partition(":")[0] in set(Kind)
+    }  # as this release has them
+    gone: Judged = {place: None for text in after if (place := Place.of(text)).stream not in streams}
+    for place, incident in {**judged, **gone}.items():
+        before = after.get(str(place))
+        if incident is not None:
+            after[str(place)] = replace(before, over=0) if before else Followed(since=int(now))
+        elif before and before.told:
+            after[str(place)] = replace(before, over=before.over or int(now))
+        else:
+            after.pop(str(place), None)
+    return after
+
+
+def news(followed: Mapping[str, Followed], judged: Judged, *, now: float) -> list[News]:
+    """What somebody must be told of now."""
+    found = []
+    for text, one in sorted(followed.items()):
+        place, incident = Place.of(text), judged.get(Place.of(text))
+        if incident and not one.told and now - one.since >= incident.patience_seconds:
+            found.append(News(place, one.since, incident))
+        if one.over and now - one.over >= MOMENT_SECONDS:
+            found.append(News(place, one.since))
+    return found
+
+
+def told(followed: Mapping[str, Followed], told: Sequence[News]) -> dict[str, Followed]:
+    """What to remember after these news reached somebody."""
+    over = {str(n.place) for n in told if n.incident is None}
+    begun = {str(n.place) for n in told if n.incident is not None}
+    return {text: replace(one, told=one.told or text in begun) for text, one in followed.items() if text not in over}

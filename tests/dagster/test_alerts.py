@@ -1,0 +1,213 @@
+"""Alerts over a real HTTP server: what a tick of the lag sensor sends, and what becomes of it if nobody takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance
+
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.settings import Settings
+from kdi_assets.stream import Stream, TopicPartition
+from sensors import alerts
+from sensors.memory import read_cursor, write_cursor
+from tests.dagster.test_lag_sensor import Cluster
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
+
+@dataclass
+class Webhook:
+    """A server that keeps what it is sent; ``answer`` 0 is none at all."""
+
+    received: list[dict[str, Any]] = field(default_factory=list)
+    answer: int = 200
+    let_go: Event = field(default_factory=Event)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/services/secret"
+
+    @property
+    def told(self) -> list[tuple[str, str, str]]:
+        """Stream, kind, and whether it began or ended, of all that was taken."""
+        return [(i["stream"], i["kind"], i["event"]) for message in self.received for i in message["incidents"]]
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    webhook = Webhook()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not webhook.answer:
+                webhook.let_go.wait(30)
+                return
+            if webhook.answer == 200:
+                webhook.received.append(body)
+            self.send_response(webhook.answer)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    webhook.port = server.server_port
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", webhook.url)
+    yield webhook
+    webhook.let_go.set()
+    server.shutdown()
+    server.server_close()
+
+
+@dataclass
+class Watched(Cluster):
+    """Whose streams have status words."""
+
+    words: dict[str, StatusWord] = field(default_factory=dict)
+
+    def _backlog(self, stream: Stream) -> Backlog:
+        seen = super()._backlog(stream)
+        word = self.words.get(stream.name, StatusWord.OK)
+        return replace(
+            seen, topic_partitions={tp: replace(held, word=word) for tp, held in seen.topic_partitions.items()}
+        )
+
+    def a_minute_passes(self) -> None:
+        """What the cursor remembers of incidents is a minute older."""
+        kept = read_cursor(self.cursor)
+        older = {i: replace(f, since=f.since - 60, over=f.over and f.over - 60) for i, f in kept.incidents.items()}
+        self.cursor = write_cursor(replace(kept, incidents=older))
+
+
+@pytest.fixture
+def cluster(instance: DagsterInstance) -> Watched:
+    return Watched(instance, waiting={"bronze/orders": 500})
+
+
+def test_an_incident_is_sent_once_and_once_more_when_it_is_over(cluster: Watched, webhook: Webhook) -> None:
+    cluster.words = {"bronze/orders": StatusWord.STOP}
+    said = cluster.tick().skip_message or ""
+    cluster.tick()
+    cluster.words = {}
+    cluster.tick()
+    cluster.a_minute_passes()
+    cluster.tick()
+    cluster.tick()
+
+    assert webhook.told == [("bronze/orders", "stands_still", "began"), ("bronze/orders", "stands_still", "ended")]
+    assert "alerts: told of 1" in said
+    first, second = webhook.received
+    assert first["text"] == "bronze/orders: stands still: STOP: 500 offsets wait, the oldest message for 2 s"
+    assert second["text"] == "bronze/orders: over: stands still, after 1 min"
+    assert first["cluster"] == "main"
+    assert first["incidents"][0]["detail"] == "STOP: 500 offsets wait, the oldest message for 2 s"
+
+
+def test_streams_with_one_cause_share_a_message_and_a_line(cluster: Watched, webhook: Webhook) -> None:
+    cluster.waiting = {"bronze/orders": 500, "bronze/clicks": 500}
+    cluster.words = dict.fromkeys(("bronze/orders", "bronze/clicks"), StatusWord.STALL)
+    lost = RetentionPassedPosition(
+        stream="bronze/payments", topic_partition=TopicPartition("payments", 0), position=10, earliest=25
+    )
+    cluster.refusals = {"bronze/payments": lost}
+
+    cluster.tick()
+
+    (message,) = webhook.received
+    refused, together = message["text"].splitlines()
+    assert together.startswith("bronze/clicks, bronze/orders: stands still: STALL: 500 offsets wait")
+    assert refused.startswith("bronze/payments: refused: retention deleted [10, 25)")
+    assert "Run: kdi resolve bronze/payments accept-loss" in refused
+    assert len(message["incidents"]) == 3
+
+
+@pytest.mark.parametrize("answer", [500, 404, 302, 0], ids=["500", "404", "a redirect", "none in time"])
+def test_what_the_webhook_does_not_take_is_sent_at_the_next_tick_and_the_tick_goes_on(
+    cluster: Watched, webhook: Webhook, monkeypatch: pytest.MonkeyPatch, answer: int
+) -> None:
+    monkeypatch.setattr(alerts, "TIMEOUT_SECONDS", 0.2)
+    cluster.words, webhook.answer = {"bronze/orders": StatusWord.STOP}, answer
+    cluster.waiting["bronze/clicks"] = 5000
+
+    data = cluster.tick()
+    failed = read_cursor(data.cursor).incidents
+    webhook.answer = 200
+    cluster.tick()
+    cluster.tick()
+
+    assert len(data.run_requests or ()) == 1, "the run of another stream is requested all the same"
+    assert [followed.told for followed in failed.values()] == [False]
+    assert webhook.told == [("bronze/orders", "stands_still", "began")]
+
+
+def test_a_failed_delivery_is_said_without_the_address_which_is_a_secret(
+    cluster: Watched, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.words, webhook.answer = {"bronze/orders": StatusWord.STOP}, 500
+    refused = cluster.tick().skip_message or ""
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", "http://127.0.0.1:1/secret")
+    silent = cluster.tick().skip_message or ""
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", "file:///secret")
+    wrong = cluster.tick().skip_message or ""
+
+    assert "the webhook answered 500" in refused
+    assert "no answer from the webhook (URLError)" in silent
+    assert "is no http or https address" in wrong
+    assert "secret" not in refused + silent + wrong + repr(Settings.from_environment())
+
+
+def test_a_lost_cursor_tells_again_and_only_of_what_goes_on(cluster: Watched, webhook: Webhook) -> None:
+    cluster.words = {"bronze/orders": StatusWord.STOP}
+    cluster.tick()
+    cluster.cursor = None
+    cluster.tick()
+
+    assert webhook.told == [("bronze/orders", "stands_still", "began")] * 2
+
+
+def test_without_a_webhook_nothing_is_remembered_and_whoever_sets_one_is_told(
+    cluster: Watched, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.words = {"bronze/orders": StatusWord.STOP}
+    monkeypatch.delenv("KDI_ALERT_WEBHOOK")
+    cluster.tick()
+    without = read_cursor(cluster.cursor).incidents
+    monkeypatch.setenv("KDI_ALERT_WEBHOOK", webhook.url)
+    cluster.tick()
+
+    assert without == {}
+    assert webhook.told == [("bronze/orders", "stands_still", "began")]
+
+
+def test_dead_letters_are_read_from_the_ledger(cluster: Watched, webhook: Webhook, lake: str) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from tests.hand_written import TableWithLog
+
+    table = TableWithLog(Path(lake), now=datetime.now(UTC))
+    table.ledger_commit(ago=timedelta(minutes=5), messages=1000, dead_letters=60)
+
+    cluster.tick()
+
+    assert webhook.told == [("bronze/orders", "dead_letters", "began")]
+    assert webhook.received[0]["text"] == (
+        "bronze/orders: dead letters: 60 of 1,000 messages of the last hour are dead letters"
+    )
