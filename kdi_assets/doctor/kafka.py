@@ -82,16 +82,16 @@ def rights(cluster: KafkaCluster, topics: Sequence[str]) -> Iterator[Finding]:
     refused_reading = try_reading(cluster, [s for s in states.values() if isinstance(s, TopicState)])
     for topic in topics:
         answers = (states[topic], configs[topic], refused_reading.get(topic))
-        yield from _rights(topic, [answer for answer in answers if isinstance(answer, KdiError)])
+        yield from _rights(cluster, topic, [answer for answer in answers if isinstance(answer, KdiError)])
     yield from _transactions(cluster)
 
 
-def _rights(topic: str, refusals: Sequence[KdiError]) -> Iterator[Finding]:
+def _rights(cluster: KafkaCluster, topic: str, refusals: Sequence[KdiError]) -> Iterator[Finding]:
     if not refusals:
-        yield fine("rights", topic, "Describe, Read and DescribeConfigs tried")
+        yield fine("rights", topic, "Describe, Read and DescribeConfigs tried", cluster=cluster.name)
     said = {str(refusal): refusal for refusal in refusals}  # a missing topic is missing for each of the three
     for refusal in said.values():
-        yield wrong("rights", topic, refusal)
+        yield wrong("rights", topic, refusal, facts={"cluster": cluster.name})
 
 
 def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
@@ -99,10 +99,10 @@ def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
     try:
         known = knows_transactions(cluster)
     except AccessRefused as hidden:
-        yield warning("rights", TRANSACTIONS, hidden)
+        yield warning("rights", TRANSACTIONS, hidden, facts={"cluster": cluster.name})
     else:
-        found = "some began" if known else "none ever began"
-        yield fine("rights", TRANSACTIONS, f"Describe tried: of transactions, {found}", transactions=known)
+        found = f"Describe tried: {'transactions began here' if known else 'no transaction ever began'}"
+        yield fine("rights", TRANSACTIONS, found, cluster=cluster.name, transactions=known)
 
 
 def streams(cluster: KafkaCluster, own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
