@@ -7,10 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import (
-    AclOperation,
-    NewTopic,
-)
+from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from pyspark.sql import SparkSession
 
 from kdi_assets.drain.look import look
@@ -133,3 +130,17 @@ def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Gua
     wait_until(lambda: can_have_gaps(mine.stream.cluster, mine.stream.topic), seconds=20)
     mine.drain()
     mine.assert_each_offset_once(writer.log)
+
+
+def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, web: DrivenStream) -> None:
+    """Purpose: positions are the ledger's; a group's name, which both clients must give, is not to be asked for.
+    Procedure: deny everything on every group; produce, and drain.
+    Pass: every offset is there once.
+    """
+    mine = web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN"))
+    produced = web.produce(20, bad=0.2)
+
+    with guarded.denied("*", AclOperation.ALL, kind=ResourceType.GROUP):
+        mine.drain()
+
+    mine.assert_each_offset_once(produced)
