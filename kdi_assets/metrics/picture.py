@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol, TypeVar
 
 from kdi_assets.drain.backlog import Backlog
@@ -65,6 +66,9 @@ class Camera:
     """Takes pictures of the same streams; remembers what cannot have changed."""
 
     def __init__(self, streams: Sequence[Stream], lake: str, *, look: LookAt | None = None) -> None:
+        import deltalake  # noqa: F401 - now: the first scrape has no time for it
+        import pyarrow.compute  # noqa: F401
+
         self._streams, self._lake = streams, lake
         self._look: LookAt = look or Look(leader_seconds=0.0)  # the next scrape comes soon enough
         self._tables, self._totals = TableWatch(), LedgerTotals()
@@ -73,15 +77,14 @@ class Camera:
         """A new picture; what cannot be read is missing of its stream alone."""
         began, now = time.monotonic(), datetime.now(UTC)
         backlogs = self._look(self._streams, lake=self._lake)
+        tables = [_or_none(partial(self._tables, s, self._lake, now=now)) for s in self._streams]
         until = time.monotonic() + LEDGER_SECONDS
-        seen = [self._stream(s, b, now, until) for s, b in zip(self._streams, backlogs, strict=True)]
+        totals = [_or_none(partial(self._totals_of, s, until)) for s in self._streams]
+        seen = map(StreamPicture, self._streams, backlogs, tables, totals)
         return Picture(tuple(seen), time.monotonic() - began)
 
-    def _stream(self, stream: Stream, backlog: Backlog, now: datetime, until: float) -> StreamPicture:
-        uri = stream.table_uri(self._lake)
-        table = _or_none(lambda: self._tables(stream, self._lake, now=now))
-        totals = _or_none(lambda: self._totals(uri, stream.app_id, until=until))
-        return StreamPicture(stream, backlog, table, totals)
+    def _totals_of(self, stream: Stream, until: float) -> Totals | None:
+        return self._totals(stream.table_uri(self._lake), stream.app_id, until=until)
 
 
 def _or_none(read: Callable[[], T]) -> T | None:

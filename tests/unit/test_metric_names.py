@@ -1,0 +1,197 @@
+"""Documentation, dashboard and alert rules name the metrics that are exported, and no others."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from kdi_assets.drain.state import State
+from kdi_assets.drain.status_word import StatusWord
+from tests.hand_written import TableWithLog
+from tests.unit.test_metrics import registry
+
+CHECKOUT = Path(__file__).parents[2]
+DOCUMENTED = re.compile(r"^\| `(kdi_\w+)` \| ([\w, ]*?) ?\| ", re.MULTILINE)
+METRIC = re.compile(r"\b(kdi_\w+)(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
+GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
+UNITS = ("_seconds", "_bytes", "_offset", "_offsets", "_files", "_version", "_up", "_state", "_total", "kdi_streams")
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> dict[str, Metric]:
+    """What a scrape exports, by the name that is queried."""
+    now = datetime.now(UTC)
+    table = TableWithLog(tmp_path, now=now)
+    table.ledger_commit(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
+    scraped: CollectorRegistry = registry(tmp_path)
+    return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}
+
+
+def labels(family: Metric) -> set[str]:
+    return {label for sample in family.samples for label in sample.labels}
+
+
+def rules() -> list[dict[str, Any]]:
+    loaded = yaml.safe_load((CHECKOUT / "deploy/prometheus/rules.yaml").read_text())
+    return [rule for group in loaded["groups"] for rule in group["rules"]]
+
+
+def dashboard() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((CHECKOUT / "deploy/grafana/kdi.json").read_text())
+    return loaded
+
+
+def expressions() -> Iterator[str]:
+    """Every PromQL expression that is shipped."""
+    yield from (rule["expr"] for rule in rules())
+    yield from (target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ()))
+
+
+def queried() -> Iterator[tuple[str, dict[str, str], set[str]]]:
+    """Every metric in them: name, its matchers, and the labels by which its expression groups."""
+    for expression in expressions():
+        groups = {name.strip() for found in GROUPING.findall(expression) for name in found.split(",")} - {""}
+        for name, matchers in METRIC.findall(expression):
+            yield name, {label: wanted for label, _, wanted in MATCHER.findall(matchers)}, groups
+
+
+def test_every_metric_has_samples_and_a_name_with_its_unit(exported: dict[str, Metric]) -> None:
+    assert [name for name, family in exported.items() if not family.samples] == []
+    assert [name for name in exported if not name.startswith("kdi_") or not name.endswith(UNITS)] == []
+
+
+def test_the_documentation_names_what_is_exported_with_its_labels(exported: dict[str, Metric]) -> None:
+    text = (CHECKOUT / "docs/metrics.md").read_text()
+    gauges, counters = text.split("## Counters")
+
+    told = {name: set(filter(None, listed.split(", "))) for name, listed in DOCUMENTED.findall(text)}
+
+    assert told == {name: labels(family) for name, family in exported.items()}
+    assert {n for n, _ in DOCUMENTED.findall(gauges)} == {n for n, f in exported.items() if f.type == "gauge"}
+    assert {n for n, _ in DOCUMENTED.findall(counters)} == {n for n, f in exported.items() if f.type == "counter"}
+    assert set(re.findall(r"kdi_[a-z0-9_]+", text)) <= exported.keys()
+
+
+def test_the_documentation_has_a_line_for_every_metric_of_the_predecessor() -> None:
+    text = (CHECKOUT / "docs/metrics.md").read_text().split("## From kafka-delta-ingest")[1]
+    lags = (
+        f"{lag}.{of}" for lag in ("buffer.lag", "delta.write.lag") for of in ("total", "max", "min", "num_partitions")
+    )
+    names = (
+        *(f"messages.{step}.{end}" for step in ("deserialization", "transform") for end in ("completed", "failed")),
+        *("recordbatch.started", "recordbatch.completed", "recordbatch.write_duration", "buffered.record_batches"),
+        *("delta.write.started", "delta.write.completed", "delta.write.failed", "delta.write.duration"),
+        *("messages.size", "delta.add.size"),
+        *lags,
+    )
+
+    told = re.sub(r"`(\w[\w.]*\.lag)\.total`, `\.max`, `\.min`, `\.num_partitions`", _spelt_out, text)
+
+    assert len(names) == 22
+    assert [name for name in names if f"`{name}`" not in told] == []
+
+
+def _spelt_out(found: re.Match[str]) -> str:
+    return ", ".join(f"`{found[1]}.{of}`" for of in ("total", "max", "min", "num_partitions"))
+
+
+def test_dashboard_and_rules_query_what_is_exported_by_labels_that_it_has(exported: dict[str, Metric]) -> None:
+    wrong = [
+        (name, matchers, groups)
+        for name, matchers, groups in queried()
+        if name not in exported or not matchers.keys() <= labels(exported[name])
+    ]
+    ungrouped = [
+        (expression, label)
+        for expression in expressions()
+        for found in GROUPING.findall(expression)
+        for label in filter(None, map(str.strip, found.split(",")))
+        if not any(label in labels(exported[name]) for name, _ in METRIC.findall(expression))
+    ]
+
+    assert wrong == []
+    assert ungrouped == []
+
+
+def test_states_and_quantiles_that_are_queried_exist(exported: dict[str, Metric]) -> None:
+    told = {"state": {state.value for state in State}, "quantile": {"0.5", "0.95", "0.99"}}
+    asked = Counter(
+        (label, value)
+        for _, matchers, _ in queried()
+        for label, wanted in matchers.items()
+        if label in told
+        for value in wanted.split("|")
+    )
+
+    assert len(asked) > 5
+    assert [pair for pair in asked if pair[1] not in told[pair[0]]] == []
+    assert {s.labels["state"] for s in exported["kdi_stream_state"].samples} == told["state"]
+    assert {word.value for word in StatusWord} < told["state"]
+
+
+def test_every_exported_metric_is_on_the_dashboard(exported: dict[str, Metric]) -> None:
+    shown = {
+        name
+        for panel in dashboard()["panels"]
+        for target in panel.get("targets", ())
+        for name, _ in METRIC.findall(target["expr"])
+    }
+
+    assert exported.keys() - shown == set()
+
+
+def test_the_dashboard_asks_one_data_source_that_is_chosen_at_import() -> None:
+    board = dashboard()
+    sources = {
+        json.dumps(thing["datasource"])
+        for panel in board["panels"]
+        for thing in (panel, *panel.get("targets", ()))
+        if "datasource" in thing
+    }
+    names = [variable["name"] for variable in board["templating"]["list"]]
+    ids = Counter(panel["id"] for panel in board["panels"])
+
+    assert sources == {json.dumps({"type": "prometheus", "uid": "${datasource}"})}
+    assert names == ["datasource", "stream"]
+    assert board["templating"]["list"][1]["query"]["query"] == "label_values(kdi_stream_up, stream)"
+    assert max(ids.values()) == 1
+
+
+def test_every_alert_says_how_grave_it_is_and_names_labels_that_it_has(exported: dict[str, Metric]) -> None:
+    names = Counter(rule["alert"] for rule in rules())
+    wrong = [
+        (rule["alert"], label)
+        for rule in rules()
+        for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"]))
+        if not all(label in labels(exported[name]) for name, _ in METRIC.findall(rule["expr"])[:1])
+    ]
+
+    assert max(names.values()) == 1
+    assert {rule["labels"]["severity"] for rule in rules()} == {"page", "warning"}
+    assert all(rule["annotations"].keys() == {"summary", "description"} for rule in rules())
+    assert wrong == []
+
+
+def test_no_expression_has_a_bracket_without_its_other() -> None:
+    assert [expression for expression in expressions() if not _balanced(expression)] == []
+
+
+def _balanced(expression: str) -> bool:
+    open_brackets: list[str] = []
+    for sign in re.sub(r'"[^"]*"', "", expression):
+        if sign in "([{":
+            open_brackets.append(sign)
+        elif sign in ")]}" and (not open_brackets or open_brackets.pop() + sign not in ("()", "[]", "{}")):
+            return False
+    return not open_brackets
