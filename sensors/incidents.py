@@ -19,6 +19,8 @@ DEAD_LETTER_SHARE, LEAST_DEAD_LETTERS = 0.05, 10
 MOMENT_SECONDS = 60.0
 """What may heal by itself (a broker restarts, a run is tried again) is told of after so long. And what was told of is
 called over when it has been for so long: what comes and goes is one incident."""
+RUN_SECONDS, RUN_FACTOR = 600.0, 3.0
+"""A run in flight commits when it ends: so long, or so many times its expected length, it is not taken for a stop."""
 
 
 class Kind(StrEnum):
@@ -98,8 +100,9 @@ def judge(
     judged: dict[Place, Incident | None] = {}
     for backlog in backlogs:
         stream, table = streams[backlog.stream], tables.get(backlog.stream)
-        own = [*_of_refusal(backlog), *_of_backlog(backlog, stream), *_of_table(table)]
-        if backlog.stream not in in_flight:  # what a run does that has not ended nobody knows
+        runs = backlog.stream in in_flight
+        own = [*_of_refusal(backlog), *_of_backlog(backlog, stream, runs=runs), *_of_table(table)]
+        if not runs:  # what a run does that has not ended nobody knows
             own += _of_runs(backlog, stream, memories[backlog.stream])
         judged |= {Place(kind, backlog.stream): incident for kind, incident in own}
     return judged
@@ -119,12 +122,14 @@ def _of_refusal(backlog: Backlog) -> Told:
     yield Kind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
 
 
-def _of_backlog(backlog: Backlog, stream: Stream) -> Told:
+def _of_backlog(backlog: Backlog, stream: Stream, *, runs: bool) -> Told:
     if backlog.known and not (backlog.offsets and backlog.time_to_loss_seconds is None):
         yield Kind.LOSS_NEAR, _loss(backlog, stream)
     if backlog.refusal is None and backlog.word is not None:  # else the refusal is what is wrong
         stands = stream.status == "active" and backlog.word in (StatusWord.STOP, StatusWord.STALL)
-        yield Kind.STANDS_STILL, Incident(f"{backlog.word.value}: {_waiting(backlog)}") if stands else None
+        patience = max(RUN_SECONDS, RUN_FACTOR * backlog.pace.seconds_for(backlog.offsets)) if runs else MOMENT_SECONDS
+        detail = f"{backlog.word.value}: {_waiting(backlog)}"
+        yield Kind.STANDS_STILL, Incident(detail, patience) if stands else None
 
 
 def _loss(backlog: Backlog, stream: Stream) -> Incident | None:

@@ -59,7 +59,8 @@ def kdi() -> None:
 
     Environment: KDI_LAKE is the root of the tables, KDI_KAFKA the bootstrap
     servers of the cluster main, KDI_SPARK_MASTER Spark's master, KDI_DRIVER own
-    or shared, KDI_DEFS the folder of the YAML documents, KDI_HOME what is made.
+    or shared, KDI_DEFS the folder of the YAML documents, KDI_HOME what is made,
+    KDI_ALERT_WEBHOOK where the lag sensor sends alerts.
     """
     try:
         Settings.from_environment()

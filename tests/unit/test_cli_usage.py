@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
         (["plan", "ordres"], "no stream is called ordres"),
         (["status", "ordres"], "no stream is called ordres"),
+        (["status", "--every", "2"], "goes with --watch"),
         (["peek", "orders", "--topic-partition", "orders"], "'orders' is none; write orders/0"),
         (["peek", "orders", "--topic-partition", "payments/0"], "bronze/orders drains topic orders, not payments"),
         (["resolve", "orders", "forget"], "'forget' is not one of 'accept-loss', 'new-topic', 'rewind', 'adopt'"),
@@ -85,6 +87,16 @@ def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str
     assert answer.code == 2
     assert said in answer.err
     assert answer.out == ""
+
+
+def test_an_address_that_is_taken_is_bad_usage(kdi: Kdi) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        answer = kdi("metrics", "serve", "--port", port)
+
+    assert answer.code == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in " ".join(answer.err.split())
 
 
 def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,18 +84,35 @@ def test_a_stream_that_stands_still_is_told_once_and_once_more_when_it_is_over(
 ) -> None:
     bad, good = backlog(word=word), backlog(word=StatusWord.OK)
 
-    ticks = [watcher.tick(bad, at=0), watcher.tick(bad, at=5), watcher.tick(good, at=10)]
-    later = [watcher.tick(good, at=10 + MOMENT_SECONDS), watcher.tick(good, at=500)]
+    ticks = [watcher.tick(bad, at=0), watcher.tick(bad, at=60), watcher.tick(bad, at=65), watcher.tick(good, at=70)]
+    later = [watcher.tick(good, at=70 + MOMENT_SECONDS), watcher.tick(good, at=500)]
 
-    assert ticks == [["stands_still"], [], []]
+    assert ticks == [[], ["stands_still"], [], []]
     assert later == [["!stands_still"], []]
     assert watcher.known == {}
 
 
+def test_a_stop_that_the_next_run_ends_is_not_told(watcher: Watcher) -> None:
+    """As after a night without the daemon."""
+    assert watcher.tick(backlog(word=StatusWord.STOP), at=0) == []
+    assert watcher.tick(backlog(word=StatusWord.STOP), at=59, running=True) == []
+    assert watcher.tick(backlog(0), at=62) == []
+    assert watcher.known == {}
+
+
+def test_a_long_run_is_not_taken_for_a_stop_and_one_that_hangs_is(watcher: Watcher) -> None:
+    large = backlog(5_000_000, word=StatusWord.STOP)  # at the usual pace 252 s
+
+    told_at = [at for at in range(0, 1000, 5) if watcher.tick(large, at=at, running=True)]
+
+    assert told_at == [760]
+
+
 def test_what_comes_and_goes_is_one_incident(watcher: Watcher) -> None:
+    watcher.tick(backlog(word=StatusWord.STOP), at=0)
     words = [StatusWord.STOP if n % 2 == 0 else StatusWord.OK for n in range(20)]
 
-    told_of = [line for n, word in enumerate(words) for line in watcher.tick(backlog(word=word), at=5.0 * n)]
+    told_of = [line for n, word in enumerate(words) for line in watcher.tick(backlog(word=word), at=60 + 5.0 * n)]
 
     assert told_of == ["stands_still"]
 
@@ -139,6 +156,13 @@ def test_a_message_at_less_than_half_of_its_retention_is_not_near_its_loss(watch
 
 def test_a_refusal_is_told_at_once_and_stands_for_what_follows_from_it(watcher: Watcher) -> None:
     assert watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=0) == ["refused"]
+    assert watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=100) == []
+
+
+def test_a_refused_stream_that_is_about_to_lose_messages_is_told_of_at_once(watcher: Watcher) -> None:
+    seen = backlog(word=StatusWord.STOP, refusal=LOST, time_to_loss_seconds=3000.0)
+
+    assert watcher.tick(seen, at=0) == ["loss_near", "refused"]
 
 
 def test_a_silent_broker_is_told_of_if_it_stays_silent(watcher: Watcher) -> None:
@@ -151,10 +175,11 @@ def test_a_silent_broker_is_told_of_if_it_stays_silent(watcher: Watcher) -> None
 
 def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:
     watcher.tick(backlog(word=StatusWord.STOP), at=0)
-    watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=5)
+    watcher.tick(backlog(word=StatusWord.STOP), at=60)
+    watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=65)
     silent = backlog(0, word=None, refusal=SILENT)
 
-    told_of = [line for n in range(100) for line in watcher.tick(silent, at=10.0 + 5 * n)]
+    told_of = [line for n in range(100) for line in watcher.tick(silent, at=70.0 + 5 * n)]
 
     assert told_of == ["unreachable"]
     assert watcher.known.keys() >= {STANDS, REFUSED}
@@ -201,25 +226,24 @@ def test_what_nobody_was_told_of_is_told_at_the_next_tick_and_its_end_only_if_it
     watcher: Watcher,
 ) -> None:
     watcher.delivers = False
-    bad, good = backlog(word=StatusWord.STOP), backlog()
+    bad, good = backlog(refusal=LOST), backlog()
     first, second = watcher.tick(bad, at=0), watcher.tick(bad, at=5)
     over = watcher.tick(good, at=10)
 
-    assert (first, second, over) == (["stands_still"], ["stands_still"], [])
+    assert (first, second, over) == (["refused"], ["refused"], [])
     assert watcher.known == {}
 
 
 def test_a_lost_cursor_tells_again_of_what_goes_on(watcher: Watcher) -> None:
-    bad = backlog(word=StatusWord.STOP)
-    watcher.tick(bad, at=0)
+    watcher.tick(backlog(refusal=LOST), at=0)
 
     watcher.known = {}
 
-    assert watcher.tick(bad, at=5) == ["stands_still"]
+    assert watcher.tick(backlog(refusal=LOST), at=5) == ["refused"]
 
 
 def test_the_incidents_of_a_stream_without_a_document_are_over(watcher: Watcher) -> None:
-    watcher.tick(backlog(word=StatusWord.STOP), at=0)
+    watcher.tick(backlog(refusal=LOST), at=0)
 
     after = follow(watcher.known, {}, streams=(), now=1e9 + 5)
 
