@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 class TopicPartition(NamedTuple):
@@ -107,6 +107,43 @@ Status = Literal["active", "paused", "retired"]
 """``paused``: no sensor starts a run; ``retired``: nothing is ever drained again, the table stays as it is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old a message may be that is not in the table yet: from ``warn_seconds`` on it is late, then it fails."""
+
+    warn_seconds: float
+    fail_seconds: float
+
+
+CheckName = Literal[
+    "every_offset_accounted_for",
+    "no_duplicate_coordinates",
+    "schema_as_declared",
+    "positions_never_go_back",
+    "dead_letter_rate",
+    "dates_in_window",
+    "backlog_after_drain",
+    "table_health",
+    "fresh",
+]
+"""The checks of a table; the first three need Spark."""
+COSTLY: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates", "schema_as_declared")
+"""They need Spark, and the first reads the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What the stream asks of its checks.
+
+    Attributes:
+        blocking: A run in which one of these finds an error fails, and nothing is built on the table.
+        dead_letter_rate: Share of dead letters among the messages of a day, above which the check warns.
+    """
+
+    blocking: tuple[CheckName, ...] = ("every_offset_accounted_for",)
+    dead_letter_rate: float = 0.01
+
+
 StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
 """Where a stream without positions begins: a word, a point in time, or the next offset of each topic partition."""
 
@@ -139,6 +176,8 @@ class Stream:
     start: StartPolicy = "earliest"
     drain_when: DrainWhen = DrainWhen()
     status: Status = "active"
+    freshness: Freshness | None = None
+    checks: Checks = Checks()
     renamed_from: str = ""
     max_records: int = 5_000_000
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +196,13 @@ class Stream:
     def patience_seconds(self, now: datetime) -> float | None:
         """How long the stream lets a message wait; ``None`` if it says nothing about time, or is paused."""
         return self.drain_when.patience_seconds(now) if self.status == "active" else None
+
+    @property
+    def check_names(self) -> tuple[CheckName, ...]:
+        """The checks that can be made of the stream: of a retired one, those that ask no broker."""
+        without = {"fresh", "backlog_after_drain"} if self.status == "retired" else set()
+        without |= set() if self.freshness else {"fresh"}
+        return tuple(name for name in get_args(CheckName) if name not in without)
 
     def table_uri(self, lake: str) -> str:
         """Where the table lies below the lake's root, a path or URI."""

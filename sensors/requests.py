@@ -8,6 +8,7 @@ from datetime import datetime
 
 import dagster as dg
 
+from kdi_assets.components.asset_checks import made_with_every_drain
 from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.stream import Stream
@@ -66,7 +67,8 @@ def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime
     backlogs = [d.backlog for d in due]
     return dg.RunRequest(
         asset_selection=[table_key(streams[b.stream]) for b in backlogs],
-        asset_check_keys=[],  # None would select the checks too, and they read the whole table
+        # None would select every check, and some read the whole table.
+        asset_check_keys=[key for b in backlogs for key in made_with_every_drain(streams[b.stream])],
         partition_key=now.date().isoformat(),
         tags={
             REQUESTED_TAG: now.isoformat(),

@@ -14,9 +14,11 @@ from kdi_assets.cli import (
     audit,
     broker,
     check,
+    check_assets,
     doctor,
     drain,
     driver,
+    freshness,
     generate,
     jars,
     metrics,
@@ -37,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(doctor.doctor)
 app.command()(status.status)
+app.command()(freshness.freshness)
 app.command()(plan.plan)
 app.command()(drain.drain)
 app.command()(audit.audit)
@@ -44,6 +47,7 @@ app.command()(peek.peek)
 app.command()(resolve.resolve)
 app.command()(upkeep.upkeep)
 app.command()(check.check)
+app.command("check-assets")(check_assets.check_assets)
 app.command()(jars.jars)
 app.add_typer(broker.app, name="broker")
 app.add_typer(driver.app, name="driver")

@@ -8,7 +8,8 @@ from typing import get_args
 
 from pydantic_core import PydanticCustomError
 
-from kdi_assets.stream import Status
+from kdi_assets.components.mistakes import did_you_mean
+from kdi_assets.stream import CheckName, Status
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
 TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -16,6 +17,8 @@ COLUMN = re.compile(r"(?!_kdi_)[^\s.`]+(\.[^\s.`]+)*")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 BROKER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}")
 OWNER = re.compile(r"team:\S+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes
+DURATION = re.compile(r"(\d{1,6}) (second|minute|hour|day)s?")
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 DAYS = re.compile(r"(\d{1,4}) days?")
 
 REFUSED_TABLE_PROPERTIES = {
@@ -139,6 +142,32 @@ def day(value: object) -> object:
 def ahead(value: object) -> object:
     if not isinstance(value, str) or not DAYS.fullmatch(value):
         raise wrong(f"{value!r} is not a number of days", "e.g. 2 days, or 0 days")
+    return value
+
+
+def duration(value: object) -> object:
+    if not isinstance(value, str) or not DURATION.fullmatch(value):
+        raise wrong(f"{value!r} is not a length of time", "e.g. 5 minutes; seconds, minutes, hours or days")
+    if seconds(value) < 60:
+        raise wrong(f"{value!r} is too short", "at least 1 minute, the least that Dagster takes")
+    return value
+
+
+def seconds(length: str) -> int:
+    """The seconds that a length of time has."""
+    found = DURATION.fullmatch(length)
+    return int(found[1]) * SECONDS[found[2]] if found else 0
+
+
+def check_name(value: object) -> object:
+    if value not in get_args(CheckName):
+        raise wrong(f"there is no check {value!r}", did_you_mean(str(value), get_args(CheckName)))
+    return value
+
+
+def share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise wrong(f"{value!r} is no share", "between 0 and 1, e.g. 0.01 for one message in a hundred")
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -12,6 +12,7 @@ from kdi_assets.components.names import dates, table_key
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.freshness import freshness
 from kdi_assets.stream import Stream
 
 ATTEMPT_TAG = "kdi/attempt"
@@ -19,7 +20,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 
 def as_commit(entry: LedgerEntry) -> Commit:
-    """The commit that a ledger entry records."""
+    """The commit that a ledger entry records, without its freshness: an entry cannot know how long its commit took."""
     return Commit(
         version=entry.version,
         attempt_id=entry.attempt_id,
@@ -89,6 +90,7 @@ def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
         "delta_version": commit.version,
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
+        **freshness_metadata([commit]),
     }
 
 
@@ -134,8 +136,16 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
         "positions_committed_because": "; ".join(report.settled) or None,
         "drained_rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
         "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
+        **freshness_metadata(report.commits),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:
+    """From messages' timestamps to their commit, in seconds; nothing if no message has a time."""
+    seen = freshness((commit.ages, commit.seconds) for commit in commits)
+    told = {"freshness_p50_seconds": seen.p50, "freshness_p95_seconds": seen.p95}
+    return {name: seconds for name, seconds in told.items() if seconds is not None}
 
 
 def by_date(rows: Mapping[date, int]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -70,10 +70,15 @@ def _fields_at(model: type[BaseModel], steps: list[int | str]) -> type[BaseModel
     """The model of the mapping at a path, if it is one of ours."""
     for step in steps:
         annotation = next((i.annotation for n, i in model.model_fields.items() if (i.alias or n) == step), None)
-        if not isinstance(annotation, type) or not issubclass(annotation, BaseModel):
+        inner = next((a for a in (annotation, *get_args(annotation)) if _is_model(a)), None)
+        if inner is None:
             return None
-        model = annotation
+        model = inner
     return model
+
+
+def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _names(model: type[BaseModel], steps: list[int | str]) -> list[str]:

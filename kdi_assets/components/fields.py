@@ -10,17 +10,13 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kdi_assets.components import checks
+from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.environment import EnvironmentProperties
+from kdi_assets.components.strict import Fields as Fields
 from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Status, Stream
-
-
-class Fields(BaseModel):
-    """Fields of a document or of a mapping in it; others than these are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class DateWindowFields(Fields):
@@ -169,6 +165,18 @@ class TopicTableFields(Fields):
         " table stays as it is and the topic may go.",
         examples=["active"],
     )
+    freshness: FreshnessFields | None = Field(
+        default=None,
+        description="How old a message may get before it is in the table: a freshness policy of Dagster's, and the"
+        " check `fresh`, which knows an idle topic from a stuck one.",
+        examples=[{"warn": "5 minutes", "fail": "30 minutes"}],
+    )
+    asset_checks: ChecksFields = Field(
+        default=ChecksFields(),
+        alias="checks",
+        description="The checks of the table: which of them block, and the limit of dead letters.",
+        examples=[{"blocking": ["every_offset_accounted_for"], "dead_letter_rate": 0.01}],
+    )
     renamed_from: Annotated[str, AfterValidator(checks.table_or_none)] = Field(
         default="",
         description="The table's path before it was renamed; until its folders are moved, nothing is drained.",
@@ -193,6 +201,12 @@ class TopicTableFields(Fields):
         default=[], description="Teams (team:name) and addresses of who answers for the table.", examples=[["team:web"]]
     )
 
+    @model_validator(mode="after")
+    def _blocking_checks_are_there(self) -> TopicTableFields:
+        if "fresh" in self.asset_checks.blocking and self.freshness is None:
+            raise checks.wrong("checks.blocking names fresh, and freshness is not given", "give freshness as well")
+        return self
+
     def stream(self, cluster: KafkaCluster) -> Stream:
         """The stream that these fields describe."""
         return Stream(
@@ -208,6 +222,8 @@ class TopicTableFields(Fields):
             start=_start_policy(self.start),
             drain_when=self.drain_when.drain_when(),
             status=cast(Status, self.status),
+            freshness=self.freshness.freshness() if self.freshness else None,
+            checks=self.asset_checks.limits(),
             renamed_from=self.renamed_from,
             max_records=self.max_records,
             properties=self.properties,

@@ -7,10 +7,7 @@ from hashlib import sha256
 
 import dagster as dg
 
-from kdi_assets.stream import KafkaCluster, Stream
-
-ACCOUNTED_FOR = "every_offset_accounted_for"
-"""The asset check of every table."""
+from kdi_assets.stream import CheckName, KafkaCluster, Stream
 
 
 def table_key(stream: Stream) -> dg.AssetKey:
@@ -23,9 +20,9 @@ def topic_key(cluster: KafkaCluster, topic: str) -> dg.AssetKey:
     return dg.AssetKey(["kafka", cluster.name, topic])
 
 
-def check_key(stream: Stream) -> dg.AssetCheckKey:
-    """The check that every offset of the stream is accounted for."""
-    return dg.AssetCheckKey(table_key(stream), ACCOUNTED_FOR)
+def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
+    """One of the checks of the stream's table."""
+    return dg.AssetCheckKey(table_key(stream), check)
 
 
 def dates(stream: Stream) -> dg.DailyPartitionsDefinition:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import account_for
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One plan that became a version of the table."""
+    """One plan that became a version of the table.
+
+    Attributes:
+        ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
+        seconds: From the plan to the commit.
+    """
 
     version: int
     attempt_id: str
@@ -40,6 +45,8 @@ class Commit:
     tombstones: int
     gaps: int
     bytes: int
+    ages: Mapping[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
     def rows(self) -> int:
@@ -127,7 +134,7 @@ def carry_out(
     with spark_failures(stream, "committing"):
         landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
     at("commit sent")
-    return _commit(landed)
+    return _commit(landed, seconds=(datetime.now(UTC) - plan.now).total_seconds())
 
 
 class _Stages:
@@ -224,7 +231,7 @@ def _type(declared: DataType) -> str:
     return declared.simpleString().lower()  # without nullability, which Delta checks row by row
 
 
-def _commit(entry: LedgerEntry) -> Commit:
+def _commit(entry: LedgerEntry, *, seconds: float) -> Commit:
     return Commit(
         version=entry.version,
         attempt_id=entry.attempt_id,
@@ -234,4 +241,6 @@ def _commit(entry: LedgerEntry) -> Commit:
         tombstones=entry.tombstones,
         gaps=sum(g.offset_count for g in entry.gaps),
         bytes=entry.bytes,
+        ages=entry.ages,
+        seconds=max(0.0, seconds),
     )

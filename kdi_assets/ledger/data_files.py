@@ -29,11 +29,11 @@ def data_files(log: TableLog) -> DataFiles:
     """Count the files at the log's version."""
     import pyarrow.compute as pc
 
-    files = log.file_sizes()
+    files = log.data_files
     if not files.num_rows:
         return DataFiles()
     small = files.filter(pc.less(files["size_bytes"], SMALL_BYTES))
-    places = [name for name in small.column_names if name != "size_bytes"]
+    places = [name for name in small.column_names if name.startswith("partition.")]
     together = small.group_by(places).aggregate([("size_bytes", "count")])["size_bytes_count"]
     shared = pc.sum(together.filter(pc.greater(together, 1))).as_py()
     return DataFiles(files.num_rows, pc.sum(files["size_bytes"]).as_py(), shared or 0)

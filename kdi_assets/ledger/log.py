@@ -162,19 +162,18 @@ class TableLog:
         """Addresses of the data files at this version."""
         return frozenset(self._table.file_uris())
 
-    def file_sizes(self) -> pa.Table:
-        """``size_bytes: int64`` of every data file, and its partition values as columns ``partition.<name>``."""
+    @property
+    def data_files(self) -> pa.Table:
+        """The data files at this version with their statistics, as delta-rs names them: ``size_bytes``, …"""
         import pyarrow as pa
 
-        files = pa.table(self._table.get_add_actions(flatten=True))
-        return files.select(["size_bytes", *(n for n in files.column_names if n.startswith("partition."))])
+        return pa.table(self._table.get_add_actions(flatten=True))
 
     def highest(self, column: str) -> int | None:
         """The highest value of a column, from the statistics of the files; ``None`` if they have none."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        files = pa.table(self._table.get_add_actions(flatten=True))
+        files = self.data_files
         found = pc.max(files[f"max.{column}"]).as_py() if f"max.{column}" in files.column_names else None
         return None if found is None else int(found)
 
@@ -247,6 +246,11 @@ class TableLog:
         with storage_failures(self.uri):
             there = self._files.get_file_info([unquote(path) for path in paths])
         return all(found.type is FileType.File for found in there)
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The version of the newest checkpoint that the log names."""
+        return last_checkpoint(self._files)
 
     def commit_files(self) -> dict[int, datetime]:
         """The commits in the log, each with the moment that its file was written: clean-up goes by that.

@@ -24,6 +24,12 @@ class LedgerCommit:
     entry: LedgerEntry
     committed_at: datetime
 
+    @property
+    def seconds(self) -> float:
+        """From the plan to the commit; 0 where no plan was recorded."""
+        planned = self.entry.planned_at
+        return 0.0 if planned is None else max(0.0, (self.committed_at - planned).total_seconds())
+
 
 def recent_commits(uri: str, app_id: str) -> tuple[LedgerCommit, ...]:
     """The newest ledger commits, at most ``WINDOW``, the oldest first; foreign commits between them are few, or hide
@@ -42,6 +48,23 @@ def recent_commits(uri: str, app_id: str) -> tuple[LedgerCommit, ...]:
             found.append(LedgerCommit(entry, commit.committed_at))
         if len(found) == WINDOW:
             break
+    return tuple(found[::-1])
+
+
+def drains_since(log: TableLog, app_id: str, moment: datetime) -> tuple[LedgerCommit, ...]:
+    """The drains among the live rows that were committed at ``moment`` or later, the oldest first.
+
+    As far as the log can be read; what a RESTORE undid is not among them.
+    """
+    found = []
+    for commit in live_commits(log):
+        if commit.committed_at is None:
+            continue
+        if commit.committed_at < moment:
+            break
+        entry = entry_of(commit.user_metadata, commit.version, app_id)
+        if entry is not None and entry.kind == "drain":
+            found.append(LedgerCommit(entry, commit.committed_at))
     return tuple(found[::-1])
 
 

@@ -185,14 +185,22 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
 
 
 def oldest_timestamps(
-    cluster: KafkaCluster, positions: Mapping[TopicPartition, int], *, seconds: float = REQUEST_SECONDS
+    cluster: KafkaCluster,
+    positions: Mapping[TopicPartition, int],
+    *,
+    seconds: float = REQUEST_SECONDS,
+    committed: bool = True,
 ) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first message at or after each position; absent where none came within ``seconds``."""
+    """The timestamp of the first message at or after each position; absent where none came within ``seconds``.
+
+    Args:
+        committed: Only messages that may be read; else those of open and aborted transactions too.
+    """
     waiting = set(positions)
     found: dict[TopicPartition, datetime] = {}
     if not positions:
         return {}
-    with open_consumer(cluster, positions) as (consumer, heard):
+    with open_consumer(cluster, positions, committed=committed) as (consumer, heard):
         deadline = monotonic() + seconds
         while waiting and monotonic() < deadline:
             heard.refuse()

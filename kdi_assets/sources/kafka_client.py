@@ -139,8 +139,13 @@ def open_admin(cluster: KafkaCluster) -> tuple[AdminClient, Heard]:
 
 
 @contextmanager
-def open_consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]) -> Iterator[tuple[Consumer, Heard]]:
-    """A new consumer that reads from these positions, ``read_committed`` and without a group, and tells of the end.
+def open_consumer(
+    cluster: KafkaCluster, positions: Mapping[TopicPartition, int], *, committed: bool = True
+) -> Iterator[tuple[Consumer, Heard]]:
+    """A new consumer that reads from these positions without a group, and tells of the end.
+
+    Args:
+        committed: Only messages that may be read; else those of open and aborted transactions too.
 
     Raises:
         PropertyRefused: It takes the cluster's properties not.
@@ -157,7 +162,7 @@ def open_consumer(cluster: KafkaCluster, positions: Mapping[TopicPartition, int]
                     "group.id": "kdi-reads-no-group-offsets",
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
-                    "isolation.level": "read_committed",
+                    "isolation.level": "read_committed" if committed else "read_uncommitted",
                     "auto.offset.reset": "error",
                     # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
                     "fetch.message.max.bytes": 1024,

@@ -82,7 +82,7 @@ def run(
     audit: Audit | None = None,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """Materialize the stream's asset under a date; with ``audit``, its check too."""
+    """Materialize the stream's asset under a date; with ``audit``, the check that it is for too."""
     asset = table_asset(stream, drain=drain, audit=audit or no_audit)
     return _materialize(instance, [asset], day=day, checks=audit is not None, tags=tags)
 
@@ -102,10 +102,11 @@ def _materialize(
     checks: bool = False,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    selection = dg.AssetSelection.assets(*assets)
+    selection = dg.AssetSelection.assets(*assets).without_checks()
+    audits = [key for asset in assets for key in asset.check_keys if key.name == "every_offset_accounted_for"]
     return dg.materialize(
         assets,
-        selection=selection if checks else selection.without_checks(),
+        selection=selection | dg.AssetSelection.checks(*audits) if checks else selection,
         instance=instance,
         partition_key=day.isoformat(),
         resources={"spark": SparkResource()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.fields import Fields, KafkaClusterFields, TopicTableFields
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, Stream
+from kdi_assets.stream import Checks, DateWindow, DrainWhen, Freshness, KafkaCluster, Stream
 
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -35,6 +36,8 @@ attributes:
   app_id: web_requests                  # default: the topic
   start: earliest
   drain_when: {backlog_messages: 1000, lag_seconds: 60}
+  freshness: {warn: 5 minutes, fail: 2 hours}
+  checks: {blocking: [fresh, every_offset_accounted_for], dead_letter_rate: 0.05}
   max_records: 5000000                  # per plan
   properties: {delta.checkpointInterval: "20"}
   description: Requests
@@ -91,6 +94,8 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
         app_id="web_requests",
         start="earliest",
         drain_when=DrainWhen(1000, 60),
+        freshness=Freshness(300, 7200),
+        checks=Checks(("fresh", "every_offset_accounted_for"), 0.05),
         max_records=5_000_000,
         properties={"delta.checkpointInterval": "20"},
         description="Requests",
@@ -176,11 +181,25 @@ def test_a_date_window_reaches_so_many_days_ahead(tmp_path: Path, written: str, 
         ('max_records: "5"', "max_records: takes a whole number, not '5'; e.g. 5000000"),
         ("owners: team:web", "owners: takes a list, not 'team:web'; e.g. ['team:web']"),
         ("owners: [web]", "owners.0: 'web' is neither a team nor an address; e.g. team:web or someone@example.com"),
+        ("freshness: {warn: 300, fail: 1 hour}", "freshness.warn: 300 is not a length of time; e.g. 5 minutes"),
+        ("freshness: {warn: 30 seconds, fail: 1 hour}", "freshness.warn: '30 seconds' is too short; at least 1 minute"),
+        ("freshness: {warn: 1 hour, fail: 60 minutes}", "freshness: fails after 60 minutes and warns after 1 hour; a"),
+        ("freshness: {warm: 1 hour, fail: 2 hours, warn: 1 hour}", "freshness.warm: no such field; did you mean warn?"),
+        (
+            "checks: {blocking: [dead_letters_rate]}",
+            "checks.blocking.0: there is no check 'dead_letters_rate'; did you mean dead_letter_rate?",
+        ),
+        ("checks: {dead_letter_rate: 1 %}", "checks.dead_letter_rate: '1 %' is no share; between 0 and 1, e.g. 0.01"),
         ("cluster: mian", "cluster: no KafkaCluster document is named 'mian'; did you mean main?"),
     ],
 )
 def test_a_mistake_names_line_field_and_what_would_be_right(tmp_path: Path, line: str, said: str) -> None:
     assert only_mistake(tmp_path, line).startswith(said)
+
+
+def test_a_check_of_freshness_cannot_block_without_limits_of_freshness(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match="checks.blocking names fresh, and freshness is not given"):
+        only_stream(tmp_path, with_attribute("checks: {blocking: [fresh]}"))
 
 
 @pytest.mark.parametrize("name", ["bronze/", "/bronze", "../bronze", "bronze//orders", "bronze/my orders", "s3://b/t"])
@@ -201,8 +220,9 @@ def test_all_missing_fields_are_named_at_the_line_of_the_attributes(tmp_path: Pa
 def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
     for info in model.model_fields.values():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Fields):
-            yield from models(info.annotation)
+        for inner in (info.annotation, *get_args(info.annotation)):
+            if isinstance(inner, type) and issubclass(inner, Fields):
+                yield from models(inner)
 
 
 @pytest.mark.parametrize("model", [*models(TopicTableFields), *models(KafkaClusterFields)])

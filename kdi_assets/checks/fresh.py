@@ -1,0 +1,107 @@
+"""Fresh: by the age of what waits, not by the age of what came; an idle topic is fresh, a stuck stream is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+
+from kdi_assets.checks.finding import Finding, Level, Number
+from kdi_assets.checks.subject import Subject
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka import next_visible_offset, oldest_timestamps
+from kdi_assets.stream import Freshness, OffsetRange, Stream, TopicPartition
+
+HeldSince = Callable[[Stream, Backlog], datetime | None]
+HoldsMessage = Callable[[Stream, Backlog], bool]
+
+
+def fresh(subject: Subject) -> Finding:
+    """Whether every message that has waited longer than `freshness` allows is in the table.
+
+    Messages that an open transaction holds back wait as well, although nobody can read them yet.
+    """
+    return judged(subject, held_since=held_since, holds_message=holds_message)
+
+
+def judged(subject: Subject, *, held_since: HeldSince, holds_message: HoldsMessage) -> Finding:
+    """As ``fresh``; asks the topic ``held_since`` only if a transaction is open, and ``holds_message`` if the age of
+    what waits is unknown.
+
+    Raises:
+        KdiError: Why the stream cannot be drained as it stands, or nobody can tell.
+    """
+    limits, backlog = subject.stream.freshness, subject.backlog
+    if limits is None:
+        return Finding("passed", "no limits of freshness are given")
+    if backlog.refusal is not None:
+        raise backlog.refusal
+    held = held_since(subject.stream, backlog) if backlog.open_transaction_offsets else None
+    held_seconds = None if held is None else max(0.0, (subject.now - held).total_seconds())
+    numbers: dict[str, Number] = {
+        "backlog": backlog.offsets,
+        "open_transaction_offsets": backlog.open_transaction_offsets,
+        **_known("lag_seconds", backlog.lag_seconds if backlog.offsets else 0.0),
+        **_known("open_transaction_seconds", held_seconds if backlog.open_transaction_offsets else 0.0),
+    }
+    unknown = bool(backlog.offsets) and backlog.lag_seconds is None
+    lag_level, lag_said = _of_lag(backlog, limits, nothing=unknown and not holds_message(subject.stream, backlog))
+    held_level, held_said = _of_transaction(backlog, held_seconds, limits)
+    level = max(lag_level, held_level, key=("passed", "warn", "error").index)
+    said = "; ".join(s for s in (lag_said, held_said) if s)
+    if subject.stream.status == "paused" and level == "error":
+        level, said = "warn", f"{said}; the stream is paused"
+    return Finding(level, said, numbers)
+
+
+def held_since(stream: Stream, backlog: Backlog) -> datetime | None:
+    """The time of the oldest message that an open transaction holds back; ``None`` if it is unknown."""
+    ends: Mapping[TopicPartition, int] = {
+        tp: seen.end for tp, seen in backlog.topic_partitions.items() if seen.open_transaction_offsets
+    }
+    with suppress(KdiError):
+        return min(oldest_timestamps(stream.cluster, ends, seconds=3.0, committed=False).values(), default=None)
+    return None
+
+
+def holds_message(stream: Stream, backlog: Backlog) -> bool:
+    """Whether there is a message in what waits, or may be; else these are markers, or an aborted transaction's."""
+    try:
+        return any(
+            next_visible_offset(stream.cluster, OffsetRange(tp, seen.position, seen.end)) < seen.end
+            for tp, seen in backlog.topic_partitions.items()
+            if seen.offsets and seen.position is not None and seen.lag_seconds is None
+        )
+    except KdiError:
+        return True
+
+
+def _of_lag(backlog: Backlog, limits: Freshness, *, nothing: bool) -> tuple[Level, str]:
+    if not backlog.offsets:
+        return "passed", "nothing waits"
+    if nothing:
+        return "passed", f"{backlog.offsets:,} offsets wait, and there is no message in them"
+    if backlog.lag_seconds is None:
+        return "warn", f"{backlog.offsets:,} offsets wait, nobody knows since when"
+    said = f"the oldest of {backlog.offsets:,} offsets that wait is {backlog.lag_seconds:,.0f} s old"
+    return _level(backlog.lag_seconds, limits), said
+
+
+def _of_transaction(backlog: Backlog, seconds: float | None, limits: Freshness) -> tuple[Level, str]:
+    held = f"{backlog.open_transaction_offsets:,} offsets are held back by an open transaction"
+    if not backlog.open_transaction_offsets:
+        return "passed", ""
+    if seconds is None:
+        return "warn", f"{held}, nobody knows since when"
+    return _level(seconds, limits), f"{held}, the oldest is {seconds:,.0f} s old"
+
+
+def _level(seconds: float, limits: Freshness) -> Level:
+    if seconds >= limits.fail_seconds:
+        return "error"
+    return "warn" if seconds >= limits.warn_seconds else "passed"
+
+
+def _known(name: str, number: float | None) -> dict[str, Number]:
+    return {} if number is None else {name: round(number, 3)}

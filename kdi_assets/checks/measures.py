@@ -1,0 +1,80 @@
+"""The checks by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kdi_assets.checks.accounted import every_offset_accounted_for
+from kdi_assets.checks.backlog import backlog_after_drain
+from kdi_assets.checks.coordinates import no_duplicate_coordinates
+from kdi_assets.checks.dates import dates_in_window
+from kdi_assets.checks.dead_letters import dead_letter_rate
+from kdi_assets.checks.finding import Finding, refused
+from kdi_assets.checks.fresh import fresh
+from kdi_assets.checks.health import table_health
+from kdi_assets.checks.positions import positions_never_go_back
+from kdi_assets.checks.schema import schema_as_declared
+from kdi_assets.checks.subject import Subject
+from kdi_assets.drain.failures import jvm_loss_named, root_cause
+from kdi_assets.errors import KdiError, Terminal
+from kdi_assets.stream import COSTLY, CheckName
+
+Measure = Callable[[Subject], Finding]
+
+MEASURES: Mapping[CheckName, Measure] = {
+    "every_offset_accounted_for": every_offset_accounted_for,
+    "no_duplicate_coordinates": no_duplicate_coordinates,
+    "schema_as_declared": schema_as_declared,
+    "positions_never_go_back": positions_never_go_back,
+    "dead_letter_rate": dead_letter_rate,
+    "dates_in_window": dates_in_window,
+    "backlog_after_drain": backlog_after_drain,
+    "table_health": table_health,
+    "fresh": fresh,
+}
+
+
+@dataclass(eq=False, kw_only=True)
+class TableNotRead(Terminal):
+    """Spark could not read what a check asked for: a data file may be gone."""
+
+    stream: str
+    check: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.check} could not be checked, Spark says: {self.detail}",
+            "nothing was written.",
+            f"kdi audit {self.stream}",
+        )
+
+
+def measured(name: CheckName, subject: Subject, measure: Measure) -> Finding:
+    """What a check finds.
+
+    Raises:
+        TableNotRead, ReadOrWriteFailed: Spark could not do it, or is gone.
+        KdiError: Whatever else kept the check from being made.
+    """
+    if name not in COSTLY:
+        return measure(subject)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    with jvm_loss_named(subject.stream):
+        try:
+            return measure(subject)
+        except (PySparkException, Py4JError) as failed:
+            if isinstance(failed, Py4JError) and getattr(failed, "java_exception", None) is None:
+                raise  # the JVM is gone, and the table may be well
+            raise TableNotRead(stream=subject.stream.name, check=name, detail=root_cause(failed)) from failed
+
+
+def found(name: CheckName, subject: Subject, measure: Measure | None = None) -> Finding:
+    """As ``measured``; that a check could not be made is a finding as well."""
+    try:
+        return measured(name, subject, measure or MEASURES[name])
+    except KdiError as refusal:
+        return refused(refusal)

@@ -1,0 +1,92 @@
+"""The gate of a pipeline: drain a stream, make its checks, and say what came of it; all in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from kdi_assets.checks.finding import Level
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.drain_run import REQUESTED_TAG
+from kdi_assets.components.names import check_key, table_key
+from kdi_assets.drain.drain import drain
+from kdi_assets.ledger.audit import audit
+from kdi_assets.stream import COSTLY, Stream
+from resources.spark import SparkResource
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One check of one stream."""
+
+    check: str
+    level: Level
+    said: str
+    blocking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a run made of a stream.
+
+    Attributes:
+        failure: Why the drain, or a check that blocks, could not be made; empty if they could.
+    """
+
+    stream: str
+    outcomes: tuple[Outcome, ...]
+    failure: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed and no check found an error; a warning is shown only."""
+        return not self.failure and all(outcome.level != "error" for outcome in self.outcomes)
+
+
+def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly: bool) -> Gate:
+    """Materialize the stream's asset under today's date with its checks, or make the checks alone.
+
+    A failed check fails neither `dagster asset materialize` nor the run, unless it blocks: so somebody must look.
+    """
+    now = datetime.now(UTC)
+    names = [name for name in stream.check_names if costly or name not in COSTLY]
+    selection: dg.AssetSelection = dg.AssetSelection.checks(*(check_key(stream, name) for name in names))
+    if drains:
+        selection |= dg.AssetSelection.assets(table_key(stream)).without_checks()
+    result = dg.materialize(
+        [table_asset(stream, drain=drain, audit=audit)],
+        selection=selection,
+        instance=instance,
+        partition_key=now.date().isoformat() if drains else None,
+        tags={REQUESTED_TAG: now.isoformat()},
+        resources={"spark": SparkResource()},
+        run_config=QUIET,
+        raise_on_error=False,
+    )
+    evaluations = result.get_asset_check_evaluations()
+    outcomes = tuple(_outcome(e, blocking=e.check_name in stream.checks.blocking) for e in evaluations)
+    return Gate(stream.name, outcomes, "" if len(outcomes) == len(names) else _failure(result.all_events))
+
+
+def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> Outcome:
+    level: Level = "passed" if evaluation.passed else "error"
+    if not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.WARN:
+        level = "warn"
+    return Outcome(evaluation.check_name, level, evaluation.description or "", blocking)
+
+
+def _failure(events: Sequence[dg.DagsterEvent]) -> str:
+    """What the run's failed step says."""
+    for event in events:
+        if event.event_type_value == "STEP_FAILURE":
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return data.user_failure_data.description
+            return data.error_display_string
+    return "not every check was made, and no step says why"

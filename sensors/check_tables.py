@@ -1,0 +1,94 @@
+"""The checks of all tables on a schedule, so that the UI shows them without anybody clicking."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.measures import found
+from kdi_assets.checks.subject import Subject
+from kdi_assets.components.asset_checks import check_evaluation
+from kdi_assets.components.failures import RETRY_TAG
+from kdi_assets.drain.look import look_at
+from kdi_assets.settings import Settings
+from kdi_assets.stream import COSTLY, CheckName, Stream
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB = "check_tables"
+HOURLY, DAILY = "7 * * * *", "37 2 * * *"
+"""Beside the hour, when everybody else's schedules begin; the costly ones at night (UTC)."""
+Made = tuple[Stream, CheckName, Finding]
+
+
+class CheckTables(dg.Config):
+    """Which checks of which streams."""
+
+    costly: bool = Field(default=False, description="Also those that need Spark; the audit reads whole tables.")
+    streams: list[str] = Field(default=[], description="Names, as the documents give them to tables; empty: all.")
+
+
+def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
+    """One job for the checks of all streams.
+
+    Its op logs what it found. A job that selects the checks themselves would run the op of each table, and with it
+    claim the pool of each: no stream would be drained while the tables of all of them are read.
+    """
+
+    @dg.op(name="make_checks")
+    def make_checks(context: dg.OpExecutionContext, config: CheckTables, spark: SparkResource) -> None:
+        chosen = [s for s in streams if not config.streams or s.name in config.streams]
+        lake, errors = Settings.from_environment().lake, []
+        with spark.watched():
+            for stream, name, finding in findings(chosen, lake=lake, session=spark.session, costly=config.costly):
+                context.log_event(check_evaluation(stream, name, finding))  # type: ignore[arg-type]
+                if finding.level == "error":
+                    errors.append(f"{name} of {stream.name}: {finding.said}")
+        if errors:
+            raise dg.Failure(
+                description="\n".join([f"{len(errors)} checks found an error:", *errors]), allow_retries=False
+            )
+
+    return dg.JobDefinition(
+        name=JOB,
+        graph_def=dg.GraphDefinition(name=JOB, node_defs=[make_checks]),
+        resource_defs={"spark": SparkResource().get_resource_definition()},
+        executor_def=dg.in_process_executor,
+        description="Makes the checks of all tables; fails if one of them finds an error.",
+        tags={RETRY_TAG: "false"},
+    )
+
+
+def findings(
+    streams: Sequence[Stream], *, lake: str, session: "Callable[[], SparkSession]", costly: bool
+) -> Iterator[Made]:
+    """The checks of the streams, one after the other; the topics are looked at once for all."""
+    asking = [s for s in streams if "backlog_after_drain" in s.check_names]
+    backlogs = {b.stream: b for b in look_at(asking, lake=lake)}
+    for stream in streams:
+        subject = Subject(stream, lake, session, backlog=backlogs.get(stream.name))
+        for name in stream.check_names:
+            if costly or name not in COSTLY:
+                yield stream, name, found(name, subject)
+
+
+def check_schedules(job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:
+    """Hourly what needs no Spark, daily everything."""
+    return [_schedule(job, "cheap_checks", HOURLY, costly=False), _schedule(job, "all_checks", DAILY, costly=True)]
+
+
+def _schedule(job: dg.JobDefinition, name: str, cron: str, *, costly: bool) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=name,
+        job=job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        run_config=dg.RunConfig({"make_checks": CheckTables(costly=costly)}),
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="All checks of all tables." if costly else "The checks of all tables that need no Spark.",
+    )

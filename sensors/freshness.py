@@ -1,0 +1,69 @@
+"""The freshness sensor: makes the check `fresh` every minute, without a run, and tells what is new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.measures import found
+from kdi_assets.checks.subject import Subject
+from kdi_assets.components.asset_checks import check_evaluation
+from kdi_assets.drain.look import Look
+from kdi_assets.settings import Settings
+from kdi_assets.stream import Stream
+from sensors.lag import LookAt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECONDS = 60
+AGAIN_SECONDS = 3600.0
+"""After so long what is not new is told again: the UI shows when a check was made."""
+
+
+def freshness_sensors(streams: Collection[Stream], *, look: LookAt | None = None) -> list[dg.SensorDefinition]:
+    """One sensor for all streams that have the check; none if no stream has."""
+    checked = sorted((s for s in streams if "fresh" in s.check_names), key=lambda s: s.name)
+    return [freshness_sensor(checked, look=look or Look(leader_seconds=0.0))] if checked else []
+
+
+def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
+    """A hung stream starts no run, and so no check: somebody else must look."""
+
+    @dg.sensor(
+        name="freshness",
+        minimum_interval_seconds=SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Makes the check `fresh` of every stream that has `freshness`; tells of changes, else hourly.",
+    )
+    def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        now, lake = datetime.now(UTC), Settings.from_environment().lake
+        told: dict[str, list[object]] = json.loads(context.cursor or "{}")
+        looked = zip(streams, look(streams, lake=lake), strict=True)
+        made = [(s, found("fresh", Subject(s, lake, _no_session, backlog=b, now=now))) for s, b in looked]
+        new = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
+        kept = {s.name: told[s.name] for s in streams if s.name in told}
+        return dg.SensorResult(
+            asset_events=[check_evaluation(s, "fresh", finding) for s, finding in new],
+            skip_reason="\n".join(f"{s.name}: {finding.said}" for s, finding in made if not finding.passed)
+            or "all fresh",
+            cursor=json.dumps({**kept, **{s.name: [f.level, now.timestamp()] for s, f in new}}),
+        )
+
+    return freshness
+
+
+def _is_new(before: list[object] | None, finding: Finding, now: datetime) -> bool:
+    if before is None:
+        return True
+    level, at = before
+    return level != finding.level or now.timestamp() - float(str(at)) >= AGAIN_SECONDS
+
+
+def _no_session() -> SparkSession:
+    raise AssertionError("freshness is told by the broker and the log")
