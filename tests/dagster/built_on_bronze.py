@@ -69,7 +69,7 @@ class World:
         table = table_asset(self.bronze, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=complete))
         ran = dg.materialize(
             [table],
-            selection=dg.AssetSelection.checks(check_key(self.bronze)),
+            selection=dg.AssetSelection.checks(check_key(self.bronze, "every_offset_accounted_for")),
             instance=self.instance,
             resources={"spark": SparkResource()},
             raise_on_error=False,
