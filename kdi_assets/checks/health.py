@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.subject import Subject
+from kdi_assets.ledger.data_files import SMALL_BYTES, data_files
 
-SMALL_BYTES = 16 * 1024 * 1024
 SMALL_FILES, SMALL_SHARE = 1_000, 0.5
 """Both: a small table has small files, and nobody minds."""
 COMMITS_SINCE_CHECKPOINT, INTERVALS = 100, 10
@@ -17,31 +17,28 @@ DEFAULT_INTERVAL = 10
 
 def table_health(subject: Subject) -> Finding:
     """Whether the files are large enough and the log short enough; nobody is called for it."""
-    import pyarrow.compute as pc
-
     log = subject.log
     if log is None:
         return Finding("passed", "there is no table yet")
-    sizes = log.data_files["size_bytes"]
-    small = int(pc.sum(pc.less(sizes, SMALL_BYTES)).as_py() or 0)
+    files = data_files(log)
     checkpoint = log.checkpoint
     behind = log.version - (-1 if checkpoint is None else checkpoint)
     numbers = {
-        "files": len(sizes),
-        "bytes": int(pc.sum(sizes).as_py() or 0),
-        "small_files": small,
-        "small_share": small / len(sizes) if len(sizes) else 0.0,
+        "files": files.count,
+        "bytes": files.bytes,
+        "small_files": files.small,
+        "small_share": files.small / files.count if files.count else 0.0,
         "commits_since_checkpoint": behind,
         "log_files": len(log.commit_files()),
     }
     interval = int(log.configuration.get("delta.checkpointInterval", DEFAULT_INTERVAL))
     faults = []
-    if small >= SMALL_FILES and numbers["small_share"] >= SMALL_SHARE:
-        faults.append(f"{small:,} of {len(sizes):,} files are below {SMALL_BYTES >> 20} MiB: compact the table")
+    if files.small >= SMALL_FILES and numbers["small_share"] >= SMALL_SHARE:
+        faults.append(f"{files.small:,} of {files.count:,} files are below {SMALL_BYTES >> 20} MiB: compact the table")
     if behind > max(COMMITS_SINCE_CHECKPOINT, INTERVALS * interval):
         faults.append(f"{behind:,} commits since the last checkpoint, which each reader reads: `kdi upkeep` writes one")
     if numbers["log_files"] > LOG_FILES:
         faults.append(f"the log has {numbers['log_files']:,} commits: `kdi upkeep`, or a shorter logRetentionDuration")
     if faults:
         return Finding("warn", "; ".join(faults), numbers)
-    return Finding("passed", f"{len(sizes):,} files, {behind:,} commits since the last checkpoint", numbers)
+    return Finding("passed", f"{files.count:,} files, {behind:,} commits since the last checkpoint", numbers)
