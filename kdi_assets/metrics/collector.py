@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.state import State
 from kdi_assets.ledger.table_facts import SHARES
 from kdi_assets.metrics import names
 from kdi_assets.metrics.names import Metric
-from kdi_assets.metrics.picture import Camera, LookAt, Picture, StreamPicture
+from kdi_assets.metrics.picture import Camera, LookAt, Picture, StreamPicture, unseen
 from kdi_assets.metrics.shared import Shared
 from kdi_assets.stream import Stream
 
@@ -28,29 +29,41 @@ def stream_collector(
 ) -> Collector:
     """A collector for a ``prometheus_client`` registry, computed per scrape.
 
-    Scrapes at the same time share one look. One that takes longer than ``patience_seconds`` is told as ``kdi_look_up``
-    0, alone; the look goes on, and no other begins meanwhile.
+    Scrapes at the same time share one look at each cluster; clusters are looked at side by side. Where a look takes
+    longer than ``patience_seconds``, nothing is known of the cluster's streams; it goes on, and is the next scrape's.
     """
     from prometheus_client.registry import Collector
 
-    picture: Callable[[], Picture | None] = Shared(Camera(streams, lake, look=look), patience_seconds=patience_seconds)
+    shared = {
+        cluster: Shared(Camera(own, lake, look=look), patience_seconds=patience_seconds)
+        for cluster, own in by_cluster(streams).items()
+    }
 
     class Streams(Collector):
         def collect(self) -> Iterator[Family]:
-            return _families(picture())
+            asked = {cluster: one.ask() for cluster, one in shared.items()}
+            wait(asked.values(), timeout=patience_seconds)
+            pictures = {cluster: one.result() if one.done() else None for cluster, one in asked.items()}
+            return _families(dict(_samples(streams, pictures)))
 
         def describe(self) -> Iterator[Family]:
             """Names alone: a registry asks for them when it takes a collector on."""
-            return _families(None)
+            return _families({})
 
     return Streams()
 
 
-def _families(picture: Picture | None) -> Iterator[Family]:
+def by_cluster(streams: Iterable[Stream]) -> dict[str, list[Stream]]:
+    """The streams of each cluster."""
+    found: dict[str, list[Stream]] = {}
+    for stream in streams:
+        found.setdefault(stream.cluster.name, []).append(stream)
+    return found
+
+
+def _families(samples: Mapping[Metric, list[Sample]]) -> Iterator[Family]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    samples = {} if picture is None else dict(_samples(picture))
-    samples[names.LOOK_UP] = [((), float(picture is not None))]
     for metrics, family in ((names.GAUGES, GaugeMetricFamily), (names.TOTALS, CounterMetricFamily)):
         for metric in metrics:
             told = family(metric.name, metric.meaning, labels=metric.labels)
@@ -59,22 +72,22 @@ def _families(picture: Picture | None) -> Iterator[Family]:
             yield told
 
 
-def _samples(picture: Picture) -> Iterator[tuple[Metric, list[Sample]]]:
-    """The samples of every metric but ``LOOK_UP``."""
-    states = [seen.state for seen in picture.streams]
-    yield names.LOOK_SECONDS, [((), picture.seconds)]
+def _samples(
+    streams: Sequence[Stream], pictures: Mapping[str, Picture | None]
+) -> Iterator[tuple[Metric, list[Sample]]]:
+    looked = {one.stream.name: one for picture in pictures.values() if picture for one in picture.streams}
+    seen = [looked.get(stream.name) or unseen(stream) for stream in streams]
+    states = [one.state for one in seen]
+    yield names.LOOK_UP, [((cluster,), float(picture is not None)) for cluster, picture in pictures.items()]
+    yield names.LOOK_SECONDS, [((cluster,), picture.seconds) for cluster, picture in pictures.items() if picture]
     yield names.STREAMS, [((state.value,), float(states.count(state))) for state in State]
-    yield names.UP, [(_labels(seen), float(seen.up)) for seen in picture.streams]
-    yield (
-        names.STATE,
-        [((*_labels(seen), state.value), float(state == seen.state)) for seen in picture.streams for state in State],
-    )
-    yield from _gauges(picture.streams)
-    yield from _totals(picture.streams)
+    yield names.UP, [(_labels(one), float(one.up)) for one in seen]
+    yield names.STATE, [((*_labels(one), state.value), float(state == one.state)) for one in seen for state in State]
+    yield from _gauges(seen)
+    yield from _totals(seen)
 
 
-def _gauges(streams: Iterable[StreamPicture]) -> Iterator[tuple[Metric, list[Sample]]]:
-    streams = list(streams)
+def _gauges(streams: Sequence[StreamPicture]) -> Iterator[tuple[Metric, list[Sample]]]:
     partitions = [
         ((*_labels(seen), str(tp.partition)), held)
         for seen in streams

@@ -31,8 +31,12 @@ class Metric:
 UP = Metric("kdi_stream_up", "Whether the topic's ends, the positions and the table's log could be read.", OF_STREAM)
 STATE = Metric("kdi_stream_state", "1 for the state that the stream is in, 0 for the others.", (*OF_STREAM, "state"))
 STREAMS = Metric("kdi_streams", "Streams by state.", ("state",))
-LOOK_UP = Metric("kdi_look_up", "Whether the look at all streams ended in time; if not, nothing of them is told.", ())
-LOOK_SECONDS = Metric("kdi_look_seconds", "How long the look at all streams took.", ())
+LOOK_UP = Metric(
+    "kdi_look_up",
+    "Whether a look at the cluster's streams ended in time; if not, nothing is told of them.",
+    ("cluster",),
+)
+LOOK_SECONDS = Metric("kdi_look_seconds", "How long the look at the cluster's streams took.", ("cluster",))
 FRESHNESS = Metric(
     "kdi_freshness_seconds",
     "Time from a message's timestamp to the commit with its row, of the drains within the last hour, by quantile.",

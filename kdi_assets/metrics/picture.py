@@ -54,9 +54,15 @@ class StreamPicture:
         return self.table is not None and (self.backlog.known or self.stream.status == "retired")
 
 
+def unseen(stream: Stream) -> StreamPicture:
+    """A stream that could not be looked at in time."""
+    nothing = Backlog(stream.name, {}, 0, None, refusal=None, open_transaction_offsets=0)
+    return StreamPicture(stream, nothing, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All streams, and how long it took to look."""
+    """The streams of a cluster, and how long it took to look."""
 
     streams: tuple[StreamPicture, ...]
     seconds: float

@@ -1,39 +1,69 @@
-"""One computation at a time for all who ask; and nobody waits for it longer than they can."""
+"""One computation at a time for all who ask; none begins unless somebody asks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Generic, TypeVar
+
+LATE_SECONDS = 60.0
+"""How old an answer may be that came too late for who asked, and that nobody else was given."""
 
 T = TypeVar("T")
 
 
+@dataclass
+class _Run(Generic[T]):
+    began: float
+    answer: Future[T] = field(default_factory=Future)
+    ended: float = 0.0
+    given_late: bool = False
+
+
 class Shared(Generic[T]):
-    """Whoever asks while an answer is being computed gets that one."""
+    """Whoever asks while an answer is being computed gets that one.
 
-    def __init__(self, compute: Callable[[], T], *, patience_seconds: float) -> None:
-        self._compute, self._patience = compute, patience_seconds
+    An answer that takes longer than anybody waits would never be given: it is the next one's who asks, and meanwhile
+    another is computed. As soon as one comes in time, answers are new again.
+    """
+
+    def __init__(
+        self, compute: Callable[[], T], *, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._compute, self._patience, self._clock = compute, patience_seconds, clock
         self._lock = Lock()
-        self._running: Future[T] | None = None
+        self._last: _Run[T] | None = None
 
-    def __call__(self) -> T | None:
-        """The answer; ``None`` if it takes too long. It is computed to its end all the same, and only once."""
+    def ask(self) -> Future[T]:
+        """The answer, or the promise of one."""
         with self._lock:
-            if self._running is None or self._running.done():
-                self._running = Future()
-                Thread(target=self._run, args=(self._running,), daemon=True).start()
-            running = self._running
-        try:
-            return running.result(self._patience)
-        except TimeoutError:
-            if running.done():
-                raise  # the computation's own
-            return None
+            last = self._last
+            if last is not None and not last.answer.done():
+                return last.answer
+            self._last = self._begun()
+            if last is not None and self._late(last):
+                last.given_late = True
+                return last.answer
+            return self._last.answer
 
-    def _run(self, future: Future[T]) -> None:
+    def _late(self, run: _Run[T]) -> bool:
+        took_too_long = run.ended - run.began > self._patience
+        return took_too_long and not run.given_late and self._clock() - run.ended < LATE_SECONDS
+
+    def _begun(self) -> _Run[T]:
+        run: _Run[T] = _Run(self._clock())
+        Thread(target=self._carry_out, args=(run,), daemon=True).start()
+        return run
+
+    def _carry_out(self, run: _Run[T]) -> None:
         try:
-            future.set_result(self._compute())
+            answer = self._compute()
         except BaseException as failed:  # noqa: BLE001 - it belongs to whoever asked, in another thread
-            future.set_exception(failed)
+            run.ended = self._clock()
+            run.answer.set_exception(failed)
+        else:
+            run.ended = self._clock()
+            run.answer.set_result(answer)

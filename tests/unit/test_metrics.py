@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, Event
@@ -17,8 +18,9 @@ from prometheus_client import CollectorRegistry
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
-from kdi_assets.metrics import shared
+from kdi_assets.metrics import collector
 from kdi_assets.metrics.collector import stream_collector
+from kdi_assets.metrics.shared import Shared
 from kdi_assets.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
@@ -173,17 +175,16 @@ def test_scrapes_at_the_same_time_share_one_look(tmp_path: Path, monkeypatch: py
     """The look does not go on before both scrapes wait for it."""
     meeting, seen = Barrier(3), Seen()
 
-    class Meeting(Future[object]):
-        def result(self, timeout: float | None = None) -> object:
-            meeting.wait(10)
-            return super().result(timeout)
+    def waiting(asked: Collection[Future[object]], timeout: float) -> None:
+        meeting.wait(10)
+        wait(asked, timeout)
 
     class Slow(Seen):
         def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
             meeting.wait(10)
             return seen(streams, lake=lake)
 
-    monkeypatch.setattr(shared, "Future", Meeting)
+    monkeypatch.setattr(collector, "wait", waiting)
     scraped = registry(tmp_path, Slow())
 
     with ThreadPoolExecutor(2) as scrapers:
@@ -192,22 +193,55 @@ def test_scrapes_at_the_same_time_share_one_look(tmp_path: Path, monkeypatch: py
     assert (told, seen.looks) == ([100, 100], 1)
 
 
-def test_a_look_that_takes_too_long_is_told_and_not_begun_again(tmp_path: Path) -> None:
-    go_on, seen = Event(), Seen()
+def test_a_cluster_that_takes_too_long_costs_its_own_streams_and_is_not_looked_at_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, looked = Event(), Counter[str]()
 
-    class Hanging(Seen):
+    class Gated(Seen):
         def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
-            answer = seen(streams, lake=lake)
-            assert go_on.wait(30)
-            return answer
+            looked[streams[0].cluster.name] += 1
+            assert streams[0].cluster.name == "other" or gate.wait(30)
+            return super().__call__(streams, lake=lake)
 
-    scraped = registry(tmp_path, Hanging(), patience_seconds=0.05)
+    other = replace(CLICKS, cluster=KafkaCluster("other", "localhost:9093"))
+    monkeypatch.setattr(collector, "wait", lambda asked, timeout: list(asked)[1].result(30))
+    scraped = registry(tmp_path, Gated(), STREAM, other)
 
-    late = [scraped.get_sample_value("kdi_look_up") for _ in range(2)]
-    nothing, looks = value(scraped, "kdi_stream_up"), seen.looks
-    go_on.set()
+    in_time = [scraped.get_sample_value("kdi_look_up", {"cluster": name}) for name in ("main", "other")]
+    up, end = value(scraped, "kdi_stream_up"), value(scraped, "kdi_end_offset", partition="0")
+    unknown = value(scraped, "kdi_stream_state", state="unknown")
+    clicks = scraped.get_sample_value(
+        "kdi_end_offset", {"stream": "bronze/clicks", "topic": "clicks", "partition": "0"}
+    )
+    gate.set()
 
-    assert (late, nothing, looks) == ([0, 0], None, 1)
+    assert (in_time, up, end, unknown, clicks) == ([0, 1], 0, None, 1, 100)
+    assert looked == {"main": 1, "other": 6}
+
+
+def test_a_look_that_came_too_late_is_the_next_scrapes_once_until_looks_come_in_time_again() -> None:
+    now, numbers, first_ends = [0.0], iter(range(10)), Event()
+
+    def compute() -> int:
+        number = next(numbers)
+        assert number or first_ends.wait(30)
+        return number
+
+    looks = Shared(compute, patience_seconds=8.0, clock=lambda: now[0])
+
+    first = looks.ask()
+    now[0] = 10.0
+    first_ends.set()
+    assert first.result(30) == 0
+    now[0] = 15.0
+    late = looks.ask()
+    told = [looks.ask().result(30) for _ in range(2)]
+
+    assert late is first
+    assert told in ([1, 2], [2, 3]), (
+        "the second look was begun with the late answer; it came in time, or is computed anew"
+    )
 
 
 def test_a_registry_takes_the_collector_on_without_a_look(tmp_path: Path) -> None:
