@@ -14,8 +14,8 @@ from kdi_assets.stream import Stream
 from sensors.memory import Followed, Memory
 from sensors.policy import loss_near, progress
 
-DEAD_LETTER_SHARE, LEAST_DEAD_LETTERS = 0.05, 10
-"""So large a share of the last hour's messages, and at least so many: not a few bad ones, something changed."""
+LEAST_DEAD_LETTERS = 10
+"""Where there are fewer, their share says nothing."""
 MOMENT_SECONDS = 60.0
 """What may heal by itself (a broker restarts, a run is tried again) is told of after so long. And what was told of is
 called over when it has been for so long: what comes and goes is one incident."""
@@ -101,7 +101,7 @@ def judge(
     for backlog in backlogs:
         stream, table = streams[backlog.stream], tables.get(backlog.stream)
         runs = backlog.stream in in_flight
-        own = [*_of_refusal(backlog), *_of_backlog(backlog, stream, runs=runs), *_of_table(table)]
+        own = [*_of_refusal(backlog), *_of_backlog(backlog, stream, runs=runs), *_of_table(table, stream)]
         if not runs:  # what a run does that has not ended nobody knows
             own += _of_runs(backlog, stream, memories[backlog.stream])
         judged |= {Place(kind, backlog.stream): incident for kind, incident in own}
@@ -143,12 +143,15 @@ def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
     return Incident(f"{near}: {_waiting(backlog)}", patience if backlog.refusal is None else 0.0)
 
 
-def _of_table(table: TableFacts | None) -> Told:
+def _of_table(table: TableFacts | None, stream: Stream) -> Told:
     if table is None or not table.messages_1h:
         return  # without a message, nothing says that they are better now
     letters = table.dead_letters_1h
-    bad = letters >= LEAST_DEAD_LETTERS and letters > DEAD_LETTER_SHARE * table.messages_1h
-    detail = f"{letters:,} of {table.messages_1h:,} messages of the last hour are dead letters"
+    limit = stream.checks.dead_letter_rate
+    bad = letters >= LEAST_DEAD_LETTERS and letters > limit * table.messages_1h
+    detail = (
+        f"{letters:,} of {table.messages_1h:,} messages of the last hour are dead letters; the limit is {limit:.2%}"
+    )
     yield Kind.DEAD_LETTERS, Incident(detail) if bad else None
 
 

@@ -83,6 +83,7 @@ def _samples(
     yield names.STREAMS, [((state.value,), float(states.count(state))) for state in State]
     yield names.UP, [(_labels(one), float(one.up)) for one in seen]
     yield names.STATE, [((*_labels(one), state.value), float(state == one.state)) for one in seen for state in State]
+    yield names.LIMIT, [(_labels(one), one.stream.checks.dead_letter_rate) for one in seen]
     yield from _gauges(seen)
     yield from _totals(seen)
 

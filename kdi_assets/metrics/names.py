@@ -111,6 +111,11 @@ BACKLOG_GAUGES: tuple[tuple[Metric, Callable[[StreamPicture], float]], ...] = (
         lambda seen: _known(seen.backlog.time_to_close_seconds),
     ),
 )
+LIMIT = Metric(
+    "kdi_dead_letter_limit_ratio",
+    "Share of dead letters among the messages that the stream's document takes for too much.",
+    OF_STREAM,
+)
 
 
 def _files(table: TableFacts, of: str) -> float:
@@ -167,6 +172,7 @@ GAUGES: tuple[Metric, ...] = (
     STATE,
     *(metric for metric, _ in PARTITION_GAUGES),
     *(metric for metric, _ in BACKLOG_GAUGES),
+    LIMIT,
     *(metric for metric, _ in TABLE_GAUGES),
     FRESHNESS,
 )

@@ -212,5 +212,5 @@ def test_dead_letters_are_read_from_the_ledger(cluster: Watched, webhook: Webhoo
 
     assert webhook.told == [("bronze/orders", "dead_letters", "began")]
     assert webhook.received[0]["text"] == (
-        "bronze/orders: dead letters: 60 of 1,000 messages of the last hour are dead letters"
+        "bronze/orders: dead letters: 60 of 1,000 messages of the last hour are dead letters; the limit is 1.00%"
     )

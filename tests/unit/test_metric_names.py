@@ -25,7 +25,19 @@ DOCUMENTED = re.compile(r"^\| `(kdi_\w+)` \| ([\w, ]*?) ?\| ", re.MULTILINE)
 METRIC = re.compile(r"\b(kdi_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
-UNITS = ("_seconds", "_bytes", "_offset", "_offsets", "_files", "_version", "_up", "_state", "_total", "kdi_streams")
+UNITS = (
+    "_seconds",
+    "_bytes",
+    "_offset",
+    "_offsets",
+    "_files",
+    "_version",
+    "_up",
+    "_state",
+    "_total",
+    "_ratio",
+    "kdi_streams",
+)
 
 
 @pytest.fixture
