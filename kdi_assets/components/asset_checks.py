@@ -88,5 +88,5 @@ def _severity(finding: Finding) -> dg.AssetCheckSeverity:
 
 
 def _metadata(finding: Finding) -> dict[str, Any]:
-    """Numbers as numbers, so that the UI plots them; lists as lines."""
-    return {**finding.numbers, **{name: "\n".join(lines) for name, lines in finding.lists.items()}}
+    """Numbers as numbers, so that the UI plots them; lists as lines, the empty ones not at all."""
+    return {**finding.numbers, **{name: "\n".join(lines) for name, lines in finding.lists.items() if lines}}

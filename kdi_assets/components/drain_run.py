@@ -66,6 +66,7 @@ def drain_and_tell(
     lag_after = look(stream, lake).lag_seconds if report.backlog_after else 0.0
     observation = events.drain_observation(stream, report, lake=lake, day=context.partition_key, lag_after=lag_after)
     context.log_event(observation)
+    context.log.info(events.in_words(stream, report))
 
 
 def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:

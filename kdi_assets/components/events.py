@@ -148,6 +148,14 @@ def freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:
     return {name: seconds for name, seconds in told.items() if seconds is not None}
 
 
+def in_words(stream: Stream, report: DrainReport) -> str:
+    """The drain as a line of the run's log."""
+    became = (
+        f"{report.rows_added:,} rows on {len(report.rows_by_date):,} dates and {report.dead_letters:,} dead letters"
+    )
+    return f"{stream.name}: {became} in {report.seconds:.1f} s; {report.backlog_after:,} offsets came meanwhile"
+
+
 def by_date(rows: Mapping[date, int]) -> dict[str, int]:
     """Counts in the order of their dates, as JSON takes them."""
     return {day.isoformat(): count for day, count in sorted(rows.items())}

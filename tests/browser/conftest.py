@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, ViewportSize, expect, sync_playwright
 
 from kdi_assets.runtime.broker import Broker
-from tests.browser.person import Person
+from tests.browser.person import STEP_MILLISECONDS, Person
 from tests.browser.site import Site, open_site
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -24,7 +25,12 @@ OPTIONS = (
     "--disable-sync",
 )
 VIEWPORT = ViewportSize(width=1400, height=900)
-Shot = Callable[[str], None]
+
+
+class Shot(Protocol):
+    """Takes a picture of the window, or of what is above something in it."""
+
+    def __call__(self, name: str, *, above: Locator | None = None) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +46,7 @@ def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.fail("these tests need Chromium.  Run:  apt-get install --no-install-recommends chromium", pytrace=False)
+    expect.set_options(timeout=STEP_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(OPTIONS))
         yield browser
@@ -51,7 +58,7 @@ def page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> It
     """A window of a person who was never here before; of a failed test it leaves the last picture."""
     context = browser.new_context(viewport=VIEWPORT, timezone_id="UTC", locale="en-GB", reduced_motion="reduce")
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(STEP_MILLISECONDS)
     failed_before = request.session.testsfailed
     yield page
     if request.session.testsfailed > failed_before:
@@ -71,8 +78,10 @@ def shot(pytestconfig: pytest.Config, page: Page, tmp_path: Path) -> Shot:
     folder = pytestconfig.getoption("--tour") or tmp_path
     folder.mkdir(parents=True, exist_ok=True)
 
-    def take(name: str) -> None:
-        page.mouse.move(0, 0)
-        page.screenshot(path=folder / f"{name}.png", animations="disabled")
+    def take(name: str, *, above: Locator | None = None) -> None:
+        page.mouse.move(0, 0)  # a tooltip would cover what the picture is to show
+        box = above.bounding_box() if above else None
+        clip = FloatRect(x=0, y=0, width=VIEWPORT["width"], height=box["y"] if box else VIEWPORT["height"])
+        page.screenshot(path=folder / f"{name}.png", animations="disabled", clip=clip)
 
     return take

@@ -8,8 +8,10 @@ from datetime import date
 
 from playwright.sync_api import Locator, Page, expect
 
-RUN_MILLISECONDS = 120_000  # a run waits for its turn, starts Python and drains; a busy machine takes its time
-TICK_MILLISECONDS = 60_000
+# Bounds for a machine that is busy with other things too; on a quiet one all of it takes seconds.
+STEP_MILLISECONDS = 60_000
+TICK_MILLISECONDS = 120_000
+RUN_MILLISECONDS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +22,15 @@ class Person:
     url: str
 
     def open_graph(self) -> None:
-        """The lineage of everything, its groups unfolded."""
+        """The lineage of everything, its groups unfolded, as large as the window allows."""
         self.page.goto(f"{self.url}/asset-groups")
-        self.page.get_by_text("kafka", exact=True).first.wait_for()
+        folded = self.page.get_by_label("unfold_more")
+        expect(folded.first).to_be_visible()
+        for left in reversed(range(folded.count())):
+            folded.first.click()
+            expect(folded).to_have_count(left)
+        self.page.reload()
+        expect(self.page.get_by_label("unfold_less").first).to_be_visible()
 
     def open_asset(self, table: str, tab: str = "Overview") -> None:
         """The page of a table."""
@@ -34,6 +42,22 @@ class Person:
         """The page of the sensor, with the list of its ticks."""
         self.page.goto(f"{self.url}/automation")
         self.page.get_by_role("link", name=name).click()
+        self.page.get_by_role("button", name="View logs").first.wait_for(timeout=TICK_MILLISECONDS)
+
+    def open_run(self, run_id: str) -> None:
+        """The page of a run."""
+        self.page.goto(f"{self.url}/runs/{run_id}")
+        self.page.get_by_text("RUN_SUCCESS").or_(self.page.get_by_text("RUN_FAILURE")).first.wait_for()
+
+    def filter_events(self, text: str) -> None:
+        """On the run's page: show the events that say so."""
+        events = self.page.get_by_placeholder("Filter…")
+        events.fill(text)
+        events.press("Enter")
+
+    def tick(self, result: str) -> Locator:
+        """On the sensor's page: the newest tick that ended so."""
+        return self.page.locator("tr").filter(has_text=result).filter(has_text="View logs").first
 
     def materialize(self, day: date | None = None) -> str:
         """From the asset's page: pick a date, by default the latest, launch, and look at the run; its id."""
@@ -65,10 +89,13 @@ class Person:
         event.get_by_role("button", name="View full message").click()
         return self.page.get_by_role("dialog")
 
-    def metadata(self, name: str, *, within: Locator | None = None) -> Locator:
-        """The row of a table of metadata that begins with a name."""
-        rows = (within or self.page).locator("tr").filter(has=self.page.get_by_text(name, exact=True))
-        return rows.first
+    def row_of(self, name: str, *, within: Locator | None = None) -> Locator:
+        """The row of a table that has a cell with this text."""
+        return (within or self.page).locator("tr").filter(has=self.page.get_by_text(name, exact=True)).first
+
+    def value_of(self, name: str) -> Locator:
+        """The second cell of that row."""
+        return self.row_of(name).locator("td").nth(1)
 
     def _follow_the_launch(self) -> str:
         launched = self.page.locator(".bp5-toast, [class*='toast' i]").filter(has_text="Launched run")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from shutil import copyfile
+from tempfile import TemporaryDirectory
 from urllib.error import URLError
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -29,6 +30,12 @@ from tests.spark.test_warm_driver import wait_until
 DEFS = Path(__file__).parent / "defs"
 TOPICS = ("orders", "clicks")
 START_SECONDS = 180
+DAGSTER_DEV = (
+    str(Path(sys.executable).with_name("dagster")),
+    "dev",
+    f"--workspace={CHECKOUT / 'workspace.yaml'}",
+    "--host=127.0.0.1",
+)
 QUERY = """
 import sys
 from kdi_assets.runtime.session import close_session, open_session
@@ -88,29 +95,26 @@ def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
     home.mkdir()
     dagster.mkdir()
     copyfile(CHECKOUT / "dagster.yaml", dagster / "dagster.yaml")
-    environment = {
-        "DAGSTER_HOME": str(dagster),
-        "KDI_HOME": str(home),
-        "KDI_DRIVER": "shared",
-        "KDI_LAKE": str(folder / "lake"),
-        "KDI_KAFKA": bootstrap_servers,
-        "KDI_DEFS": str(DEFS),
-        "PYTHONPATH": str(CHECKOUT),
-    }
-    command = [str(Path(sys.executable).with_name("dagster")), "dev", f"--workspace={CHECKOUT / 'workspace.yaml'}"]
     with ExitStack() as stack:
-        ui = Child(
-            [*command, "--host=127.0.0.1", f"--port={port}"], environment=environment, log=folder / "dagster.log"
-        )
-        stack.callback(ui.stop)
+        lake = stack.enter_context(TemporaryDirectory(prefix="lake-"))  # pictures show its path: a short one
+        environment = {
+            "DAGSTER_HOME": str(dagster),
+            "KDI_HOME": str(home),
+            "KDI_DRIVER": "shared",
+            "KDI_LAKE": lake,
+            "KDI_KAFKA": bootstrap_servers,
+            "KDI_DEFS": str(DEFS),
+            "PYTHONPATH": str(CHECKOUT),
+        }
+        ui = Child([*DAGSTER_DEV, f"--port={port}"], environment=environment, log=folder / "dagster.log")
+        stack.callback(ui.kill)  # nobody needs what a slow end would save
         stack.callback(WarmDriver(home, jars=CHECKOUT / ".kdi" / "jars").stop)
-        url = f"http://127.0.0.1:{port}"
+        url, tables = f"http://127.0.0.1:{port}", [Path(lake) / "bronze" / topic for topic in TOPICS]
         wait_until(lambda: answers(url) or ui.exit_code() is not None, seconds=START_SECONDS)
         assert ui.exit_code() is None, (folder / "dagster.log").read_text()
-        tables = [folder / "lake" / "bronze" / topic / "_delta_log" for topic in TOPICS]
         # The sensor's first run commits where the streams begin, and drains what is there by then: nothing yet.
-        wait_until(lambda: all(table.exists() for table in tables), seconds=START_SECONDS)
-        yield Site(url, str(folder / "lake"), Publisher(bootstrap_servers), environment)
+        wait_until(lambda: all((table / "_delta_log").exists() for table in tables), seconds=START_SECONDS)
+        yield Site(url, lake, Publisher(bootstrap_servers), environment)
 
 
 def create_topics(bootstrap_servers: str) -> None:

@@ -1,82 +1,120 @@
-"""The product as a person meets it: Dagster's UI in a real browser, over real processes."""
+"""The product as a person meets it: Dagster's UI in a real browser, over real processes.
+
+``--tour=docs/images`` makes the pictures of docs/tour.md on the way.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import VIEWPORT, Shot
-from tests.browser.person import TICK_MILLISECONDS, Person
+from tests.browser.person import STEP_MILLISECONDS, TICK_MILLISECONDS, Person
 from tests.browser.site import Site
 
 DAYS_AGO = [0] * 200 + [1] * 50 + [2] * 20 + [9] * 7 + [40] * 3
-BAD_ORDERS = [b"not json", b'{"id": "x"}', b'{"id": 1, "at": "2031-01-01T00:00:00Z"}', b'{"customer": "c1"}']
+BAD_ORDERS = {
+    "malformed_json": b"not json",
+    "wrong_type": b'{"id": "x"}',
+    "missing_field": b'{"customer": "c1"}',
+    "date_outside_window": b'{"id": 1, "at": "2131-01-01T00:00:00Z"}',
+}
 
 
-def days_ago(days: int) -> date:
-    return datetime.now(UTC).date() - timedelta(days=days)
+def day(days_ago: int) -> date:
+    """A date before today's; the tests' orders are placed on some of them."""
+    return datetime.now(UTC).date() - timedelta(days=days_ago)
 
 
 @pytest.fixture(scope="module")
 def drained_run(site: Site, browser: Browser) -> str:
     """The id of a run that a person launched from the page of bronze/orders; orders of five dates were waiting."""
-    site.publish_orders(DAYS_AGO, bad=BAD_ORDERS)
+    site.publish_orders(DAYS_AGO, bad=list(BAD_ORDERS.values()))
     page = browser.new_page(viewport=VIEWPORT)
+    page.set_default_timeout(STEP_MILLISECONDS)
     person = Person(page, site.url)
     person.open_asset("bronze/orders")
-    run_id = person.materialize()
+    run_id = person.materialize(day(0))
     person.wait_for_the_run("Success")
     page.close()
     return run_id
 
 
-def test_materializing_today_brings_every_order_into_the_table(
+def test_materializing_today_brings_every_order_into_the_table_and_the_run_tells_of_it(
     site: Site, drained_run: str, person: Person, shot: Shot
 ) -> None:
-    person.page.goto(f"{site.url}/runs/{drained_run}")
+    person.open_run(drained_run)
+    person.filter_events("bronze/orders:")
 
-    person.wait_for_the_run("Success")
+    expect(person.page.get_by_text("draining 284 offsets: orders/0 [0, 144), orders/1 [0, 140)")).to_be_visible()
+    expect(person.page.get_by_text("280 rows on 5 dates and 4 dead letters")).to_be_visible()
     shot("run")
-    assert site.rows_by_date("bronze/orders") == {
-        days_ago(0): 200,
-        days_ago(1): 50,
-        days_ago(2): 20,
-        days_ago(9): 7,
-        days_ago(40): 3,
-    }
+    assert site.rows_by_date("bronze/orders") == {day(ago): rows for ago, rows in Counter(DAYS_AGO).items()}
 
 
-def test_the_partitions_bar_shows_the_late_dates_that_a_drain_touched(
+def test_the_drain_says_what_was_waiting_and_how_much_became_what(drained_run: str, person: Person, shot: Shot) -> None:
+    person.open_asset("bronze/orders", "Events")
+
+    expect(person.page.get_by_text("observed in run")).to_contain_text(drained_run[:8])
+    for name, value in {"drained_rows": 280, "dead_letters": 4, "backlog_before": 284, "backlog_after": 0}.items():
+        expect(person.value_of(name)).to_have_text(str(value))
+    expect(person.value_of("drained_rows_by_date")).to_contain_text(f'"{day(40)}": 3')
+    shot("drain")
+
+
+def test_the_partitions_bar_shows_late_dates_with_their_rows_and_run(
     drained_run: str, person: Person, shot: Shot
 ) -> None:
-    late = days_ago(9).isoformat()
-
     person.open_asset("bronze/orders", "Partitions")
-    person.page.get_by_text(late, exact=True).first.click()
+    person.page.get_by_text(str(day(9)), exact=True).first.click()
 
     expect(person.page.get_by_text("Materialized (5)")).to_be_visible()
-    expect(person.metadata("rows_added")).to_have_text("rows_added7")
-    expect(person.page.get_by_text(drained_run[:8]).first).to_be_visible()
+    expect(person.value_of("rows_added")).to_have_text("7")
+    expect(person.value_of("dagster/partition_row_count")).to_have_text("7")
+    expect(person.page.get_by_role("link", name=drained_run[:8])).to_be_visible()
     shot("partitions")
 
 
-def test_an_older_date_is_refused_with_what_happened_what_is_safe_and_what_to_run(
+def test_a_materialization_leads_to_the_dead_letters_of_its_attempt(
+    site: Site, person: Person, drained_run: str, shot: Shot
+) -> None:
+    person.open_asset("bronze/orders", "Events")
+    person.page.get_by_text(str(day(40)), exact=True).first.click()
+    expect(person.value_of("rows_added")).to_have_text("3")
+    query = person.value_of("dead_letters_query").inner_text()
+    shot("materialization")
+
+    letters = [json.loads(line) for line in site.query(query)]
+
+    assert {letter["reason"]: letter["message"].encode() for letter in letters} == BAD_ORDERS
+    expect(person.value_of("dead_letters_table")).to_contain_text(f"{site.lake}/bronze/orders_dead_letters")
+
+
+def test_columns_are_described_by_the_comments_and_expressions_of_the_document(
     person: Person, drained_run: str, shot: Shot
 ) -> None:
-    older = days_ago(20)
-
     person.open_asset("bronze/orders")
-    person.materialize(older)
-    person.wait_for_the_run("Failure")
-    told = person.full_message("STEP_FAILURE")
 
-    expect(person.metadata("what happened", within=told)).to_contain_text(f"this run asks for {older}")
-    expect(person.metadata("what is safe", within=told)).to_contain_text("nothing was read and nothing was written")
-    expect(person.metadata("what to run", within=told)).to_contain_text("kdi drain bronze/orders")
-    shot("refused")
+    expect(person.row_of("amount")).to_contain_text("in euros, tax included")
+    expect(person.row_of("date")).to_contain_text("to_date(at)")
+    shot("asset")
+
+
+def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(
+    person: Person, drained_run: str, shot: Shot
+) -> None:
+    person.open_asset("bronze/orders")
+    person.page.get_by_role("button").filter(has_text="Plots").click()
+    person.page.get_by_role("button").filter(has_text="Events").click()
+
+    for name in ("backlog_before", "lag_seconds_before", "drained_rows", "dead_letters", "seconds"):
+        expect(person.page.get_by_text(name, exact=True)).to_have_count(1)
+    person.page.get_by_text("Metadata", exact=True).evaluate("title => title.scrollIntoView()")
+    shot("plots")
 
 
 def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drained_run: str, shot: Shot) -> None:
@@ -87,52 +125,55 @@ def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drain
     person.open_asset("bronze/orders", "Checks")
     expect(person.page.get_by_text("Passed", exact=True)).to_be_visible()
     expect(person.page.get_by_text("284 offsets = 280 rows + 4 dead letters")).to_be_visible()
+    expect(person.value_of("missing")).to_have_text("0")
     shot("check")
 
 
-def test_a_tick_says_why_nothing_runs_and_whose_decision_is_missing(person: Person, shot: Shot) -> None:
+def test_the_graph_leads_from_each_topic_to_its_table(drained_run: str, person: Person, shot: Shot) -> None:
+    person.open_graph()
+
+    for name in ("clicks", "orders", "refunds"):
+        expect(person.page.get_by_text(name, exact=True)).to_have_count(2)
+    expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
+    expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
+    shot("graph")
+
+
+def test_a_tick_that_requests_nothing_says_why_and_who_must_decide(person: Person, shot: Shot) -> None:
     person.open_sensor()
-    person.page.locator("table").get_by_text("0 runs requested").last.click(timeout=TICK_MILLISECONDS)
+    person.tick("0 runs requested").get_by_text("0 runs requested").last.click()
 
     told = person.page.get_by_role("dialog")
     expect(told).to_contain_text("has no topic 'refunds'")
     expect(told).to_contain_text("create the topic")
-    shot("tick")
+    shot("tick_without_run")
 
 
-def test_a_materialization_leads_to_the_dead_letters_of_its_attempt_and_to_no_others(
-    site: Site, person: Person, drained_run: str, shot: Shot
-) -> None:
-    person.open_asset("bronze/orders", "Events")
-    person.page.get_by_text(days_ago(40).isoformat(), exact=True).first.click()
-    query = person.metadata("dead_letters_query").locator("td").nth(1)
-    query.scroll_into_view_if_needed()
-    shot("dead_letters")
+def test_a_tick_that_requests_a_run_says_which_stream_is_due_and_why(site: Site, person: Person, shot: Shot) -> None:
+    person.open_sensor()
+    before = person.page.get_by_text("1 run requested").count()
+    site.publish_clicks(600)
+    expect(person.page.get_by_text("1 run requested")).not_to_have_count(before, timeout=TICK_MILLISECONDS)
+    person.tick("1 run requested").get_by_role("button", name="View logs").click()
 
-    letters = [json.loads(line) for line in site.query(query.inner_text())]
-
-    assert sorted(letter["message"].encode() for letter in letters) == sorted(BAD_ORDERS)
-    assert {letter["reason"] for letter in letters} == {
-        "malformed_json",
-        "wrong_type",
-        "date_outside_window",
-        "missing_field",
-    }
+    told = person.page.get_by_role("dialog")
+    expect(told).to_contain_text("bronze/clicks 600 offsets")
+    shot("tick_with_run")
 
 
-def test_columns_are_described_by_the_documents_comments_and_expressions(
+def test_an_older_date_is_refused_with_what_happened_what_is_safe_and_what_to_run(
     person: Person, drained_run: str, shot: Shot
 ) -> None:
+    older = day(20)
+
     person.open_asset("bronze/orders")
+    person.materialize(older)
+    person.wait_for_the_run("Failure")
+    told = person.full_message("STEP_FAILURE")
 
-    expect(person.metadata("amount")).to_contain_text("in euros, tax included")
-    expect(person.metadata("date")).to_contain_text("to_date(at)")
-    shot("asset")
-
-
-def test_a_tick_that_starts_a_run_leads_to_it_and_says_why(site: Site, person: Person, shot: Shot) -> None:
-    site.publish_clicks(600)
-
-    person.open_sensor()
-    person.page.locator("table").get_by_text("1 run requested").last.click(timeout=TICK_MILLISECONDS)
-    shot("tick_that_runs")
+    expect(person.row_of("what happened", within=told)).to_contain_text(f"this run asks for {older}")
+    expect(person.row_of("what is safe", within=told)).to_contain_text("nothing was read and nothing was written")
+    expect(person.row_of("what to run", within=told)).to_contain_text("kdi drain bronze/orders")
+    shot("refused", above=told.get_by_text('File "').first)  # Dagster's traceback follows
+    person.open_asset("bronze/orders", "Checks")
+    expect(person.page.get_by_text("Passed", exact=True)).to_be_visible()
