@@ -55,8 +55,8 @@ class Site:
     publisher: Publisher
     environment: Mapping[str, str]
 
-    def publish_orders(self, days_ago: Sequence[int], *, bad: Sequence[bytes] = ()) -> None:
-        """An order for each of the days, and what can become none."""
+    def publish_orders(self, days_ago: Sequence[int], *, bad: Sequence[bytes] = ()) -> date:
+        """An order for each of the days, and what can become none; the date that the days count from."""
         now = datetime.now(UTC)
         for number, days in enumerate(days_ago):
             at = (now - timedelta(days=days)).isoformat(timespec="seconds")
@@ -65,6 +65,7 @@ class Site:
         for value in bad:
             self.publisher.produce("orders", value, partition=0)
         self.publisher.flush()
+        return now.date()
 
     def publish_clicks(self, count: int) -> None:
         """Clicks of today."""

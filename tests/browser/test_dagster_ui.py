@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import date, timedelta
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -25,65 +26,72 @@ BAD_ORDERS = {
 }
 
 
-def day(days_ago: int) -> date:
-    """A date before today's; the tests' orders are placed on some of them."""
-    return datetime.now(UTC).date() - timedelta(days=days_ago)
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A run that a person launched, and the day on which its orders were published."""
+
+    run_id: str
+    today: date
+
+    def day(self, days_ago: int) -> date:
+        """A date before that day; orders were placed on some of them."""
+        return self.today - timedelta(days=days_ago)
 
 
 @pytest.fixture(scope="module")
-def drained_run(site: Site, browser: Browser) -> str:
-    """The id of a run that a person launched from the page of bronze/orders; orders of five dates were waiting."""
-    site.publish_orders(DAYS_AGO, bad=list(BAD_ORDERS.values()))
+def drained(site: Site, browser: Browser) -> Drained:
+    """A run for today, launched from the page of bronze/orders while orders of five dates were waiting."""
+    today = site.publish_orders(DAYS_AGO, bad=list(BAD_ORDERS.values()))
     page = browser.new_page(viewport=VIEWPORT)
     page.set_default_timeout(STEP_MILLISECONDS)
     person = Person(page, site.url)
     person.open_asset("bronze/orders")
-    run_id = person.materialize(day(0))
+    run_id = person.materialize()
     person.wait_for_the_run("Success")
     page.close()
-    return run_id
+    return Drained(run_id, today)
 
 
 def test_materializing_today_brings_every_order_into_the_table_and_the_run_tells_of_it(
-    site: Site, drained_run: str, person: Person, shot: Shot
+    site: Site, drained: Drained, person: Person, shot: Shot
 ) -> None:
-    person.open_run(drained_run)
+    person.open_run(drained.run_id)
     person.filter_events("bronze/orders:")
 
     expect(person.page.get_by_text("draining 284 offsets: orders/0 [0, 144), orders/1 [0, 140)")).to_be_visible()
     expect(person.page.get_by_text("280 rows on 5 dates and 4 dead letters")).to_be_visible()
     shot("run")
-    assert site.rows_by_date("bronze/orders") == {day(ago): rows for ago, rows in Counter(DAYS_AGO).items()}
+    assert site.rows_by_date("bronze/orders") == {drained.day(ago): rows for ago, rows in Counter(DAYS_AGO).items()}
 
 
-def test_the_drain_says_what_was_waiting_and_how_much_became_what(drained_run: str, person: Person, shot: Shot) -> None:
+def test_the_drain_says_what_was_waiting_and_how_much_became_what(drained: Drained, person: Person, shot: Shot) -> None:
     person.open_asset("bronze/orders", "Events")
 
-    expect(person.page.get_by_text("observed in run")).to_contain_text(drained_run[:8])
+    expect(person.page.get_by_text("observed in run")).to_contain_text(drained.run_id[:8])
     for name, value in {"drained_rows": 280, "dead_letters": 4, "backlog_before": 284, "backlog_after": 0}.items():
         expect(person.value_of(name)).to_have_text(str(value))
-    expect(person.value_of("drained_rows_by_date")).to_contain_text(f'"{day(40)}": 3')
+    expect(person.value_of("drained_rows_by_date")).to_contain_text(f'"{drained.day(40)}": 3')
     shot("drain")
 
 
 def test_the_partitions_bar_shows_late_dates_with_their_rows_and_run(
-    drained_run: str, person: Person, shot: Shot
+    drained: Drained, person: Person, shot: Shot
 ) -> None:
     person.open_asset("bronze/orders", "Partitions")
-    person.page.get_by_text(str(day(9)), exact=True).first.click()
+    person.page.get_by_text(str(drained.day(9)), exact=True).first.click()
 
     expect(person.page.get_by_text("Materialized (5)")).to_be_visible()
     expect(person.value_of("rows_added")).to_have_text("7")
     expect(person.value_of("dagster/partition_row_count")).to_have_text("7")
-    expect(person.page.get_by_role("link", name=drained_run[:8])).to_be_visible()
+    expect(person.page.get_by_role("link", name=drained.run_id[:8])).to_be_visible()
     shot("partitions")
 
 
 def test_a_materialization_leads_to_the_dead_letters_of_its_attempt(
-    site: Site, person: Person, drained_run: str, shot: Shot
+    site: Site, person: Person, drained: Drained, shot: Shot
 ) -> None:
     person.open_asset("bronze/orders", "Events")
-    person.page.get_by_text(str(day(40)), exact=True).first.click()
+    person.page.get_by_text(str(drained.day(40)), exact=True).first.click()
     expect(person.value_of("rows_added")).to_have_text("3")
     query = person.value_of("dead_letters_query").inner_text()
     shot("materialization")
@@ -95,7 +103,7 @@ def test_a_materialization_leads_to_the_dead_letters_of_its_attempt(
 
 
 def test_columns_are_described_by_the_comments_and_expressions_of_the_document(
-    person: Person, drained_run: str, shot: Shot
+    person: Person, drained: Drained, shot: Shot
 ) -> None:
     person.open_asset("bronze/orders")
 
@@ -105,7 +113,7 @@ def test_columns_are_described_by_the_comments_and_expressions_of_the_document(
 
 
 def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(
-    person: Person, drained_run: str, shot: Shot
+    person: Person, drained: Drained, shot: Shot
 ) -> None:
     person.open_asset("bronze/orders")
     person.page.get_by_role("button").filter(has_text="Plots").click()
@@ -117,7 +125,7 @@ def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(
     shot("plots")
 
 
-def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drained_run: str, shot: Shot) -> None:
+def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drained: Drained, shot: Shot) -> None:
     person.open_asset("bronze/orders", "Checks")
     person.execute_check()
     person.wait_for_the_run("Success")
@@ -129,7 +137,7 @@ def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drain
     shot("check")
 
 
-def test_the_graph_leads_from_each_topic_to_its_table(drained_run: str, person: Person, shot: Shot) -> None:
+def test_the_graph_leads_from_each_topic_to_its_table(drained: Drained, person: Person, shot: Shot) -> None:
     person.open_graph()
 
     for name in ("clicks", "orders", "refunds"):
@@ -162,9 +170,9 @@ def test_a_tick_that_requests_a_run_says_which_stream_is_due_and_why(site: Site,
 
 
 def test_an_older_date_is_refused_with_what_happened_what_is_safe_and_what_to_run(
-    person: Person, drained_run: str, shot: Shot
+    person: Person, drained: Drained, shot: Shot
 ) -> None:
-    older = day(20)
+    older = drained.day(20)
 
     person.open_asset("bronze/orders")
     person.materialize(older)
