@@ -19,7 +19,7 @@ from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
 from kdi_assets.errors import Terminal
-from kdi_assets.runtime.control import ControlConnection, DriverGone
+from kdi_assets.runtime.control import ControlConnection, DriverGone, connect_to_driver
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
 
 
@@ -92,11 +92,11 @@ def attach(home: Path) -> AttachedSession:
     """Attach this process to the warm driver of ``home``; the session is the driver's default one, to take others from.
 
     Raises:
-        DriverGone: It does not run, or is about to end.
+        DriverGone: It does not run, and is not about to.
         DriverDiffers: It runs another Spark.
     """
     group = f"kdi-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    connection = ControlConnection(home, ask="attach", pid=os.getpid(), group=group)
+    connection = connect_to_driver(home, ask="attach", pid=os.getpid(), group=group)
     try:
         if connection.address.spark_version != __version__:
             raise DriverDiffers(theirs=connection.address.spark_version, ours=__version__)

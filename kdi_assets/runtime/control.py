@@ -10,6 +10,7 @@ import hmac
 import json
 import socket
 import socketserver
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
@@ -17,9 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kdi_assets.errors import Transient
+from kdi_assets.runtime.driver_lock import driver_is_there
 from kdi_assets.runtime.files import replace_file
 
 ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; whoever listens there and stays silent is not the driver
+
+START_SECONDS = 60.0  # a JVM takes seven of them where the machine has nothing else to do
 
 
 @dataclass(eq=False, kw_only=True)
@@ -131,6 +135,25 @@ class ControlConnection:
             raise DriverGone(home=self.home, reason=reason) from silent
         self._socket.settimeout(None)
         return answer
+
+
+def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **hello: object) -> ControlConnection:
+    """Say hello to the driver of ``home``, and wait for one that is about to be there.
+
+    A supervisor starts another driver when one died, and a driver takes another JVM when it served enough; who comes
+    then need not fail.
+
+    Raises:
+        DriverGone: None runs and none starts, or none was ready in time.
+    """
+    until = time.monotonic() + within_seconds
+    while True:
+        try:
+            return ControlConnection(home, **hello)
+        except DriverGone:
+            if time.monotonic() > until or not driver_is_there(home):
+                raise
+        time.sleep(0.1)
 
 
 def driver_status(home: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -16,9 +15,10 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import Transient
 from kdi_assets.runtime.clients import Clients
 from kdi_assets.runtime.control import ControlConnection, ControlServer, DriverAddress, address_file
+from kdi_assets.runtime.driver_lock import only_driver, until_driver_ended
 from kdi_assets.runtime.launch import gateway_of, jvm_of, start_spark, stop_spark
 from kdi_assets.runtime.session import SESSION_CONFIG
 from kdi_assets.settings import Settings
@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DRIVER_CONFIG = {**SESSION_CONFIG, "spark.scheduler.mode": "FAIR"}
-
-
-@dataclass(eq=False, kw_only=True)
-class DriverRuns(Terminal):
-    """A home has one warm driver."""
-
-    home: Path
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"a warm driver of {self.home} runs already, or is about to start or end.",
-            "it was left alone.",
-            "kdi driver status    (or kdi driver stop, and then the same again)",
-        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -90,7 +76,7 @@ def run_driver(
     """
     wakes = _Wakes()
     log = settings.home / "driver.log"
-    with _only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
+    with only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output)
         jvm = jvm_of(session)
         wakes.watch(jvm)
@@ -113,9 +99,8 @@ def stop_driver(home: Path) -> None:
     Raises:
         DriverGone: It does not run or does not answer.
     """
-    with closing(ControlConnection(home, ask="stop")) as connection, _lock_file(home) as lock:
+    with closing(ControlConnection(home, ask="stop")) as connection, until_driver_ended(home):
         connection.tell(stop=True)
-        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 class _Wakes(SimpleQueue["Ending | None"]):
@@ -190,28 +175,3 @@ def _open_doors(home: Path, session: SparkSession, clients: Clients) -> Iterator
             address_file(home).unlink(missing_ok=True)
             clients.close()
             server.hang_up()
-
-
-@contextmanager
-def _only_driver(home: Path) -> Iterator[None]:
-    """Hold the lock of ``home``, which the kernel gives back however this process ends.
-
-    Raises:
-        DriverRuns: Another process holds it.
-    """
-    home.mkdir(parents=True, exist_ok=True)
-    with _lock_file(home) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as held:
-            raise DriverRuns(home=home) from held
-        yield
-
-
-@contextmanager
-def _lock_file(home: Path) -> Iterator[int]:
-    lock = os.open(home / "driver.lock", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        yield lock
-    finally:
-        os.close(lock)

@@ -67,7 +67,7 @@ class Site:
         """Whether a run is attached to the driver; asked of the kernel, since a driver whose JVM is held cannot say."""
         port = DriverAddress.read(self.deployment.home).control_port
         talks = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_ESTABLISHED)
-        return any(one.laddr and one.laddr.port == port for one in talks)
+        return any(tuple(one.laddr)[1:2] == (port,) for one in talks)
 
     def jvm(self) -> int:
         (jvm,) = psutil.Process(self.deployment.services["driver"].pid).children()

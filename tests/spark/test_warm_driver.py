@@ -360,16 +360,18 @@ def test_a_driver_that_nobody_needs_ends(start_driver: Callable[..., Driver]) ->
     assert driver.output().splitlines()[-1] == "driver ended: nobody needed it"
 
 
-def test_a_driver_that_served_enough_takes_a_new_jvm_once_nobody_is_attached_and_stops_when_told(
+def test_a_driver_that_served_enough_takes_a_new_jvm_for_which_the_next_client_waits_and_stops_when_told(
     start_driver: Callable[..., Driver],
 ) -> None:
     driver = start_driver("--recycle-after", "1")
     first = driver.jvm()
 
     assert driver.answer("say(open_session(settings).range(1).count())") == "1"
+    wait_until(lambda: not address_file(driver.home).exists())
+    next_client = driver.client("spark = open_session(settings)\nsay(spark.range(1).count())\n" + ENDLESS)
 
-    driver.wait_for("driver ended: recycled")
-    driver.wait_for("driver ready", times=2)
+    assert next_client.says() == "1"
+    assert driver.output().count("driver ended: recycled") == 1
     assert driver.jvm().pid != first.pid
     subprocess.run([KDI, "driver", "stop"], env=driver.environment, check=True)
     assert driver.output().endswith("driver ended: stopped\n")

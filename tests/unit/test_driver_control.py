@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -15,8 +16,16 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.runtime.control import ControlConnection, ControlServer, DriverAddress, DriverGone, address_file
-from kdi_assets.runtime.driver import DriverRuns, Ending, _only_driver, _Wakes
+from kdi_assets.runtime.control import (
+    ControlConnection,
+    ControlServer,
+    DriverAddress,
+    DriverGone,
+    address_file,
+    connect_to_driver,
+)
+from kdi_assets.runtime.driver import Ending, _Wakes
+from kdi_assets.runtime.driver_lock import DriverRuns, driver_is_there, only_driver
 
 SECRET = "only those who may read the file know"
 
@@ -140,11 +149,56 @@ def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> N
 
 
 def test_a_home_has_one_driver_at_a_time(tmp_path: Path) -> None:
-    with _only_driver(tmp_path), pytest.raises(DriverRuns, match="kdi driver stop"), _only_driver(tmp_path):
+    with only_driver(tmp_path), pytest.raises(DriverRuns, match="kdi driver stop"), only_driver(tmp_path):
         pass
 
-    with _only_driver(tmp_path):
+    with only_driver(tmp_path):
         pass
+
+
+def test_a_process_waits_for_a_driver_that_is_starting_over_the_file_of_the_dead_one(
+    owner: Listener, tmp_path: Path
+) -> None:
+    with ControlServer(Listener(), secret=SECRET) as dead:
+        address_of(dead).publish(tmp_path)
+    answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def attach() -> None:
+        with closing(connect_to_driver(tmp_path, ask="attach")) as connection:
+            answers.put(connection.answer)
+
+    with only_driver(tmp_path), ControlServer(owner, secret=SECRET) as server:
+        process = threading.Thread(target=attach)
+        process.start()
+        process.join(0.3)  # it would have failed by then
+        waited = process.is_alive()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        address_of(server).publish(tmp_path)
+        answer = answers.get(timeout=10)
+        process.join(10)
+        server.hang_up()
+
+    assert waited and answer == {"answer": 1}
+
+
+def test_a_process_does_not_wait_for_a_driver_that_nobody_starts_nor_for_ever(tmp_path: Path) -> None:
+    with pytest.raises(DriverGone, match="none has been started"):
+        connect_to_driver(tmp_path, within_seconds=600, ask="attach")
+    with only_driver(tmp_path), pytest.raises(DriverGone):
+        connect_to_driver(tmp_path, within_seconds=0.2, ask="attach")
+
+
+def test_to_look_for_a_driver_does_not_keep_one_from_starting(tmp_path: Path) -> None:
+    assert not driver_is_there(tmp_path / "no such home")
+    with only_driver(tmp_path):
+        assert driver_is_there(tmp_path)
+    assert not driver_is_there(tmp_path)
+
+    looking = os.open(tmp_path / "driver.lock", os.O_RDWR)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.1, os.close, [looking]).start()
+    with only_driver(tmp_path):
+        assert driver_is_there(tmp_path)
 
 
 def test_a_driver_ends_for_idleness_only_once_the_last_client_has_left() -> None:
