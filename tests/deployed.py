@@ -154,7 +154,20 @@ def install(folder: Path) -> Path:
 class Deployment:
     """The processes of one deployment in a folder of their own, started from the units' command lines."""
 
-    def __init__(self, folder: Path, *, postgres: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        postgres: Mapping[str, str],
+        environment: Mapping[str, str],
+        monitoring_seconds: int | None = None,
+    ) -> None:
+        """Write what the processes read.
+
+        Args:
+            postgres: How its clients find the database.
+            monitoring_seconds: Between two looks at runs that may be dead; by default as deployed.
+        """
         self.folder, self.home, self.streams = folder, folder / "home", folder / "streams"
         self.ports = {"4266": str(free_port()), "3000": str(free_port())}
         self.environment = {
@@ -170,7 +183,8 @@ class Deployment:
         for made in (self.home, self.streams, folder / "dagster"):
             made.mkdir()
         settings = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
-        settings["run_monitoring"]["poll_interval_seconds"] = 1  # ten seconds are too long for a test
+        if monitoring_seconds:
+            settings["run_monitoring"]["poll_interval_seconds"] = monitoring_seconds
         (folder / "dagster" / "dagster.yaml").write_text(yaml.safe_dump(settings))
         workspace = (DEPLOY / "workspace.yaml").read_text()
         (folder / "workspace.yaml").write_text(workspace.replace("4266", self.ports["4266"]))

@@ -33,7 +33,8 @@ def test_the_deployments_instance_differs_from_the_checkouts_only_where_it_must(
     own, checkouts = (yaml.safe_load((folder / "dagster.yaml").read_text()) for folder in (DEPLOY, CHECKOUT))
 
     assert own.keys() ^ checkouts.keys() == OF_A_DEPLOYMENT
-    assert {name for name in checkouts if own[name] != checkouts[name]} == {"retention"}
+    assert {name for name in checkouts if own[name] != checkouts[name]} == {"retention", "run_coordinator"}
+    assert own["run_coordinator"]["config"].items() >= checkouts["run_coordinator"]["config"].items()
     assert own["storage"] == {"postgres": {"postgres_url": "postgresql+psycopg2://"}}, "all else is the environment's"
 
 

@@ -1,0 +1,96 @@
+"""What the processes of a deployment cost while nothing arrives: memory and CPU of each unit, and of PostgreSQL.
+
+Usage: ``python -m benchmarks.deployment [--seconds N]``. It starts the units' own command lines, lets them drain the
+demo's stream once, so that the driver is as it is in use, and then watches them idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from dagster import DagsterRunStatus, RunsFilter
+from rich.console import Console
+
+from kdi_assets.runtime.broker import start_broker
+from tests.conftest import CHECKOUT
+from tests.deployed import Deployment
+from tests.postgres import running_postgres
+
+MESSAGES = 100_000
+DRAIN_SECONDS = 600
+UNITS = ("driver", "code-server", "daemon", "webserver")
+
+
+def main() -> None:
+    """Print a line per unit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=60, help="how long to watch (60)")
+    seconds, console = parser.parse_args().seconds, Console(highlight=False, soft_wrap=True)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="kdi-deployment-")))
+        deployment = started(folder, stack)
+        drain_once(deployment)
+        roots = {name: psutil.Process(service.pid) for name, service in deployment.services.items()}
+        pid_file = Path(deployment.environment["PGHOST"]) / "postmaster.pid"
+        roots["postgres"] = psutil.Process(int(pid_file.read_text().split()[0]))
+        before = {name: cpu_seconds(root) for name, root in roots.items()}
+        time.sleep(seconds)  # what is measured
+        for name, root in roots.items():
+            share = (cpu_seconds(root) - before[name]) / seconds
+            console.print(f"{name:12} {memory(root) / 1e6:6,.0f} MB  {share:6.1%} of a core")
+
+
+def started(folder: Path, stack: ExitStack) -> Deployment:
+    """A broker, a PostgreSQL and the units, with the demo's stream; all end with the stack."""
+    postgres = stack.enter_context(running_postgres())
+    broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi")
+    stack.callback(broker.stop)
+    documents = {"KDI_DEFS": str(CHECKOUT / "kdi_assets" / "defs"), "KDI_KAFKA": broker.bootstrap_servers}
+    more = {"PYTHONPATH": str(CHECKOUT), **documents}
+    deployment = Deployment(folder, postgres=postgres.create_database("dagster"), environment=more)
+    (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+    stack.callback(deployment.stop)
+    deployment.run("dagster", "instance", "migrate")
+    deployment.start(*UNITS)
+    return deployment
+
+
+def drain_once(deployment: Deployment) -> None:
+    """Publish, and wait until runs have drained it all."""
+    deployment.run("kdi", "generate", f"--count={MESSAGES}")
+    until = time.monotonic() + DRAIN_SECONDS
+    with deployment.instance() as instance:
+        while not instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.SUCCESS])) or instance.get_runs(
+            RunsFilter(statuses=[DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED])
+        ):
+            if time.monotonic() > until:
+                raise SystemExit(f"not drained within {DRAIN_SECONDS} seconds")
+            time.sleep(0.5)
+
+
+def tree(root: psutil.Process) -> list[psutil.Process]:
+    """The process and all that it started."""
+    return [root, *root.children(recursive=True)]
+
+
+def cpu_seconds(root: psutil.Process) -> float:
+    """User and system time, of what has ended too."""
+    return sum(sum(process.cpu_times()[:4]) for process in tree(root))
+
+
+def memory(root: psutil.Process) -> int:
+    """Bytes; of what processes share, each has its part."""
+    total = 0
+    for process in tree(root):
+        with suppress(psutil.NoSuchProcess):
+            total += process.memory_full_info().pss
+    return total
+
+
+if __name__ == "__main__":
+    main()
