@@ -136,45 +136,33 @@ def no_session() -> Any:
     raise AssertionError("the deployment drains, not the test")
 
 
-def test_the_units_drain_what_arrives_and_show_it_on_postgresql(site: Site) -> None:
-    """Purpose: the command lines of the units are the deployment; nothing else holds them together.
-    Procedure: messages arrive, good and malformed ones.
-    Pass: the sensor started a run, which succeeded; every offset exactly once; the webserver shows the dates.
+@pytest.mark.scenario("killed before reading")
+def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_under_the_run(site: Site) -> None:
+    """Purpose: nobody is left to report such a run, and the sensor leaves the streams of a run alone; the command lines
+    of the units are the deployment, nothing else holds its processes together.
+    Procedure: messages arrive; the run that the sensor started has attached to the warm driver; driver and code server,
+    with the run, are killed (SIGKILL); their supervisor starts them again.
+    Pass: Dagster shows the run as failed; the next one, its retry or one that the sensor requested, attached to the new
+    driver and succeeded; every offset exactly once; the webserver shows the dates, `kdi status` a drained stream.
     """
-    produced = site.web.produce(60, bad=0.1)
+    services = site.deployment.services
+    with site.work_held():
+        produced = site.web.produce(60, bad=0.1)
+        wait_until(site.works, seconds=LOADED_SECONDS)
+        for name in ("driver", "code-server"):
+            services[name].kill_group()
 
     site.wait_until_drained(60)
 
     site.web.assert_each_offset_once(produced)
-    assert [run.status for run in site.runs()] == [dg.DagsterRunStatus.SUCCESS]
-    assert site.runs()[0].tags["dagster/sensor_name"] == "lag_main"
+    killed, *later = site.runs()
+    assert killed.tags["dagster/sensor_name"] == "lag_main"
+    assert killed.status is dg.DagsterRunStatus.FAILURE
+    assert {run.status for run in later} == {dg.DagsterRunStatus.SUCCESS}
+    assert (services["driver"].starts, services["code-server"].starts) == (2, 2)
     assert type(site.instance.run_storage).__name__ == "PostgresRunStorage"
     assert site.shown_dates()
     assert json.loads(site.deployment.run("kdi", "status", "--json"))["state"] == "drained"
-
-
-@pytest.mark.scenario("killed before reading")
-def test_a_power_cut_during_a_run_costs_the_run_and_no_message(site: Site) -> None:
-    """Purpose: nobody is left to report such a run, and the sensor leaves the streams of a run alone.
-    Procedure: a run has attached to the warm driver; driver, code server with the run, and daemon are killed (SIGKILL);
-    their supervisor starts them again.
-    Pass: Dagster shows the run as failed; the next one, its retry or one that the sensor requested, attached to the new
-    driver and succeeded; every offset exactly once.
-    """
-    before = len(site.runs())
-    with site.work_held():
-        produced = site.web.produce(60, bad=0.1)
-        wait_until(site.works, seconds=LOADED_SECONDS)
-        for name in ("driver", "code-server", "daemon"):
-            site.deployment.services[name].kill_group()
-
-    site.wait_until_drained(len(produced))
-
-    site.web.assert_each_offset_once(produced)
-    killed, *later = site.runs()[before:]
-    assert killed.status is dg.DagsterRunStatus.FAILURE
-    assert {run.status for run in later} == {dg.DagsterRunStatus.SUCCESS}
-    assert [site.deployment.services[name].starts for name in ("driver", "code-server", "daemon")] == [2, 2, 2]
 
 
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
