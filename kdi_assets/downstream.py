@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import dagster as dg
 from dagster import AutomationCondition
 
 from kdi_assets.components.load import load_streams, select_streams
 from kdi_assets.components.names import dates
 
-if TYPE_CHECKING:
-    from dagster import DagsterInstance
-
-NEW_DATA, FAILED, CHECK_FAILED = "new upstream data", "failed, tried again every hour", "a blocking check failed"
+LABEL = "on_new_upstream_data"
+FAILED = "failed, tried again every hour"
 EVERY_HOUR = "0 * * * *"
 
 
 def on_new_upstream_data() -> AutomationCondition[dg.AssetKey]:
     """Run an asset for every date, week or whole table of which an upstream table got new data.
 
-    Nothing is requested for data that was there before the sensor first saw the asset; a failed date is requested again
-    at every full hour; as long as a blocking check of a direct upstream fails, nothing is. Parts can be exchanged by
-    label, as ``on_new_upstream_data().replace("failed, tried again every hour", …)``.
+    Nothing is requested for data that was there before the sensor first saw the asset. What is held, because a blocking
+    check of an upstream failed, is requested when the check has passed. A date whose run failed is requested again at
+    every full hour; ``.replace("failed, tried again every hour", …)`` sets another condition in the place of that.
     """
     # Neither `eager()` nor `any_deps_updated()`: both lose an update that comes while the asset is requested or runs.
     # No other condition may stand inside this `any_deps_match`: Dagster tells which of update and request came later by
@@ -31,11 +27,20 @@ def on_new_upstream_data() -> AutomationCondition[dg.AssetKey]:
         AutomationCondition.newly_requested()
     )
     failed = AutomationCondition.execution_failed() & AutomationCondition.cron_tick_passed(EVERY_HOUR)
-    held = AutomationCondition.any_deps_match(BlockingCheckFailed()).with_label(CHECK_FAILED)
-    wanted = new_data.with_label(NEW_DATA) | failed.with_label(FAILED)
-    # Outside of `since`, so that what is held is remembered and requested later.
-    condition = wanted & ~AutomationCondition.in_progress() & ~held
-    return condition.with_label("on_new_upstream_data")
+    wanted = new_data.with_label("new upstream data") | failed.with_label(FAILED)
+    # In progress and held outside of `since`: there, what is not requested now would be forgotten.
+    condition = wanted & ~AutomationCondition.in_progress() & ~_held()
+    return condition.with_label(LABEL)
+
+
+def _held() -> AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
+    """A blocking check of a direct upstream failed, or its verdict is still to come.
+
+    Not "has not passed", as Dagster's ``all_deps_blocking_checks_passed``: drains are not audited one by one.
+    """
+    no_verdict = AutomationCondition.in_progress() | AutomationCondition.execution_failed()
+    held = AutomationCondition.any_checks_match(AutomationCondition.check_failed() | no_verdict, blocking_only=True)
+    return AutomationCondition.any_deps_match(held).with_label("a blocking check failed, or is not through")
 
 
 def dates_of(stream: str) -> dg.DailyPartitionsDefinition:
@@ -50,36 +55,3 @@ def dates_of(stream: str) -> dg.DailyPartitionsDefinition:
     """
     (selected,) = select_streams(load_streams(), [stream])
     return dates(selected)
-
-
-class BlockingCheckFailed(AutomationCondition[dg.AssetKey]):
-    """A blocking check of the asset failed when it last ended, whatever was materialized since.
-
-    Dagster's own ``check_failed`` forgets the failure with the next materialization, and ``check_passed`` is true only
-    of a check that ran after it: a drain does not repair a table, and does not audit it. A check that is running, was
-    skipped or crashed says nothing new.
-    """
-
-    @property
-    def requires_cursor(self) -> bool:
-        return False
-
-    @property
-    def description(self) -> str:
-        return "A blocking check of the asset failed when it last ended"
-
-    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
-        graph, instance = context.asset_graph, context.asset_graph_view.instance
-        blocking = (check for check in graph.get(context.key).check_keys if graph.get(check).blocking)
-        failed = any(_failed(instance, check) for check in blocking)
-        return dg.AutomationResult(context, context.candidate_subset if failed else context.get_empty_subset())
-
-
-def _failed(instance: DagsterInstance, check: dg.AssetCheckKey) -> bool:
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
-
-    ended = instance.event_log_storage.get_asset_check_execution_history(
-        check, limit=1, status={Status.SUCCEEDED, Status.FAILED}
-    )
-    evaluations = [record.evaluation for record in ended if record.status is Status.FAILED]
-    return any(e is None or e.severity == dg.AssetCheckSeverity.ERROR for e in evaluations)

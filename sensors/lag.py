@@ -11,6 +11,7 @@ from typing import Protocol
 import dagster as dg
 
 from kdi_assets.components.names import identifier, table_key
+from kdi_assets.components.verdict import standing_failures
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look
 from kdi_assets.settings import Settings
@@ -87,7 +88,11 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
             run_requests=requests,
             skip_reason=None if requests else why,
             cursor=write_cursor(Memories(after, incidents)),
-            asset_events=[*untold, *observations.of(backlogs, by_name, now=now.timestamp())],
+            asset_events=[
+                *_told_before(untold, by_name, context),
+                *untold,
+                *observations.of(backlogs, by_name, now=now.timestamp()),
+            ],
         )
 
     return lag
@@ -101,6 +106,13 @@ def _in_flight(
         for s in streams
         if (record := running.get(table_key(s)))
     }
+
+
+def _told_before(
+    untold: Sequence[dg.AssetMaterialization], streams: Mapping[str, Stream], context: dg.SensorEvaluationContext
+) -> list[dg.AssetCheckEvaluation]:
+    about = {event.asset_key for event in untold}
+    return [f for s in streams.values() if table_key(s) in about for f in standing_failures(context.instance, s)]
 
 
 def _told(untold: Sequence[dg.AssetMaterialization]) -> list[str]:

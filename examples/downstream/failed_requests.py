@@ -22,7 +22,7 @@ BRONZE, SILVER = "bronze/web_requests", "silver/failed_requests"
 def failed_requests(context: dg.AssetExecutionContext, spark: SparkResource) -> dg.MaterializeResult[None]:
     """Requests with a status of 400 and above."""
     lake, dates = Settings.from_environment().lake, context.partition_key_range
-    of_dates = f"date BETWEEN '{dates.start}' AND '{dates.end}'"
+    of_dates = f"date >= '{dates.start}' AND date <= '{dates.end}'"
     with spark.watched():
         requests = spark.session().read.format("delta").load(f"{lake}/{BRONZE}").where(of_dates)
         failed = requests.where("status >= 400").select("date", "host", "method", "url", "status", "session_id")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import date
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from itertools import count
 
 import dagster as dg
 from dagster import AutomationCondition, DagsterInstance
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # for an annotation alone
 
-from kdi_assets.components.assets import table_asset
+from kdi_assets.components.assets import Audit, table_asset
 from kdi_assets.components.names import check_key, dates, table_key
-from kdi_assets.stream import DateWindow, Stream
+from kdi_assets.ledger.audit import AuditReport
+from kdi_assets.stream import CheckName, DateWindow, Stream
 from resources.spark import SparkResource
 from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, an_audit, no_audit, run
 
 BRONZE = a_stream(date_window=DateWindow(ahead_days=0))  # the latest date is today: the only one that eager() looks at
 SILVER, GOLD = dg.AssetKey(["silver", "requests"]), dg.AssetKey(["gold", "requests"])
 DAILY = dates(BRONZE)
+AUDIT: CheckName = "every_offset_accounted_for"
 
-Condition = AutomationCondition[dg.AssetKey]
+Condition = AutomationCondition[dg.AssetKey] | AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 _versions = count(1)
 
 
@@ -47,6 +49,7 @@ class World:
 
     Attributes:
         partitions: Of silver.
+        checks: On the bronze table, beside its own.
         during: What happens while a run of silver or gold works.
     """
 
@@ -55,31 +58,47 @@ class World:
     partitions: dg.PartitionsDefinition[str] | None = DAILY
     bronze: Stream = BRONZE
     with_gold: bool = False
+    checks: Sequence[dg.AssetChecksDefinition] = ()
     during: Callable[[], None] = lambda: None
     cursor: AssetDaemonCursor | None = None
-    requests: list[tuple[str, ...]] = field(default_factory=list)
 
     def drain(self, *days: date) -> None:
         """A run of the bronze table that commits rows of these dates."""
         commit = a_commit(next(_versions), dict.fromkeys(days, 3))
         assert run(self.instance, self.bronze, ScriptedDrain([commit])).success
 
-    def audit(self, *, complete: bool) -> None:
-        """A run of the bronze table's check alone."""
-        table = table_asset(self.bronze, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=complete))
-        ran = dg.materialize(
-            [table],
-            selection=dg.AssetSelection.checks(check_key(self.bronze, "every_offset_accounted_for")),
+    def audit(self, *, complete: bool, during: Callable[[], None] = lambda: None) -> None:
+        """A run of the bronze table's check alone; ``during`` is called while it works."""
+
+        def audit(*_: object, **__: object) -> AuditReport:
+            during()
+            return an_audit(complete=complete)
+
+        assert self._run_the_check(audit) is complete
+
+    def crash_the_audit(self) -> None:
+        """A run of the check that comes to no verdict."""
+
+        def crash(*_: object, **__: object) -> AuditReport:
+            raise OSError("the lake is away")
+
+        assert not self._run_the_check(crash)
+
+    def _run_the_check(self, audit: Audit) -> bool:
+        return dg.materialize(
+            [table_asset(self.bronze, drain=ScriptedDrain(), audit=audit)],
+            selection=dg.AssetSelection.checks(check_key(self.bronze, AUDIT)),
             instance=self.instance,
             resources={"spark": SparkResource()},
             raise_on_error=False,
-        )
-        assert ran.success is complete
+        ).success
 
-    def tick(self, key: dg.AssetKey = SILVER) -> set[str | None]:
-        """The dates that a tick requests of an asset; ``None`` stands for a whole table."""
+    def tick(self, key: dg.AssetKey = SILVER, *, at: datetime | None = None) -> set[str | None]:
+        """The dates that a tick, now or ``at`` a moment, requests of an asset; ``None`` stands for a whole table."""
         everything = dg.AssetSelection.all()
-        result = dg.evaluate_automation_conditions(self.definitions(), self.instance, everything, cursor=self.cursor)
+        result = dg.evaluate_automation_conditions(
+            self.definitions(), self.instance, everything, evaluation_time=at, cursor=self.cursor
+        )
         self.cursor = result.cursor
         assert not result.get_requested_partitions(table_key(self.bronze)), "tables are the lag sensor's"
         return set(result.get_requested_partitions(key))
@@ -105,7 +124,12 @@ class World:
         silver = silver_on(self.bronze, self.condition, partitions=self.partitions, body=lambda: self.during())
         table = table_asset(self.bronze, drain=ScriptedDrain(), audit=no_audit)
         assets = [table, silver, *([self._gold()] if self.with_gold else [])]
-        return dg.Definitions(assets=assets, resources={"spark": SparkResource()}, executor=dg.in_process_executor)
+        return dg.Definitions(
+            assets=assets,
+            asset_checks=self.checks,
+            resources={"spark": SparkResource()},
+            executor=dg.in_process_executor,
+        )
 
     def _gold(self) -> dg.AssetsDefinition:
         @dg.asset(key=GOLD, deps=[SILVER], partitions_def=self.partitions, automation_condition=self.condition)

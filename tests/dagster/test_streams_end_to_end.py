@@ -174,6 +174,8 @@ def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
 
     crashed = materialize(instance, definitions(stream, at=die_after_the_commit), [table_key(stream)])
     before = events(instance, stream)
+    failed = dg.AssetCheckEvaluation(table_key(stream), "every_offset_accounted_for", passed=False)
+    instance.report_runless_asset_event(failed)
     data = tick(instance, definitions(stream))
     after = events(instance, stream)
     tick(instance, definitions(stream))
@@ -182,6 +184,10 @@ def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
     assert after.keys() == {OLD.isoformat(), YESTERDAY.isoformat()}
     assert after[OLD.isoformat()]["drained_by"] == crashed.run_id
     assert not data.run_requests, "the rows are in the table: nothing is left to drain"
+    assert [type(event) for event in data.asset_events[:3]] == [
+        dg.AssetCheckEvaluation,
+        *[dg.AssetMaterialization] * 2,
+    ], "a failed audit stands, and is told again before what would outdate it"
     assert len(instance.fetch_materializations(table_key(stream), limit=100).records) == 2, "told once"
 
 

@@ -1,0 +1,138 @@
+"""The example of `docs/downstream.md` as users run it: topic, drain, sensors and silver table, on real parts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from kdi_assets.definitions import defs
+from kdi_assets.settings import Settings
+from kdi_assets.stream import KafkaCluster
+from tests.conftest import CHECKOUT, TopicFactory
+from tests.dagster.fakes import TODAY, YESTERDAY
+from tests.kafka_log import Publisher
+
+OLD = TODAY - timedelta(days=200)
+SILVER = dg.AssetKey(["silver", "failed_requests"])
+
+
+@dataclass
+class Example:
+    """The example's code location over a topic of the test's."""
+
+    location: dg.Definitions
+    instance: DagsterInstance
+    topic: str
+    producer: Publisher
+    lake: str
+    cursors: dict[str, str | None] = field(default_factory=dict)
+
+    def publish(self, day: date, *statuses: int) -> None:
+        """A request per status, on one date."""
+        for status in statuses:
+            value = {"meta": {"producer": {"timestamp": f"{day}T12:00:00Z"}}, "status": status, "url": "http://a.b/c"}
+            self.producer.produce(self.topic, json.dumps(value))
+        self.producer.flush()
+
+    def tick(self, sensor: str) -> Sequence[dg.RunRequest]:
+        """What the sensor requests now."""
+        context = dg.build_sensor_context(
+            self.instance, cursor=self.cursors.get(sensor), definitions=self.location, sensor_name=sensor
+        )
+        data = self.location.get_repository_def().get_sensor_def(sensor).evaluate_tick(context)
+        self.cursors[sensor] = data.cursor
+        return data.run_requests or []
+
+    def carry_out(self, requests: Sequence[dg.RunRequest]) -> set[str]:
+        """Runs of the requests; their dates."""
+        for request in requests:
+            self.materialize(request.asset_selection or [], request.partition_key)
+        return {request.partition_key or "" for request in requests}
+
+    def materialize(
+        self, keys: Sequence[dg.AssetKey], day: str | None = None, *, tags: dict[str, str] | None = None
+    ) -> None:
+        selection = dg.AssetSelection.assets(*keys).without_checks()
+        assets = [asset for asset in self.location.assets or () if isinstance(asset, dg.AssetsDefinition)]
+        resources = self.location.resources
+        ran = dg.materialize(
+            assets, selection=selection, partition_key=day, instance=self.instance, resources=resources, tags=tags
+        )
+        assert ran.success
+
+    def drain(self) -> None:
+        """What the lag sensor requests."""
+        assert self.carry_out(self.tick("lag_main")) == {TODAY.isoformat()}
+
+    def build_again(self, start: date, end: date) -> None:
+        """One run for a range of dates, both ends inclusive, as the UI starts it for a `single_run` asset."""
+        ends = {"start": start.isoformat(), "end": end.isoformat()}
+        self.materialize([SILVER], tags={f"dagster/asset_partition_range_{end}": day for end, day in ends.items()})
+
+    def silver(self) -> dict[date, list[int]]:
+        """The statuses in the silver table, by date."""
+        rows: list[dict[str, Any]] = DeltaTable(f"{self.lake}/silver/failed_requests").to_pyarrow_table().to_pylist()
+        return {day: sorted(r["status"] for r in rows if r["date"] == day) for day in {r["date"] for r in rows}}
+
+
+@pytest.fixture
+def example(
+    instance: DagsterInstance,
+    topic: TopicFactory,
+    producer: Publisher,
+    cluster: KafkaCluster,
+    spark: SparkSession,
+    settings: Settings,
+    lake: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Example]:
+    """The example's folder, its topic replaced, loaded as the code server loads it."""
+    folder, name = tmp_path / "defs", topic(1)
+    shutil.copytree(CHECKOUT / "examples" / "downstream", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    document = folder / "requests" / "defs.yaml"
+    given = document.read_text()
+    assert "topic: web_requests\n" in given
+    document.write_text(
+        given.replace("topic: web_requests\n", f"topic: {name}\n  drain_when: {{backlog_messages: 1}}\n")
+    )
+    environment = {"KDI_HOME": settings.home, "KDI_DRIVER": "own", "KDI_KAFKA": cluster.bootstrap_servers}
+    for variable, value in {**environment, "KDI_LAKE": lake, "KDI_DEFS": folder}.items():
+        monkeypatch.setenv(variable, str(value))
+    monkeypatch.delenv("KDI_SPARK_MASTER", raising=False)  # the session is the test process's
+    yield Example(defs(), instance, name, producer, lake)
+
+
+def test_the_silver_table_follows_the_topic_date_by_date_and_a_run_of_it_can_be_repeated(example: Example) -> None:
+    """Purpose: the example does what its page says, late rows and a range by hand included.
+    Procedure: messages of two dates, drained and built as the sensors request; a late one; then both dates again.
+    Pass: a date is built when a drain touched it, and only then; building it again changes nothing.
+    """
+    example.tick("downstream")
+    example.publish(OLD, 200, 404, 500)
+    example.publish(YESTERDAY, 200)
+    example.drain()
+    first = example.carry_out(example.tick("downstream"))
+    once = example.silver()
+
+    example.publish(OLD, 403, 201)
+    example.drain()
+    second = example.carry_out(example.tick("downstream"))
+    with_the_late_one = example.silver()
+    third = example.carry_out(example.tick("downstream"))
+    example.build_again(OLD, YESTERDAY)
+
+    assert (first, second, third) == ({OLD.isoformat(), YESTERDAY.isoformat()}, {OLD.isoformat()}, set())
+    assert once == {OLD: [404, 500]}
+    assert with_the_late_one == example.silver() == {OLD: [403, 404, 500]}
