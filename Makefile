@@ -4,6 +4,7 @@
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
+# make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ bench: export KDI_SPARK_MASTER ?= local[*]
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test faults mutants chaos bench lock clean-demo
+.PHONY: setup demo dev test faults mutants chaos soak bench lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -46,6 +47,10 @@ mutants: setup
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED)
+
+soak: SECONDS = 600
+soak: setup
+	@$(BIN)/python -m tests.faults.soak.run --seconds $(SECONDS) --seed $(SEED) --write docs/operations.md
 
 clean-demo:
 	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean

@@ -30,18 +30,22 @@ class Freshness:
     empty_core: float
 
 
-def measure(seconds: float, *, idle_seconds: float = 60.0) -> Freshness:
-    """Load five streams, watch from outside, then leave them alone."""
+def measure(seconds: float, *, warmed_seconds: float = WARMED_SECONDS, idle_seconds: float = 60.0) -> Freshness:
+    """Load five streams, watch from outside, then leave them alone.
+
+    Args:
+        seconds: Of load that count; what is sent in ``warmed_seconds`` before does not.
+    """
     with running_system(streams=STREAMS, drain_when=AT_ONCE) as system:
         watch = Watch(system.streams, system.lake)
         wait_for(lambda: watch.settled() == STREAMS, seconds=STARTED_SECONDS, what="every stream has its table")
         load, began = Load(system, rate=RATE), datetime.now(UTC)
-        time.sleep(seconds + WARMED_SECONDS)  # the load itself
+        time.sleep(warmed_seconds + seconds)  # the load itself
         load.stop()
         produced = system.publisher.log
         wait_for(lambda: sum(watch.drained().values()) >= len(produced), seconds=120, what="all is drained")
         watch.stop()
-        ordered = watch.latencies(produced, since=began + timedelta(seconds=WARMED_SECONDS))
+        ordered = watch.latencies(produced, since=began + timedelta(seconds=warmed_seconds))
         idle = idle_core(system, seconds=idle_seconds)
         empty = empty_core(system.deployment, seconds=idle_seconds)
     p50, p95, p99 = (quantile(ordered, share) for share in (0.5, 0.95, 0.99))
@@ -51,7 +55,7 @@ def measure(seconds: float, *, idle_seconds: float = 60.0) -> Freshness:
 def idle_core(system: System, *, seconds: float) -> float:
     """The share of a core that code server, daemon and driver use while nothing arrives."""
     names = ("driver", "code-server", "daemon")
-    time.sleep(20)  # until the last runs are told of
+    time.sleep(min(20.0, seconds))  # until the last runs are told of
     before = system.cpu_seconds(*names)
     time.sleep(seconds)
     return (system.cpu_seconds(*names) - before) / seconds
@@ -63,7 +67,7 @@ def empty_core(deployment: Deployment, *, seconds: float) -> float:
     (deployment.streams / "defs.yaml").unlink()
     deployment.start("code-server", "daemon")
     system = System(deployment, None, (), None)  # type: ignore[arg-type]
-    time.sleep(30)  # until both are up
+    time.sleep(min(30.0, seconds))  # until both are up
     before = system.cpu_seconds("code-server", "daemon")
     time.sleep(seconds)
     return (system.cpu_seconds("code-server", "daemon") - before) / seconds
