@@ -29,6 +29,7 @@ DEPLOY = CHECKOUT / "deploy"
 BIN = Path(sys.executable).parent
 INSTALLED_BIN = Path("/opt/kdi/venv/bin")
 WORKSPACE = "/etc/kdi/workspace.yaml"
+CODE_SERVER, WEBSERVER, METRICS = USUAL_PORTS = ("4266", "3000", "9464")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class Deployment:
             monitoring_seconds: Between two looks at runs that may be dead; by default as deployed.
         """
         self.folder, self.home, self.streams = folder, folder / "home", folder / "streams"
-        self.ports = {"4266": str(free_port()), "3000": str(free_port())}
+        self.ports = {usual: str(free_port()) for usual in USUAL_PORTS}
         self.environment = {
             **example_environment(),
             "KDI_HOME": str(folder / "home"),
@@ -187,7 +188,7 @@ class Deployment:
             settings["run_monitoring"]["poll_interval_seconds"] = monitoring_seconds
         (folder / "dagster" / "dagster.yaml").write_text(yaml.safe_dump(settings))
         workspace = (DEPLOY / "workspace.yaml").read_text()
-        (folder / "workspace.yaml").write_text(workspace.replace("4266", self.ports["4266"]))
+        (folder / "workspace.yaml").write_text(workspace.replace(CODE_SERVER, self.ports[CODE_SERVER]))
 
     def start(self, *names: str) -> None:
         """Start units."""

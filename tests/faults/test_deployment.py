@@ -25,7 +25,7 @@ from kdi_assets.components.names import table_key
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.runtime.control import DriverAddress, address_file
 from tests.conftest import CHECKOUT
-from tests.deployed import Deployment, install
+from tests.deployed import METRICS, WEBSERVER, Deployment, install
 from tests.driven import WEB_REQUESTS, DrivenStream
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.kafka_log import Publisher
@@ -95,7 +95,7 @@ class Site:
         """What the webserver shows of the table."""
         query = "{assetNodes(assetKeys: [{path: %s}]) {assetPartitionStatuses {"
         query += "... on TimePartitionStatuses {ranges {startKey}}}}}"
-        url, kind = f"http://127.0.0.1:{self.deployment.ports['3000']}/graphql", {"Content-Type": "application/json"}
+        url, kind = f"http://127.0.0.1:{self.deployment.ports[WEBSERVER]}/graphql", {"Content-Type": "application/json"}
         asked = json.dumps({"query": query % json.dumps(table_key(self.web.stream).path)})
         with urlopen(Request(url, asked.encode(), kind), timeout=20) as answer:
             (node,) = json.load(answer)["data"]["assetNodes"] or [{}]
@@ -108,7 +108,7 @@ def verdicts(found: Found) -> int:
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Every unit but the metrics', with one stream, on a PostgreSQL that has never seen Dagster."""
+    """Every unit, with one stream, on a PostgreSQL that has never seen Dagster."""
     installed, folder = install(tmp_path_factory.mktemp("installed")), tmp_path_factory.mktemp("site")
     kafka = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 2})  # a name: it ends with its last reference
@@ -124,7 +124,7 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         deployment.start("driver")
         try:
             deployment.run("dagster", "instance", "migrate")
-            deployment.start("code-server", "daemon", "webserver")
+            deployment.start("code-server", "daemon", "webserver", "metrics")
             with deployment.instance() as instance:
                 web = DrivenStream(stream, deployment.environment["KDI_LAKE"], Publisher(kafka), no_session)
                 yield Site(deployment, web, instance)
@@ -143,7 +143,8 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     Procedure: messages arrive; the run that the sensor started has attached to the warm driver; driver and code server,
     with the run, are killed (SIGKILL); their supervisor starts them again.
     Pass: Dagster shows the run as failed; the next one, its retry or one that the sensor requested, attached to the new
-    driver and succeeded; every offset exactly once; the webserver shows the dates, `kdi status` a drained stream.
+    driver and succeeded; every offset exactly once; the webserver shows the dates, the metrics
+    name the stream, `kdi status` no backlog.
     """
     services = site.deployment.services
     with site.work_held():
@@ -162,24 +163,27 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     assert (services["driver"].starts, services["code-server"].starts) == (2, 2)
     assert type(site.instance.run_storage).__name__ == "PostgresRunStorage"
     assert site.shown_dates()
-    assert json.loads(site.deployment.run("kdi", "status", "--json"))["state"] == "drained"
+    with urlopen(f"http://127.0.0.1:{site.deployment.ports[METRICS]}/metrics", timeout=20) as answer:
+        assert site.web.stream.name in answer.read().decode()
+    assert json.loads(site.deployment.run("kdi", "status", "--json"))["backlog_offsets"] == 0
 
 
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
     """Purpose: an upgrade stops everything while runs work; within the units' times nothing may have to be killed.
-    Procedure: a run has attached to the driver; webserver, daemon and code server get SIGTERM, the last one first; once
-    the other two have ended, the run may go on; then the driver is stopped.
-    Pass: each ended by itself with exit code 0; the run succeeded; every offset exactly once.
+    Procedure: a run has attached to the driver; the code server gets SIGTERM, then metrics, webserver and daemon; once
+    these have ended, the run may go on; then the driver is stopped.
+    Pass: each ended by itself, none was killed; the run succeeded; every offset exactly once.
     """
     deployment = site.deployment
     with site.work_held():
         produced = site.web.produce(60, bad=0.1)
         wait_until(site.works, seconds=LOADED_SECONDS)
         deployment.services["code-server"].ask_to_stop()
-        codes = {name: deployment.services.pop(name).stop() for name in ("webserver", "daemon")}
+        codes = {name: deployment.services.pop(name).stop() for name in ("metrics", "webserver", "daemon")}
         waited = deployment.services["code-server"].running()
     codes |= deployment.stop()
 
+    assert codes.pop("metrics") == -signal.SIGTERM, "it has nothing to put away, and systemd takes that for a good end"
     assert codes == {"webserver": 0, "daemon": 0, "code-server": 0, "driver": 0}
     assert waited
     assert site.runs()[-1].status is dg.DagsterRunStatus.SUCCESS
