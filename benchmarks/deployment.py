@@ -34,7 +34,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="kdi-deployment-")))
         deployment = started(folder, stack)
-        drain_once(deployment)
+        with_runs = drain_once(deployment)
         roots = {name: psutil.Process(service.pid) for name, service in deployment.services.items()}
         pid_file = Path(deployment.environment["PGHOST"]) / "postmaster.pid"
         roots["postgres"] = psutil.Process(int(pid_file.read_text().split()[0]))
@@ -43,6 +43,7 @@ def main() -> None:
         for name, root in roots.items():
             share = (cpu_seconds(root) - before[name]) / seconds
             console.print(f"{name:12} {memory(root) / 1e6:6,.0f} MB  {share:6.1%} of a core")
+        console.print(f"code-server with its runs, at most: {with_runs / 1e6:,.0f} MB")
 
 
 def started(folder: Path, stack: ExitStack) -> Deployment:
@@ -60,8 +61,9 @@ def started(folder: Path, stack: ExitStack) -> Deployment:
     return deployment
 
 
-def drain_once(deployment: Deployment) -> None:
-    """Publish, and wait until runs have drained it all."""
+def drain_once(deployment: Deployment) -> int:
+    """Publish, and wait until it is drained; the most memory that code server and runs held together, in bytes."""
+    code_server, most = psutil.Process(deployment.services["code-server"].pid), 0
     deployment.run("kdi", "generate", f"--count={MESSAGES}")
     until = time.monotonic() + DRAIN_SECONDS
     with deployment.instance() as instance:
@@ -70,7 +72,9 @@ def drain_once(deployment: Deployment) -> None:
         ):
             if time.monotonic() > until:
                 raise SystemExit(f"not drained within {DRAIN_SECONDS} seconds")
+            most = max(most, memory(code_server))
             time.sleep(0.5)
+    return most
 
 
 def tree(root: psutil.Process) -> list[psutil.Process]:
