@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -44,3 +45,4 @@ def running_postgres() -> Iterator[Postgres]:
             yield Postgres(Path(server.get_postmaster_info().socket_dir))
         finally:
             server.cleanup()
+            atexit.unregister(server._cleanup)  # at exit it would make its lock's folder anew
