@@ -1,0 +1,234 @@
+"""The checks of a table, over a broker, Spark and drains: right on a good table, wrong on one with one fault."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.measures import found
+from kdi_assets.checks.subject import Subject
+from kdi_assets.cli.main import main
+from kdi_assets.components.events import drain_metadata
+from kdi_assets.settings import Settings
+from kdi_assets.stream import CheckName, Checks, Freshness
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.topics import TransactionalPublisher
+
+FRESHNESS = Freshness(300, 1800)
+
+
+def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, Finding]:
+    """Every check of the stream."""
+    return {
+        name: found(name, Subject(web.stream, web.lake, web.session, drained=drained))
+        for name in web.stream.check_names
+    }
+
+
+def wrong(web: DrivenStream) -> dict[CheckName, str]:
+    """The checks that do not pass, and their levels."""
+    return {name: finding.level for name, finding in checked(web).items() if not finding.passed}
+
+
+def first_row_again(web: DrivenStream) -> None:
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    write_deltalake(web.uri, rows.slice(0, 1), mode="append")
+
+
+def a_row_without_offset_of_long_ago(web: DrivenStream) -> None:
+    rows = DeltaTable(web.uri).to_pyarrow_table().slice(0, 1)
+    given = {"meta": pa.nulls(1, rows.schema.field("meta").type), "date": pa.array([date(2001, 2, 3)])}
+    for name, values in given.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+    write_deltalake(web.uri, rows, mode="append")
+
+
+def test_every_check_passes_after_a_drain_and_again_after_nothing_came(driven: DrivenFactory) -> None:
+    web = driven(freshness=FRESHNESS)
+    web.produce(300, tombstones=0.02)
+    web.drain()
+
+    after = checked(web, drained=True)
+
+    assert {name: f.said for name, f in after.items() if not f.passed} == {}
+    assert len(after) == 9
+    assert after["no_duplicate_coordinates"].numbers["rows_looked_at"] == len(web.found().rows)
+    assert after["every_offset_accounted_for"].numbers["offsets"] == 300
+    assert after["schema_as_declared"].numbers["columns"] == after["schema_as_declared"].numbers["columns_declared"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "finds"),
+    [
+        pytest.param(
+            first_row_again,
+            {"every_offset_accounted_for": "error", "no_duplicate_coordinates": "error"},
+            id="a row is there twice",
+        ),
+        pytest.param(a_row_without_offset_of_long_ago, {"dates_in_window": "warn"}, id="a row lies outside the window"),
+        pytest.param(
+            lambda web: web.as_another_writer(web.stream.app_id, last=3),
+            {"positions_never_go_back": "error"},
+            id="another writer set a position back",
+        ),
+    ],
+)
+def test_a_fault_of_the_table_is_found_by_its_check_and_by_no_other(
+    driven: DrivenFactory, fault: Callable[[DrivenStream], None], finds: dict[CheckName, str]
+) -> None:
+    web = driven(partitions=1, freshness=FRESHNESS)
+    web.produce(60)
+    web.drain()
+
+    fault(web)
+
+    assert wrong(web) == finds
+
+
+def test_dead_letters_above_the_limit_are_found_by_their_check_and_by_no_other(driven: DrivenFactory) -> None:
+    web = driven(checks=Checks(dead_letter_rate=0.02))
+    web.produce(200, bad=0.1)
+
+    web.drain()
+
+    assert wrong(web) == {"dead_letter_rate": "warn"}
+
+
+def test_a_document_that_changed_a_type_is_found_by_its_check_and_by_no_other(driven: DrivenFactory) -> None:
+    web = driven()
+    web.produce(60)
+    web.drain()
+
+    other = web.with_definition(record_ddl=web.stream.record_ddl.replace("status int", "status bigint"))
+
+    assert wrong(other) == {"schema_as_declared": "error"}
+    differences = checked(other)["schema_as_declared"].lists["differences"]
+    assert differences == ("column status is int in the table and bigint in the stream",)
+
+
+def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(driven: DrivenFactory) -> None:
+    """Procedure: drain everything; then a message of ten minutes ago; drain it; then a transaction of 40 minutes ago,
+    open and then aborted."""
+    web = driven(partitions=1, freshness=FRESHNESS)
+    web.produce(20)
+    web.drain()
+    idle = checked(web)["fresh"]
+
+    web.publisher.produce(web.stream.topic, "{}", timestamp=datetime.now(UTC) - timedelta(minutes=10))
+    web.publisher.flush()
+    late = checked(web)["fresh"]
+    web.drain()
+    servers = web.stream.cluster.bootstrap_servers
+    writer = TransactionalPublisher(servers, f"{web.stream.topic}-held")
+    writer.begin()
+    writer.produce(web.stream.topic, "{}", timestamp=datetime.now(UTC) - timedelta(minutes=40))
+    writer.flush()
+    held = checked(web)["fresh"]
+    writer.end(commit=False)
+    aborted = checked(web)["fresh"]
+
+    assert (idle.level, late.level, held.level) == ("passed", "warn", "error")
+    assert late.numbers["lag_seconds"] == pytest.approx(600, abs=60)
+    assert held.numbers["open_transaction_seconds"] == pytest.approx(2400, abs=60)
+    assert aborted.passed and "there is no message in them" in aborted.said
+
+
+def test_freshness_is_the_time_from_a_messages_timestamp_to_its_commit(
+    driven: DrivenFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Procedure: 90 messages of two minutes ago, 10 of half an hour ago; drain; ask the drain, then `kdi freshness`."""
+    web = driven(partitions=1)
+    for number in range(100):
+        minutes = 2 if number < 90 else 30
+        web.publisher.produce(web.stream.topic, "{}", timestamp=datetime.now(UTC) - timedelta(minutes=minutes))
+    web.publisher.flush()
+    began = datetime.now(UTC)
+    report = web.drain()
+    took = (datetime.now(UTC) - began).total_seconds()
+
+    told = drain_metadata(report, lag_after=None)
+    document = (
+        "type: kdi_assets.components.TopicTable\n"
+        f"attributes: {{topic: {web.stream.topic}, table: {web.stream.table}, schema: a int, date: current_date()}}\n"
+    )
+    (tmp_path / "defs.yaml").write_text(document)
+    for name, value in {"KDI_LAKE": web.lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": "127.0.0.1:1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["kdi", "freshness", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = json.loads(capsys.readouterr().out)
+
+    assert not ended.value.code
+    assert told["freshness_p50_seconds"] == pytest.approx(120 + took / 2, rel=0.05, abs=took)
+    assert told["freshness_p95_seconds"] == pytest.approx(1800 + took / 2, rel=0.05, abs=took)
+    assert (said["drains"], said["messages"]) == (1, 100)
+    assert said["p50_seconds"] == pytest.approx(told["freshness_p50_seconds"], abs=1)
+    assert said["p99_seconds"] == pytest.approx(told["freshness_p95_seconds"], abs=1)
+
+
+def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
+    driven: DrivenFactory,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Procedure: a stream with dead letters; the gate. Then a row is there twice; the gate, without a drain."""
+    web = driven(partitions=1)
+    web.produce(100, bad=0.1)
+    document = (
+        "type: kdi_assets.components.TopicTable\nattributes:\n"
+        f'  topic: {web.stream.topic}\n  table: {web.stream.table}\n  schema: "{web.stream.record_ddl}"\n'
+        f'  date: "{web.stream.date_expression}"\n  coordinates: meta.kafka\n'
+        f"  columns: {{host: \"parse_url(url, 'HOST')\"}}\n  checks: {{dead_letter_rate: 0.05}}\n"
+    )
+    (tmp_path / "defs.yaml").write_text(document)
+    servers = web.stream.cluster.bootstrap_servers
+    given = {"KDI_LAKE": web.lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": servers, "KDI_HOME": str(settings.home)}
+    for name, value in {**given, "KDI_DRIVER": "own"}.items():
+        monkeypatch.setenv(name, value)
+
+    def gate(*arguments: str) -> tuple[int, dict[str, str]]:
+        monkeypatch.setattr(sys, "argv", ["kdi", "check-assets", "--json", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["failure"] == ""
+        return int(ended.value.code or 0), {o["check"]: o["level"] for o in answer["outcomes"]}
+
+    code, levels = gate()
+    assert code == 0 and len(levels) == 8
+    assert {name for name, level in levels.items() if level != "passed"} == {"dead_letter_rate"}
+    assert levels["dead_letter_rate"] == "warn"
+    assert len(web.found().rows) + len(web.found().dead_letters) == 100
+
+    first_row_again(web)
+    code, levels = gate("--no-drain")
+    assert code == 1
+    assert {name for name, level in levels.items() if level == "error"} == {
+        "every_offset_accounted_for",
+        "no_duplicate_coordinates",
+    }
+
+
+def test_a_retired_stream_is_checked_without_its_topic(driven: DrivenFactory) -> None:
+    web = driven(freshness=FRESHNESS)
+    web.produce(40)
+    web.drain()
+
+    gone = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
+    retired = web.with_definition(status="retired", cluster=gone)
+
+    assert wrong(retired) == {}
+    assert len(checked(retired)) == 7

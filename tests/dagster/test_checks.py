@@ -1,0 +1,259 @@
+"""A table's checks in Dagster: what blocks, what a sensor asks for, and what is made without anybody clicking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from kdi_assets.checks import subject
+from kdi_assets.components.asset_checks import freshness_policy
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.names import check_key, table_key
+from kdi_assets.downstream import on_new_upstream_data
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.sources.kafka import BrokerUnreachable
+from kdi_assets.stream import CheckName, Checks, Freshness, Stream, TopicPartition
+from resources.spark import SparkResource
+from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
+from sensors.freshness import freshness_sensor, freshness_sensors
+from sensors.lag import lag_sensor
+from tests.dagster.fakes import ScriptedDrain, a_commit, an_audit
+from tests.table_by_hand import TableByHand, data_file, orders
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
+SILVER = dg.AssetKey(["silver", "orders"])
+UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
+OLD = date(2001, 2, 3)
+LIMITS = Freshness(300, 1800)
+
+
+@pytest.fixture
+def table(lake: str) -> TableByHand:
+    """A table with a drain; its log is all that cheap checks read."""
+    table = TableByHand(lake)
+    table.drain(100)
+    return table
+
+
+@dataclass
+class Built:
+    """A table, and an asset that is built on it whenever it got new data."""
+
+    instance: DagsterInstance
+    stream: Stream
+
+    def drain(self, *checks: CheckName) -> tuple[dg.ExecuteInProcessResult, bool]:
+        """A run that drains rows of today and makes these checks; and whether the asset is requested then."""
+        defs = self._definitions()
+        before = dg.evaluate_automation_conditions(defs, self.instance, dg.AssetSelection.all())
+        table = dg.AssetSelection.assets(table_key(self.stream)).without_checks()
+        result = dg.materialize(
+            [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)],
+            selection=table | dg.AssetSelection.checks(*(check_key(self.stream, name) for name in checks)),
+            instance=self.instance,
+            partition_key=today().isoformat(),
+            resources={"spark": SparkResource()},
+            raise_on_error=False,
+        )
+        after = dg.evaluate_automation_conditions(defs, self.instance, dg.AssetSelection.all(), cursor=before.cursor)
+        return result, bool(after.get_requested_partitions(SILVER))
+
+    def _definitions(self) -> dg.Definitions:
+        drain = ScriptedDrain([a_commit(7, {today(): 3})])
+        table = table_asset(self.stream, drain=drain, audit=lambda *_, **__: an_audit(complete=True))
+        condition = on_new_upstream_data()
+
+        @dg.asset(key=SILVER, deps=[table_key(self.stream)], automation_condition=condition)
+        def silver() -> None: ...
+
+        return dg.Definitions(assets=[table, silver], resources={"spark": SparkResource()})
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+def latest(instance: DagsterInstance, stream: Stream, name: CheckName) -> dg.AssetCheckEvaluation | None:
+    """What the UI shows of a check."""
+    key = check_key(stream, name)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return record.event.dagster_event.asset_check_evaluation_data if record and record.event else None  # type: ignore[union-attr]
+
+
+def test_an_error_of_a_check_that_blocks_keeps_the_downstream_from_being_built(
+    instance: DagsterInstance, table: TableByHand
+) -> None:
+    table.drain(100, dead_letters=90)
+    stream = orders(checks=Checks(blocking=("dead_letter_rate",)))
+
+    result, requested = Built(instance, stream).drain("dead_letter_rate", "table_health")
+
+    assert not result.success and not requested
+    found = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+    assert found == {"dead_letter_rate": False, "table_health": True}, "those behind it are made as well"
+    record = instance.get_run_record_by_id(result.run_id)
+    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "false"
+
+
+def test_an_error_of_a_check_that_does_not_block_is_shown_and_holds_nothing_up(
+    instance: DagsterInstance, table: TableByHand
+) -> None:
+    table.drain(100, dead_letters=90)
+
+    result, requested = Built(instance, orders()).drain("dead_letter_rate")
+
+    assert result.success and requested
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert evaluation.metadata["share"].value == pytest.approx(0.45)
+
+
+def test_a_warning_of_a_check_that_blocks_holds_nothing_up(instance: DagsterInstance, table: TableByHand) -> None:
+    table.commit(data_file(1, OLD, rows=7), ago=timedelta(0))
+    stream = orders(checks=Checks(blocking=("dates_in_window",)))
+
+    result, requested = Built(instance, stream).drain("dates_in_window")
+
+    assert result.success and requested
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+def test_a_check_that_blocks_and_finds_no_broker_fails_the_run_for_a_retry(
+    instance: DagsterInstance, table: TableByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "look", lambda stream, lake: replace(a_backlog(stream, 0), refusal=UNREACHABLE))
+    stream = orders(checks=Checks(blocking=("backlog_after_drain",)))
+
+    result, _ = Built(instance, stream).drain("backlog_after_drain")
+
+    assert not result.success
+    record = instance.get_run_record_by_id(result.run_id)
+    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "true"
+
+
+def test_a_sensor_asks_for_the_checks_that_block_and_need_no_spark() -> None:
+    blocking: tuple[CheckName, ...] = ("every_offset_accounted_for", "dead_letter_rate", "positions_never_go_back")
+    stream = orders(checks=Checks(blocking=blocking))
+    sensor = lag_sensor("main", [stream], look=lambda streams, *, lake: [a_backlog(stream, 5000, lag=90.0)])
+    table = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True))
+    defs = dg.Definitions(assets=[table], sensors=[sensor], resources={"spark": SparkResource()})
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance, definitions=defs, sensor_name="lag_main")
+        (request,) = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context).run_requests or []
+
+    wanted = {check_key(stream, "dead_letter_rate"), check_key(stream, "positions_never_go_back")}
+    assert set(request.asset_check_keys or ()) == wanted
+
+
+def test_the_check_job_shows_its_findings_at_the_tables_and_claims_no_pool(
+    instance: DagsterInstance, table: TableByHand
+) -> None:
+    """A pool of a stream that it claimed would keep the stream from being drained meanwhile."""
+    table.commit(data_file(1, OLD, rows=7), ago=timedelta(0))
+    stream = orders(status="retired")  # nobody asks a broker that is not there
+    asset = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True))
+    defs = dg.Definitions(assets=[asset], jobs=[table_check_job([stream])], resources={"spark": SparkResource()})
+    job = defs.resolve_job_def("check_tables")
+
+    result = job.execute_in_process(instance=instance)
+
+    assert result.success, "a warning fails nothing"
+    dates, letters = latest(instance, stream, "dates_in_window"), latest(instance, stream, "dead_letter_rate")
+    assert dates is not None and (dates.passed, dates.metadata["rows_outside"].value) == (False, 7)
+    assert letters is not None and letters.passed
+    assert latest(instance, stream, "every_offset_accounted_for") is None, "it was not asked for"
+    created = instance.create_run_for_job(job)
+    assert created.run_op_concurrency is None or not created.run_op_concurrency.all_pools
+
+
+def test_the_check_job_fails_when_a_check_finds_an_error(instance: DagsterInstance, table: TableByHand) -> None:
+    table.drain(100, dead_letters=90)
+    job = table_check_job([orders(status="retired")])
+
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+
+    assert not result.success
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    data = event.step_failure_data.user_failure_data
+    assert data is not None
+    assert (data.description or "").splitlines()[1].startswith("dead_letter_rate of bronze/orders: 90 of 200 messages")
+
+
+def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_starting_them() -> None:
+    schedules = {s.name: s for s in check_schedules(table_check_job([orders()]))}
+
+    assert {name: s.cron_schedule for name, s in schedules.items()} == {
+        "cheap_checks": "7 * * * *",
+        "all_checks": "37 2 * * *",
+    }
+    assert {s.default_status for s in schedules.values()} == {dg.DefaultScheduleStatus.RUNNING}
+    with dg.build_schedule_context() as context:
+        (request,) = schedules["all_checks"].evaluate_tick(context).run_requests or []
+    config = request.run_config["ops"]["make_checks"]["config"]
+    assert CheckTables(**config) == CheckTables(costly=True)
+
+
+def test_what_the_hourly_job_makes_starts_no_spark(table: TableByHand, lake: str) -> None:
+    def session() -> None:
+        raise AssertionError("Spark was started")
+
+    retired = orders(status="retired")
+    made = [name for _, name, _ in findings([retired], lake=lake, session=session, costly=False)]  # type: ignore[arg-type]
+
+    assert made == [
+        "positions_never_go_back",
+        "dead_letter_rate",
+        "dates_in_window",
+        "table_health",
+    ]
+
+
+def a_backlog(stream: Stream, offsets: int, *, lag: float | None = None) -> Backlog:
+    partition = PartitionBacklog(100, 100 + offsets, 0, lag_seconds=lag)
+    return Backlog(stream.name, {TopicPartition(stream.topic, 0): partition}, offsets, lag, None, 0)
+
+
+def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hourly(instance: DagsterInstance) -> None:
+    stream, lags = orders(freshness=LIMITS), [10.0, 12.0, 400.0, 410.0]
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        return [a_backlog(stream, 5, lag=lags.pop(0))]
+
+    sensor, cursor, told = freshness_sensor([stream], look=look), None, []
+    for _ in range(4):
+        context = dg.build_sensor_context(instance, cursor=cursor)
+        data = sensor.evaluate_tick(context)
+        cursor = data.cursor
+        for event in data.asset_events:
+            instance.report_runless_asset_event(event)
+        told.append(len(data.asset_events))
+
+    assert told == [1, 0, 1, 0]
+    shown = latest(instance, stream, "fresh")
+    assert shown is not None and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (data.skip_message or "").startswith("bronze/orders: the oldest of 5 offsets that wait is 410 s old")
+
+
+def test_there_is_no_freshness_sensor_where_no_stream_has_limits() -> None:
+    assert freshness_sensors([orders(), orders(freshness=LIMITS, status="retired")]) == []
+
+
+def test_dagsters_own_policy_has_the_limits_of_the_document() -> None:
+    stream = orders(freshness=LIMITS)
+
+    (spec,) = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True)).specs
+
+    window = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=30), warn_window=timedelta(minutes=5))
+    assert spec.freshness_policy == window
+
+
+@pytest.mark.parametrize("status", ["paused", "retired"])
+def test_a_stream_that_nothing_drains_has_no_policy(status: str) -> None:
+    assert freshness_policy(orders(freshness=LIMITS, status=status)) is None

@@ -1,0 +1,269 @@
+"""The checks that need no Spark: what each finds right, and the fault that each finds wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdi_assets.checks import health
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.fresh import judged
+from kdi_assets.checks.measures import found
+from kdi_assets.checks.subject import Subject
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka import BrokerUnreachable
+from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, Stream, TopicPartition
+from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = datetime.now(UTC)
+TODAY = NOW.date()
+OF_THE_LOG: list[CheckName] = ["positions_never_go_back", "dead_letter_rate", "dates_in_window", "table_health"]
+UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
+LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=0, earliest=7)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("this check started Spark")
+
+
+def check(name: CheckName, lake: str, *, stream: Stream | None = None) -> Finding:
+    return found(name, Subject(stream or orders(), lake, no_spark, now=NOW))
+
+
+@pytest.fixture
+def table(lake: str) -> TableByHand:
+    return TableByHand(lake, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["positions_never_go_back", "dead_letter_rate", "dates_in_window", "table_health", "no_duplicate_coordinates"],
+)
+def test_a_stream_that_was_never_drained_has_nothing_wrong(name: CheckName, lake: str) -> None:
+    assert check(name, lake).passed
+
+
+@pytest.mark.parametrize("name", OF_THE_LOG)
+def test_a_drained_table_passes_without_spark(name: CheckName, table: TableByHand, lake: str) -> None:
+    table.drain(100)
+    table.commit(data_file(1, TODAY, rows=100), ago=timedelta(0))
+
+    finding = check(name, lake)
+
+    assert finding.passed, finding.said
+    assert all(isinstance(number, int | float) for number in finding.numbers.values())
+
+
+def test_a_position_that_another_writer_set_back_is_an_error_that_names_the_commit(
+    table: TableByHand, lake: str
+) -> None:
+    table.drain(100)
+    table.commit(position(TOPIC, 40), ago=timedelta(0))
+
+    finding = check("positions_never_go_back", lake)
+
+    assert finding.level == "error" and finding.numbers["steps_back"] == 1
+    assert finding.said.startswith("v2 set orders/0 back from 100 to 40")
+
+
+@pytest.mark.parametrize("kind", ["restore", "resolve"])
+def test_a_position_that_a_restore_or_a_decision_set_back_is_none(table: TableByHand, lake: str, kind: str) -> None:
+    table.drain(100)
+    table.position = 40
+    table.ledger_commit(kind)  # type: ignore[arg-type]
+    table.drain(10)
+
+    assert check("positions_never_go_back", lake).passed
+
+
+@pytest.mark.parametrize(
+    ("dead_letters", "level"), [(10, "passed"), (11, "warn"), (99, "warn"), (100, "error"), (1000, "error")]
+)
+def test_dead_letters_warn_above_the_limit_and_call_at_ten_times_as_many(
+    table: TableByHand, lake: str, dead_letters: int, level: str
+) -> None:
+    table.drain(1000, dead_letters=dead_letters)
+
+    finding = check("dead_letter_rate", lake)
+
+    assert (finding.level, finding.numbers["dead_letters"]) == (level, dead_letters)
+
+
+def test_a_high_limit_of_dead_letters_calls_from_half_of_all_messages_on(table: TableByHand, lake: str) -> None:
+    table.drain(100, dead_letters=49)
+    tolerant = orders(checks=Checks(dead_letter_rate=0.3))
+
+    assert check("dead_letter_rate", lake, stream=tolerant).level == "warn"
+    table.drain(100, dead_letters=51)
+    assert check("dead_letter_rate", lake, stream=tolerant).level == "error"
+
+
+def test_dead_letters_of_the_day_before_yesterday_count_no_more(table: TableByHand, lake: str) -> None:
+    table.drain(100, dead_letters=100, ago=timedelta(hours=25))
+    table.drain(100)
+
+    finding = check("dead_letter_rate", lake)
+
+    assert finding.passed and finding.numbers["messages"] == 100
+
+
+@pytest.mark.parametrize("day", [date(2019, 12, 31), TODAY + timedelta(days=3), None])
+def test_rows_outside_the_window_are_counted_and_nobody_is_called(
+    table: TableByHand, lake: str, day: date | None
+) -> None:
+    table.commit(data_file(1, day, rows=7), data_file(2, TODAY, rows=9), ago=timedelta(0))
+
+    finding = check("dates_in_window", lake)
+
+    assert (finding.level, finding.numbers["rows_outside"], finding.numbers["dates_outside"]) == ("warn", 7, 1)
+
+
+@pytest.mark.parametrize("day", [date(2020, 1, 1), TODAY + timedelta(days=2)])
+def test_the_ends_of_the_window_are_inside(table: TableByHand, lake: str, day: date) -> None:
+    table.commit(data_file(1, day, rows=7), ago=timedelta(0))
+
+    assert check("dates_in_window", lake, stream=orders(date_window=DateWindow())).passed
+
+
+def test_many_small_files_are_told_and_some_are_not(table: TableByHand, lake: str) -> None:
+    table.commit(*(data_file(n, TODAY, rows=1) for n in range(999)), ago=timedelta(0))
+    assert check("table_health", lake).passed
+
+    table.commit(data_file(999, TODAY, rows=1), ago=timedelta(0))
+    finding = check("table_health", lake)
+
+    assert finding.level == "warn" and finding.said.startswith("1,000 of 1,000 files are below 16 MiB")
+    assert (finding.numbers["small_files"], finding.numbers["small_share"]) == (1000, 1.0)
+
+
+def test_a_log_without_a_checkpoint_is_told(table: TableByHand, lake: str) -> None:
+    for _ in range(100):
+        table.commit(ago=timedelta(0))
+
+    finding = check("table_health", lake)
+
+    assert finding.level == "warn" and finding.numbers["commits_since_checkpoint"] == 101
+    assert "since the last checkpoint" in finding.said
+
+
+def test_a_long_log_is_told(table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LOG_FILES", 2)
+    table.drain(1)
+    assert check("table_health", lake).passed
+
+    table.drain(1)
+
+    assert check("table_health", lake).said.startswith("the log has 3 commits")
+
+
+def a_backlog(
+    offsets: int = 0,
+    *,
+    lag: float | None = None,
+    held: int = 0,
+    refusal: KdiError | None = None,
+    word: StatusWord = StatusWord.OK,
+    loss: float | None = None,
+) -> Backlog:
+    partition = PartitionBacklog(100, 100 + offsets, 0, held, None, lag, None, loss, word)
+    return Backlog("bronze/orders", {TopicPartition(TOPIC, 0): partition}, offsets, lag, refusal, held)
+
+
+def freshness(
+    backlog: Backlog, *, held_for: float | None = None, holds: bool = True, status: str = "active"
+) -> Finding:
+    """The check ``fresh`` of a stream that warns after 5 minutes and fails after 30."""
+    stream = orders(freshness=Freshness(300, 1800), status=status)
+    since = None if held_for is None else NOW - timedelta(seconds=held_for)
+    subject = Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW)
+    return judged(subject, held_since=lambda *_: since, holds_message=lambda *_: holds)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "level"),
+    [
+        (a_backlog(), "passed"),
+        (a_backlog(5, lag=299.0), "passed"),
+        (a_backlog(5, lag=300.0), "warn"),
+        (a_backlog(5, lag=1800.0), "error"),
+        (a_backlog(5, lag=None), "warn"),
+    ],
+)
+def test_freshness_goes_by_the_age_of_what_waits(backlog: Backlog, level: str) -> None:
+    assert freshness(backlog).level == level
+
+
+def test_an_idle_topic_is_fresh_however_long_ago_the_last_message_came(lake: str) -> None:
+    TableByHand(lake, now=NOW).drain(10, ago=timedelta(days=40))
+
+    finding = found("fresh", Subject(orders(freshness=Freshness(300, 1800)), lake, no_spark, backlog=a_backlog()))
+
+    assert (finding.level, finding.said, finding.numbers["lag_seconds"]) == ("passed", "nothing waits", 0.0)
+
+
+@pytest.mark.parametrize(("held_for", "level"), [(10.0, "passed"), (301.0, "warn"), (1801.0, "error"), (None, "warn")])
+def test_what_an_open_transaction_holds_back_waits_as_well(held_for: float | None, level: str) -> None:
+    finding = freshness(a_backlog(held=3), held_for=held_for)
+
+    assert finding.level == level
+    assert "3 offsets are held back by an open transaction" in finding.said
+
+
+def test_offsets_without_a_message_make_nothing_stale() -> None:
+    assert freshness(a_backlog(2, lag=None), holds=False).passed
+
+
+def test_a_paused_stream_calls_nobody() -> None:
+    assert freshness(a_backlog(5, lag=9000.0), status="paused").level == "warn"
+
+
+@pytest.mark.parametrize("name", ["fresh", "backlog_after_drain"])
+@pytest.mark.parametrize(("refusal", "level"), [(UNREACHABLE, "warn"), (LOST, "error")])
+def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusal: KdiError, level: str) -> None:
+    stream = orders(freshness=Freshness(300, 1800))
+
+    finding = found(name, Subject(stream, "/nowhere", no_spark, backlog=a_backlog(refusal=refusal)))
+
+    assert (finding.level, finding.said) == (level, refusal.parts()[0])
+
+
+@pytest.mark.parametrize(
+    ("backlog", "drained", "level"),
+    [
+        (a_backlog(999, lag=59.0), True, "passed"),
+        (a_backlog(1000, lag=1.0), True, "warn"),
+        (a_backlog(5, lag=60.0), True, "warn"),
+        (a_backlog(1000, lag=61.0), False, "passed"),
+        (a_backlog(5, lag=1.0, word=StatusWord.WARN), False, "warn"),
+        (a_backlog(5, lag=1.0, word=StatusWord.STALL), False, "error"),
+        (a_backlog(5, lag=1.0, word=StatusWord.STOP), True, "error"),
+        (a_backlog(5, lag=4000.0, loss=3600.0), False, "error"),
+        (a_backlog(5, lag=10.0, loss=3600.0), False, "passed"),
+    ],
+)
+def test_what_a_drain_leaves_is_held_against_the_limits_only_just_after_it(
+    backlog: Backlog, drained: bool, level: str
+) -> None:
+    subject = Subject(orders(), "/nowhere", no_spark, backlog=backlog, drained=drained)
+
+    assert found("backlog_after_drain", subject).level == level
+
+
+def test_a_retired_stream_is_asked_nothing_about_its_topic() -> None:
+    retired = orders(status="retired", freshness=Freshness(300, 1800))
+
+    assert not {"fresh", "backlog_after_drain"} & set(retired.check_names)
+    assert "every_offset_accounted_for" in retired.check_names
+
+
+def test_a_stream_without_limits_of_freshness_has_no_such_check() -> None:
+    assert "fresh" not in orders().check_names
+    assert "fresh" in orders(freshness=Freshness(300, 1800)).check_names
