@@ -1,6 +1,7 @@
 # make demo    the main job on real parts, from nothing; ends by itself
 # make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
 # make test    every check and every test, but for the deep ones of make faults
+# make check-assets   the gate of a pipeline: drains, makes every check of the tables; from nothing, or over KDI_KAFKA
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
@@ -19,7 +20,7 @@ bench: export KDI_SPARK_MASTER ?= local[*]
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test faults mutants chaos soak bench lock clean-demo
+.PHONY: setup demo dev test check-assets faults mutants chaos soak bench lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -38,6 +39,9 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12 -m "not deep"
+
+check-assets: setup
+	@$(BIN)/python -m examples.check_assets
 
 faults: setup
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m scenario --seed=$(SEED) --matrix=docs/reliability.md

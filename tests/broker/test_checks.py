@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -18,11 +18,17 @@ from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.cli.main import main
 from kdi_assets.components.events import drain_metadata
+from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
-from kdi_assets.stream import CheckName, Checks, Freshness
+from kdi_assets.sources.publisher import ensure_topic
+from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, KafkaCluster
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
+from tests.driven import WEB_REQUESTS, DrivenStream, web_requests
 from tests.faults.topics import TransactionalPublisher
+from tests.kafka_log import Publisher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FRESHNESS = Freshness(300, 1800)
 
@@ -40,80 +46,87 @@ def wrong(web: DrivenStream) -> dict[CheckName, str]:
     return {name: finding.level for name, finding in checked(web).items() if not finding.passed}
 
 
+def fresh(web: DrivenStream) -> Finding:
+    return found("fresh", Subject(web.stream, web.lake, web.session))
+
+
+@pytest.fixture(scope="module")
+def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DrivenStream:
+    """A stream that was drained once, some dead letters and tombstones among it."""
+    cluster = KafkaCluster("main", broker.bootstrap_servers)
+    ensure_topic(cluster, "checks_of_one_drain", partitions=1)
+    stream = web_requests("checks_of_one_drain", cluster, freshness=FRESHNESS, checks=Checks(dead_letter_rate=0.2))
+    lake = str(tmp_path_factory.mktemp("drained"))
+    web = DrivenStream(stream, lake, Publisher(broker.bootstrap_servers), lambda: spark)
+    web.produce(200, bad=0.05, tombstones=0.02)
+    web.drain()
+    return web
+
+
+@pytest.fixture
+def web(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
+    """The drained stream with a copy of its tables, to do anything to."""
+    return replace(_drained, lake=str(shutil.copytree(_drained.lake, tmp_path / "copy")))
+
+
 def first_row_again(web: DrivenStream) -> None:
     rows = DeltaTable(web.uri).to_pyarrow_table()
     write_deltalake(web.uri, rows.slice(0, 1), mode="append")
 
 
-def a_row_without_offset_of_long_ago(web: DrivenStream) -> None:
-    rows = DeltaTable(web.uri).to_pyarrow_table().slice(0, 1)
-    given = {"meta": pa.nulls(1, rows.schema.field("meta").type), "date": pa.array([date(2001, 2, 3)])}
-    for name, values in given.items():
-        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
-    write_deltalake(web.uri, rows, mode="append")
-
-
-def test_every_check_passes_after_a_drain_and_again_after_nothing_came(driven: DrivenFactory) -> None:
-    web = driven(freshness=FRESHNESS)
-    web.produce(300, tombstones=0.02)
-    web.drain()
-
+def test_every_check_passes_after_a_drain(web: DrivenStream) -> None:
     after = checked(web, drained=True)
 
     assert {name: f.said for name, f in after.items() if not f.passed} == {}
     assert len(after) == 9
     assert after["no_duplicate_coordinates"].numbers["rows_looked_at"] == len(web.found().rows)
-    assert after["every_offset_accounted_for"].numbers["offsets"] == 300
+    assert after["every_offset_accounted_for"].numbers["offsets"] == 200
+    assert after["dead_letter_rate"].numbers["dead_letters"] == len(web.found().dead_letters) > 0
     assert after["schema_as_declared"].numbers["columns"] == after["schema_as_declared"].numbers["columns_declared"]
 
 
+def test_a_row_that_is_there_twice_is_found_by_two_checks_and_by_no_other(web: DrivenStream) -> None:
+    first_row_again(web)
+
+    assert wrong(web) == {"every_offset_accounted_for": "error", "no_duplicate_coordinates": "error"}
+
+
+def test_a_position_that_another_writer_set_back_is_found_by_its_check_and_by_no_other(web: DrivenStream) -> None:
+    web.as_another_writer(web.stream.app_id, last=3)
+
+    assert wrong(web) == {"positions_never_go_back": "error"}
+
+
 @pytest.mark.parametrize(
-    ("fault", "finds"),
+    ("changed", "finds"),
     [
-        pytest.param(
-            first_row_again,
-            {"every_offset_accounted_for": "error", "no_duplicate_coordinates": "error"},
-            id="a row is there twice",
-        ),
-        pytest.param(a_row_without_offset_of_long_ago, {"dates_in_window": "warn"}, id="a row lies outside the window"),
-        pytest.param(
-            lambda web: web.as_another_writer(web.stream.app_id, last=3),
-            {"positions_never_go_back": "error"},
-            id="another writer set a position back",
-        ),
+        ({"record_ddl": WEB_REQUESTS.replace("status int", "status bigint")}, {"schema_as_declared": "error"}),
+        ({"date_window": DateWindow(start=datetime.now(UTC).date() + timedelta(days=1))}, {"dates_in_window": "warn"}),
+        ({"checks": Checks(dead_letter_rate=0.01)}, {"dead_letter_rate": "warn"}),
     ],
+    ids=["another type", "a narrower window", "a lower limit of dead letters"],
 )
-def test_a_fault_of_the_table_is_found_by_its_check_and_by_no_other(
-    driven: DrivenFactory, fault: Callable[[DrivenStream], None], finds: dict[CheckName, str]
+def test_a_document_that_the_table_does_not_fit_is_found_by_its_check_and_by_no_other(
+    web: DrivenStream, changed: dict[str, Any], finds: dict[CheckName, str]
 ) -> None:
-    web = driven(partitions=1, freshness=FRESHNESS)
-    web.produce(60)
-    web.drain()
-
-    fault(web)
-
-    assert wrong(web) == finds
+    assert wrong(web.with_definition(**changed)) == finds
 
 
-def test_dead_letters_above_the_limit_are_found_by_their_check_and_by_no_other(driven: DrivenFactory) -> None:
-    web = driven(checks=Checks(dead_letter_rate=0.02))
-    web.produce(200, bad=0.1)
+def test_another_type_of_a_column_is_named(web: DrivenStream) -> None:
+    other = web.with_definition(record_ddl=WEB_REQUESTS.replace("status int", "status bigint"))
 
-    web.drain()
+    finding = found("schema_as_declared", Subject(other.stream, other.lake, other.session))
 
-    assert wrong(web) == {"dead_letter_rate": "warn"}
+    assert finding.lists["differences"] == ("column status is int in the table and bigint in the stream",)
 
 
-def test_a_document_that_changed_a_type_is_found_by_its_check_and_by_no_other(driven: DrivenFactory) -> None:
-    web = driven()
-    web.produce(60)
-    web.drain()
+def test_a_retired_stream_is_checked_without_its_topic(web: DrivenStream) -> None:
+    gone = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
 
-    other = web.with_definition(record_ddl=web.stream.record_ddl.replace("status int", "status bigint"))
+    retired = web.with_definition(status="retired", cluster=gone)
 
-    assert wrong(other) == {"schema_as_declared": "error"}
-    differences = checked(other)["schema_as_declared"].lists["differences"]
-    assert differences == ("column status is int in the table and bigint in the stream",)
+    assert wrong(retired) == {}
+    assert not {"fresh", "backlog_after_drain"} & set(retired.stream.check_names)
 
 
 def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(driven: DrivenFactory) -> None:
@@ -122,20 +135,20 @@ def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(drive
     web = driven(partitions=1, freshness=FRESHNESS)
     web.produce(20)
     web.drain()
-    idle = checked(web)["fresh"]
+    idle = fresh(web)
 
     web.publisher.produce(web.stream.topic, "{}", timestamp=datetime.now(UTC) - timedelta(minutes=10))
     web.publisher.flush()
-    late = checked(web)["fresh"]
+    late = fresh(web)
     web.drain()
     servers = web.stream.cluster.bootstrap_servers
     writer = TransactionalPublisher(servers, f"{web.stream.topic}-held")
     writer.begin()
     writer.produce(web.stream.topic, "{}", timestamp=datetime.now(UTC) - timedelta(minutes=40))
     writer.flush()
-    held = checked(web)["fresh"]
+    held = fresh(web)
     writer.end(commit=False)
-    aborted = checked(web)["fresh"]
+    aborted = fresh(web)
 
     assert (idle.level, late.level, held.level) == ("passed", "warn", "error")
     assert late.numbers["lag_seconds"] == pytest.approx(600, abs=60)
@@ -220,15 +233,3 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
         "every_offset_accounted_for",
         "no_duplicate_coordinates",
     }
-
-
-def test_a_retired_stream_is_checked_without_its_topic(driven: DrivenFactory) -> None:
-    web = driven(freshness=FRESHNESS)
-    web.produce(40)
-    web.drain()
-
-    gone = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
-    retired = web.with_definition(status="retired", cluster=gone)
-
-    assert wrong(retired) == {}
-    assert len(checked(retired)) == 7

@@ -140,7 +140,7 @@ def test_many_small_files_are_told_and_some_are_not(table: TableByHand, lake: st
     table.commit(data_file(999, TODAY, rows=1), ago=timedelta(0))
     finding = check("table_health", lake)
 
-    assert finding.level == "warn" and finding.said.startswith("1,000 of 1,000 files are below 16 MiB")
+    assert finding.level == "warn" and finding.said.startswith("1,000 of 1,000 files are below 32 MiB")
     assert (finding.numbers["small_files"], finding.numbers["small_share"]) == (1000, 1.0)
 
 

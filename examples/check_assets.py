@@ -1,0 +1,64 @@
+"""`make check-assets`: the gate of a pipeline from nothing: a broker, messages, a drain, every check; ends by itself.
+
+With `KDI_KAFKA` set, the gate alone, over the environment's brokers, lake and documents.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from examples.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end
+from kdi_assets.components.load import load_streams
+from kdi_assets.errors import KdiError
+from kdi_assets.runtime.broker import start_broker
+from kdi_assets.settings import Settings
+from kdi_assets.sources.generator import Traffic
+from kdi_assets.sources.publisher import publish
+from kdi_assets.stream import Stream
+
+MESSAGES, BAD = 2_000, 0.002
+
+
+def main() -> None:
+    """Exit code 0 if every run succeeded and no check found an error."""
+    if os.environ.get("KDI_KAFKA"):
+        sys.exit(gate())
+    try:
+        with stopped_at_the_end() as stack:
+            code = from_nothing(stack)
+    except (KdiError, PartFailed) as failure:
+        sys.exit(str(failure))
+    sys.exit(code)
+
+
+def from_nothing(stack: ExitStack) -> int:
+    """The gate over the checkout's documents, a broker of its own and an empty lake."""
+    state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdi-check-assets-")))
+    broker = start_broker(state / "broker", home=Settings.from_environment().home)
+    stack.callback(broker.stop)
+    os.environ.pop("KDI_DEFS", None)
+    os.environ |= {"KDI_LAKE": str(state / "lake"), "KDI_KAFKA": broker.bootstrap_servers, "KDI_DRIVER": "own"}
+    os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
+    for stream in load_streams().values():
+        publish_to(stream)
+    return gate()
+
+
+def publish_to(stream: Stream) -> None:
+    """Some web requests over two topic partitions, a few of them bad."""
+    done = publish(stream.cluster, stream.topic, Traffic(bad=BAD, dates=2, seed=1), count=MESSAGES, partitions=2)
+    say(f"published {done.acknowledged:,} messages to {stream.topic}, {done.acknowledged - done.counts['good']} bad")
+
+
+def gate() -> int:
+    """`kdi check-assets` with what the command line was given; its exit code."""
+    return subprocess.run([BIN / "kdi", "check-assets", *sys.argv[1:]], cwd=CHECKOUT, check=False).returncode
+
+
+if __name__ == "__main__":
+    main()
