@@ -71,6 +71,10 @@ class Person:
         dialog.get_by_role("button", name="Launch 1 run").click()
         return self._follow_the_launch()
 
+    def choose_check(self, name: str) -> None:
+        """From the asset's page of checks: look at one."""
+        self.page.get_by_text(name, exact=True).first.click()
+
     def execute_check(self) -> str:
         """From the check's page: execute it, and look at the run; its id."""
         self.page.get_by_role("button").filter(has_text=re.compile("^Execute$")).click()

@@ -63,12 +63,13 @@ def specs(folder: Path) -> dict[str, dg.AssetSpec]:
     return {spec.key.to_user_string(): spec for spec in merged.resolve_all_asset_specs()}
 
 
-def test_the_code_location_holds_tables_topics_sensor_and_resource() -> None:
+def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() -> None:
     location = defs()
 
     keys = {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
     assert {"bronze/web_requests", "kafka/main/web_requests"} <= keys
-    assert [sensor.name for sensor in location.sensors or ()] == ["lag_main"]
+    assert {sensor.name for sensor in location.sensors or ()} == {"lag_main", "freshness"}
+    assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"}
     assert set(location.resources or {}) == {"spark"}
     assert location.executor is dg.in_process_executor
     dg.Definitions.validate_loadable(location)
