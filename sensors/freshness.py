@@ -25,6 +25,9 @@ SECONDS = 60
 AGAIN_SECONDS = 3600.0
 """After so long what is not new is told again: the UI shows when a check was made."""
 
+TOLD_PER_TICK = 50
+"""Each is a row in Dagster's database, and a thousand would hold up the tick; what does not pass goes first."""
+
 
 def freshness_sensors(streams: Collection[Stream], *, look: LookAt | None = None) -> list[dg.SensorDefinition]:
     """One sensor for all streams that have the check; none if no stream has."""
@@ -46,7 +49,8 @@ def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDef
         told: dict[str, list[object]] = json.loads(context.cursor or "{}")
         looked = zip(streams, look(streams, lake=lake), strict=True)
         made = [(s, found("fresh", Subject(s, lake, _no_session, backlog=b, now=now))) for s, b in looked]
-        new = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
+        news = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
+        new = sorted(news, key=lambda one: one[1].passed)[:TOLD_PER_TICK]
         kept = {s.name: told[s.name] for s in streams if s.name in told}
         return dg.SensorResult(
             asset_events=[check_evaluation(s, "fresh", finding) for s, finding in new],

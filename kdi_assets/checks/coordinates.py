@@ -58,6 +58,8 @@ def _touched(subject: Subject) -> list[date]:
 
 def _within(log: TableLog, days: Sequence[date]) -> tuple[list[date], int]:
     """As many of the dates as have ``ROWS`` rows together, by the files' statistics, and their rows."""
+    if DATE not in log.partition_columns:
+        return list(days[:1]), 0  # no drain goes into such a table; `dates_in_window` says so
     sums = log.data_files.group_by(f"partition.{DATE}").aggregate([("num_records", "sum")])
     rows_of = dict(zip(sums[f"partition.{DATE}"].to_pylist(), sums["num_records_sum"].to_pylist(), strict=True))
     taken, rows = [days[0]], rows_of.get(days[0]) or 0

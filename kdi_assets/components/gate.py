@@ -71,7 +71,8 @@ def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, cos
     )
     evaluations = result.get_asset_check_evaluations()
     outcomes = tuple(_outcome(e, blocking=e.check_name in stream.checks.blocking) for e in evaluations)
-    return Gate(stream.name, outcomes, "" if len(outcomes) == len(names) else _failure(result.all_events))
+    failure = _failure(result.all_events) or ("" if len(outcomes) == len(names) else "not every check was made")
+    return Gate(stream.name, outcomes, failure)
 
 
 def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> Outcome:
@@ -82,11 +83,12 @@ def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> Outcome:
 
 
 def _failure(events: Sequence[dg.DagsterEvent]) -> str:
-    """What the run's failed step says."""
+    """What the run's failed step says; nothing if a check that blocks failed it, for that is among the outcomes."""
     for event in events:
         if event.event_type_value == "STEP_FAILURE":
             data = event.step_failure_data
             if data.user_failure_data and data.user_failure_data.description:
                 return data.user_failure_data.description
-            return data.error_display_string
-    return "not every check was made, and no step says why"
+            if data.error is None or data.error.cls_name != "DagsterAssetCheckFailedError":
+                return data.error_display_string
+    return ""

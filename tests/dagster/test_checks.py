@@ -11,24 +11,28 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.checks import subject
+from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import freshness_policy
 from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, Checks, Freshness, Stream, TopicPartition
 from resources.spark import SparkResource
+from sensors import freshness
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
-from sensors.freshness import freshness_sensor, freshness_sensors
 from sensors.lag import lag_sensor
 from tests.dagster.fakes import ScriptedDrain, a_commit, an_audit
-from tests.table_by_hand import TableByHand, data_file, orders
+from tests.table_by_hand import TP, TableByHand, data_file, orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
 SILVER = dg.AssetKey(["silver", "orders"])
 UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
+LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=0, earliest=7)
 OLD = date(2001, 2, 3)
 LIMITS = Freshness(300, 1800)
 
@@ -226,7 +230,7 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [a_backlog(stream, 5, lag=lags.pop(0))]
 
-    sensor, cursor, told = freshness_sensor([stream], look=look), None, []
+    sensor, cursor, told = freshness.freshness_sensor([stream], look=look), None, []
     for _ in range(4):
         context = dg.build_sensor_context(instance, cursor=cursor)
         data = sensor.evaluate_tick(context)
@@ -241,8 +245,58 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
     assert (data.skip_message or "").startswith("bronze/orders: the oldest of 5 offsets that wait is 410 s old")
 
 
+def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass_first(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "TOLD_PER_TICK", 2)
+    streams = [replace(orders(freshness=LIMITS), table=f"bronze/{name}") for name in "abc"]
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        return [a_backlog(s, 5, lag=400.0 if s.table == "bronze/c" else 1.0) for s in streams]
+
+    sensor, cursor, told = freshness.freshness_sensor(streams, look=look), None, []
+    for _ in range(3):
+        data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
+        cursor = data.cursor
+        told.append([event.asset_key.path[-1] for event in data.asset_events])
+
+    assert told == [["c", "a"], ["b"], []]
+
+
+@pytest.mark.parametrize(("refusal", "checks_made"), [(UNREACHABLE, 0), (LOST, 5)])
+def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
+    table: TableByHand,
+    instance: DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: KdiError,
+    checks_made: int,
+) -> None:
+    monkeypatch.setattr(gate, "drain", ScriptedDrain(ending=refusal))
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+
+    refused = gate.through_gate(orders(), instance, drains=True, costly=False)
+    checked = gate.through_gate(orders(), instance, drains=False, costly=False)
+
+    assert not refused.passed and refused.failure == str(refusal)
+    assert len(refused.outcomes) == checks_made
+    assert checked.passed and [o.level for o in checked.outcomes] == ["passed"] * 5
+
+
+def test_a_check_that_blocks_fails_the_gate_as_a_check(
+    table: TableByHand, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.drain(100, dead_letters=90)
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    stream = orders(checks=Checks(blocking=("dead_letter_rate",)))
+
+    stopped = gate.through_gate(stream, instance, drains=False, costly=False)
+
+    assert not stopped.passed and stopped.failure == ""
+    assert [(o.check, o.blocking) for o in stopped.outcomes if o.level == "error"] == [("dead_letter_rate", True)]
+
+
 def test_there_is_no_freshness_sensor_where_no_stream_has_limits() -> None:
-    assert freshness_sensors([orders(), orders(freshness=LIMITS, status="retired")]) == []
+    assert freshness.freshness_sensors([orders(), orders(freshness=LIMITS, status="retired")]) == []
 
 
 def test_dagsters_own_policy_has_the_limits_of_the_document() -> None:
