@@ -122,8 +122,9 @@ def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
     assert of_old["dagster/uri"] == f"{lake}/{stream.table}"
     types = {column.name: column.type for column in of_old["dagster/column_schema"].columns}
     assert types.items() >= {"id": "bigint", "place": "struct<city: string>", "date": "date"}.items()
-    (check,) = first.get_asset_check_evaluations()
-    assert check.passed and check.metadata["offsets"].value == 10
+    checks = {check.check_name: check for check in first.get_asset_check_evaluations()}
+    assert len(checks) == 8 and all(check.passed for check in checks.values())
+    assert checks["every_offset_accounted_for"].metadata["offsets"].value == 10
 
     publish(producer, stream, {OLD: 1, TODAY: 2})
     materialize(instance, defs, [table_key(stream)])
