@@ -60,9 +60,12 @@ clean-demo:
 	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean
 
 # Hashes for every platform and Python; no index address, so that a registry's mirror serves as well.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-annotate \
+  --no-emit-index-url --custom-compile-command "make lock"
+
 lock: setup
-	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --extra dev \
-	  --no-annotate --no-emit-index-url --custom-compile-command "make lock" -o requirements.lock pyproject.toml
+	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
+	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
 
 .venv/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
