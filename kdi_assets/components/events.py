@@ -77,20 +77,30 @@ def materialization(
 
 
 def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
-    """What is true of the whole commit, whichever date it is shown at; the numbers' names say so in every plot."""
+    """What is true of the whole commit, whichever date it is shown at.
+
+    Its counts are one value: as numbers of each date they would be plotted once per date.
+    """
     ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in commit.ranges}
     return {
-        "commit_rows": commit.rows,
-        "commit_dates": len(commit.rows_by_date),  # not which: a commit of 3,000 dates has 3,000 events
-        "commit_dead_letters": commit.dead_letters,
-        "commit_tombstones": commit.tombstones,
-        "commit_gap_offsets": commit.gaps,
-        "commit_bytes": commit.bytes,
+        "commit": dg.MetadataValue.json(commit_counts(commit)),
         "offset_ranges": dg.MetadataValue.json(ranges),
         "delta_version": commit.version,
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
         **freshness_metadata([commit]),
+    }
+
+
+def commit_counts(commit: Commit) -> dict[str, int]:
+    """What a commit brought."""
+    return {
+        "rows": commit.rows,
+        "dates": len(commit.rows_by_date),  # not which: a commit of 3,000 dates has 3,000 events
+        "dead_letters": commit.dead_letters,
+        "tombstones": commit.tombstones,
+        "gap_offsets": commit.gaps,
+        "bytes": commit.bytes,
     }
 
 
@@ -125,6 +135,9 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
     known = {
         "drained_rows": report.rows_added,
         "dead_letters": report.dead_letters,
+        "tombstones": sum(commit.tombstones for commit in report.commits),
+        "gap_offsets": sum(commit.gaps for commit in report.commits),
+        "bytes": sum(commit.bytes for commit in report.commits),
         "backlog_before": report.backlog_before,
         "backlog_after": report.backlog_after,
         "lag_seconds_before": None if lag_before is None else round(lag_before, 1),

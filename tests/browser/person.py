@@ -38,6 +38,12 @@ class Person:
         if tab != "Overview":
             self.page.get_by_role("tab", name=tab).click()
 
+    def open_check(self, table: str, name: str) -> None:
+        """The page of one of a table's checks."""
+        self.open_asset(table, "Checks")
+        self.page.get_by_text(name, exact=True).first.click()
+        self.page.wait_for_url(f"**checkDetail={name}**")
+
     def open_sensor(self, name: str = "lag_main") -> None:
         """The page of the sensor, with the list of its ticks."""
         self.page.goto(f"{self.url}/automation")
@@ -70,10 +76,6 @@ class Person:
             dates.press("Enter")
         dialog.get_by_role("button", name="Launch 1 run").click()
         return self._follow_the_launch()
-
-    def choose_check(self, name: str) -> None:
-        """From the asset's page of checks: look at one."""
-        self.page.get_by_text(name, exact=True).first.click()
 
     def execute_check(self) -> str:
         """From the check's page: execute it, and look at the run; its id."""

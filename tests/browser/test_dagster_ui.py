@@ -24,6 +24,7 @@ BAD_ORDERS = {
     "missing_field": b'{"customer": "c1"}',
     "date_outside_window": b'{"id": 1, "at": "2131-01-01T00:00:00Z"}',
 }
+AUDIT = "every_offset_accounted_for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +127,12 @@ def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(
 
 
 def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drained: Drained, shot: Shot) -> None:
-    person.open_asset("bronze/orders", "Checks")
-    person.choose_check("every_offset_accounted_for")
+    person.open_check("bronze/orders", AUDIT)
     person.execute_check()
     person.wait_for_the_run("Success")
 
-    person.open_asset("bronze/orders", "Checks")
-    person.choose_check("every_offset_accounted_for")
-    expect(person.page.get_by_text("Passed", exact=True).first).to_be_visible()
+    person.open_check("bronze/orders", AUDIT)
+    expect(person.page.get_by_text("Passed", exact=True)).to_be_visible()
     expect(person.page.get_by_text("284 offsets = 280 rows + 4 dead letters")).to_be_visible()
     expect(person.value_of("missing")).to_have_text("0")
     shot("check")
@@ -146,7 +145,7 @@ def test_the_graph_leads_from_each_topic_to_its_table(drained: Drained, person: 
         expect(person.page.get_by_text(name, exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
-    shot("graph")
+    shot("graph", above=person.page.get_by_label("settings").last)
 
 
 def test_a_tick_that_requests_nothing_says_why_and_who_must_decide(person: Person, shot: Shot) -> None:
@@ -185,5 +184,5 @@ def test_an_older_date_is_refused_with_what_happened_what_is_safe_and_what_to_ru
     expect(person.row_of("what is safe", within=told)).to_contain_text("nothing was read and nothing was written")
     expect(person.row_of("what to run", within=told)).to_contain_text("kdi drain bronze/orders")
     shot("refused", above=told.get_by_text('File "').first)  # Dagster's traceback follows
-    person.open_asset("bronze/orders", "Checks")
+    person.open_check("bronze/orders", AUDIT)
     expect(person.page.get_by_text("Passed", exact=True)).to_be_visible()

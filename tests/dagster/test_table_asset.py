@@ -95,9 +95,10 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     assert (event.tags or {})["dagster/data_version"] == "7"
     said = {name: value.value for name, value in event.metadata.items()}
     assert said["rows_added"] == 3
-    assert (said["commit_rows"], said["commit_dates"]) == (5, 2)
+    counts = {"rows": 5, "dates": 2, "dead_letters": 4, "tombstones": 1, "gap_offsets": 0, "bytes": 1024}
+    assert said["commit"] == counts
     assert said["offset_ranges"] == {"web_requests/0": "[700, 705)"}
-    assert (said["commit_dead_letters"], said["commit_tombstones"], said["delta_version"]) == (4, 1, 7)
+    assert said["delta_version"] == 7
 
 
 def test_commits_before_a_failure_stay_told(instance: DagsterInstance) -> None:
