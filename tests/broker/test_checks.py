@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -18,14 +19,17 @@ from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.cli.main import main
 from kdi_assets.components.events import drain_metadata
+from kdi_assets.drain.look import look
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources.publisher import ensure_topic
 from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, KafkaCluster
+from sensors.check_tables import CheckTables, table_check_job
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +133,25 @@ def test_a_retired_stream_is_checked_without_its_topic(web: DrivenStream) -> Non
     assert not {"fresh", "backlog_after_drain"} & set(retired.stream.check_names)
 
 
+def test_the_daily_job_makes_every_check_and_fails_on_an_error(
+    web: DrivenStream, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"KDI_LAKE": web.lake, "KDI_HOME": str(settings.home), "KDI_DRIVER": "own"}.items():
+        monkeypatch.setenv(name, value)
+    config = dg.RunConfig({"make_checks": CheckTables(costly=True)})
+    job = table_check_job([web.stream])
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        good = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+        first_row_again(web)
+        faulty = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+
+    assert good.success and [e.passed for e in good.get_asset_check_evaluations()] == [True] * 9
+    assert not faulty.success
+    errors = {e.check_name for e in faulty.get_asset_check_evaluations() if not e.passed}
+    assert errors == {"every_offset_accounted_for", "no_duplicate_coordinates"}
+
+
 def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(driven: DrivenFactory) -> None:
     """Procedure: drain everything; then a message of ten minutes ago; drain it; then a transaction of 40 minutes ago,
     open and then aborted."""
@@ -148,6 +171,7 @@ def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(drive
     writer.flush()
     held = fresh(web)
     writer.end(commit=False)
+    wait_until(lambda: not look(web.stream, web.lake).open_transaction_offsets)  # the marker comes after the answer
     aborted = fresh(web)
 
     assert (idle.level, late.level, held.level) == ("passed", "warn", "error")
