@@ -1,0 +1,33 @@
+"""docs/streams.md names every field of the documents, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from kdi_assets.components.fields import DrainWhenFields, KafkaClusterFields, TopicTableFields
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "streams.md"
+
+
+def fields_in(section: str) -> set[str]:
+    """The fields that the table of a section names in its first column."""
+    text = PAGE.read_text().partition(section)[2]
+    table = re.split(r"\n#+ ", text, maxsplit=1)[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+@pytest.mark.parametrize(
+    ("section", "model"),
+    [
+        ("## `kdi_assets.components.TopicTable`", TopicTableFields),
+        ("### `drain_when`", DrainWhenFields),
+        ("## `kdi_assets.components.KafkaCluster`", KafkaClusterFields),
+    ],
+)
+def test_the_page_has_a_row_for_every_field(section: str, model: type[BaseModel]) -> None:
+    assert fields_in(section) == {info.alias or name for name, info in model.model_fields.items()}
