@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import found
+from kdi_assets.checks.finding import Finding, refused
+from kdi_assets.checks.measures import MEASURES, found, measured
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.failures import RETRY_TAG
 from kdi_assets.drain.look import look_at
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream import COSTLY, CheckName, Stream
 from resources.spark import SparkResource
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 JOB = "check_tables"
 HOURLY, DAILY = "7 * * * *", "37 2 * * *"
 """Beside the hour, when everybody else's schedules begin; the costly ones at night (UTC)."""
-Made = tuple[Stream, CheckName, Finding]
+Made = tuple[Stream, CheckName, Finding | Transient]
 
 
 class CheckTables(dg.Config):
@@ -46,12 +47,16 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
         lake, errors = Settings.from_environment().lake, []
         with spark.watched():
             for stream, name, finding in findings(chosen, lake=lake, session=spark.session, costly=config.costly):
+                if isinstance(finding, Transient):
+                    errors.append(f"{name} of {stream.name} could not be made: {finding.parts()[0]}")
+                    continue
                 context.log_event(check_evaluation(stream, name, finding))  # type: ignore[arg-type]
                 if finding.level == "error":
                     errors.append(f"{name} of {stream.name}: {finding.said}")
         if errors:
             raise dg.Failure(
-                description="\n".join([f"{len(errors)} checks found an error:", *errors]), allow_retries=False
+                description="\n".join([f"{len(errors)} checks found an error, or could not be made:", *errors]),
+                allow_retries=False,
             )
 
     return dg.JobDefinition(
@@ -67,14 +72,29 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
 def findings(
     streams: Sequence[Stream], *, lake: str, session: "Callable[[], SparkSession]", costly: bool
 ) -> Iterator[Made]:
-    """The checks of the streams, one after the other; the topics are looked at once for all."""
+    """The checks of the streams, one after the other; the topics are looked at once for all.
+
+    Of a check that blocks and could not be made, the refusal: a verdict that nobody has must neither hold up what is
+    built on the table, nor lift what an earlier one holds up.
+    """
     asking = [s for s in streams if "backlog_after_drain" in s.check_names]
     backlogs = {b.stream: b for b in look_at(asking, lake=lake)}
     for stream in streams:
         subject = Subject(stream, lake, session, backlog=backlogs.get(stream.name))
         for name in stream.check_names:
             if costly or name not in COSTLY:
-                yield stream, name, found(name, subject)
+                yield stream, name, _made(name, subject)
+
+
+def _made(name: CheckName, subject: Subject) -> Finding | Transient:
+    if name not in subject.stream.checks.blocking:
+        return found(name, subject)
+    try:
+        return measured(name, subject, MEASURES[name])
+    except Transient as refusal:
+        return refusal
+    except KdiError as refusal:
+        return refused(refusal)
 
 
 def check_schedules(job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:

@@ -13,7 +13,9 @@ from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
+from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look
+from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from sensors.lag import LookAt
@@ -47,7 +49,7 @@ def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDef
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake
         told: dict[str, list[object]] = json.loads(context.cursor or "{}")
-        looked = zip(streams, look(streams, lake=lake), strict=True)
+        looked = [(s, b) for s, b in zip(streams, look(streams, lake=lake), strict=True) if _has_verdict(s, b)]
         made = [(s, found("fresh", Subject(s, lake, _no_session, backlog=b, now=now))) for s, b in looked]
         news = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
         new = sorted(news, key=lambda one: one[1].passed)[:TOLD_PER_TICK]
@@ -60,6 +62,11 @@ def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDef
         )
 
     return freshness
+
+
+def _has_verdict(stream: Stream, backlog: Backlog) -> bool:
+    """Of a check that blocks, "nobody answers" must neither hold up nor lift what is built on the table."""
+    return not ("fresh" in stream.checks.blocking and isinstance(backlog.refusal, Transient))
 
 
 def _is_new(before: list[object] | None, finding: Finding, now: datetime) -> bool:

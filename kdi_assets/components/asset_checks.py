@@ -50,11 +50,11 @@ def made_with_every_drain(stream: Stream) -> list[dg.AssetCheckKey]:
 def check_result(stream: Stream, name: CheckName, finding: Finding) -> dg.AssetCheckResult:
     """The finding as the result that a run of the asset gives."""
     return dg.AssetCheckResult(
-        passed=finding.passed,
+        passed=_passes(stream, name, finding),
         asset_key=table_key(stream),
         check_name=name,
         severity=_severity(finding),
-        description=finding.said,
+        description=_said(stream, name, finding),
         metadata=_metadata(finding),
     )
 
@@ -64,9 +64,9 @@ def check_evaluation(stream: Stream, name: CheckName, finding: Finding) -> dg.As
     return dg.AssetCheckEvaluation(
         asset_key=table_key(stream),
         check_name=name,
-        passed=finding.passed,
+        passed=_passes(stream, name, finding),
         severity=_severity(finding),
-        description=finding.said,
+        description=_said(stream, name, finding),
         metadata=_metadata(finding),
         blocking=name in stream.checks.blocking,
     )
@@ -81,6 +81,17 @@ def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:
         return None
     fail, warn = (timedelta(seconds=s) for s in (stream.freshness.fail_seconds, stream.freshness.warn_seconds))
     return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)
+
+
+def _passes(stream: Stream, name: CheckName, finding: Finding) -> bool:
+    """A warning of a check that blocks passes: Dagster's conditions hold up what is downstream for any that does not,
+    whatever its severity."""
+    return finding.passed or (finding.level == "warn" and name in stream.checks.blocking)
+
+
+def _said(stream: Stream, name: CheckName, finding: Finding) -> str:
+    passes = finding.level == "warn" and _passes(stream, name, finding)
+    return f"warning: {finding.said}" if passes else finding.said
 
 
 def _severity(finding: Finding) -> dg.AssetCheckSeverity:

@@ -77,7 +77,7 @@ def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, cos
 
 def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> Outcome:
     level: Level = "passed" if evaluation.passed else "error"
-    if not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.WARN:
+    if evaluation.severity == dg.AssetCheckSeverity.WARN:  # also of one that blocks, which passes
         level = "warn"
     return Outcome(evaluation.check_name, level, evaluation.description or "", blocking)
 

@@ -22,7 +22,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, Checks, Freshness, Stream, TopicPartition
 from resources.spark import SparkResource
-from sensors import freshness
+from sensors import check_tables, freshness
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
 from sensors.lag import lag_sensor
 from tests.dagster.fakes import ScriptedDrain, a_commit, an_audit
@@ -126,7 +126,8 @@ def test_a_warning_of_a_check_that_blocks_holds_nothing_up(instance: DagsterInst
 
     assert result.success and requested
     (evaluation,) = result.get_asset_check_evaluations()
-    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (evaluation.passed, evaluation.severity) == (True, dg.AssetCheckSeverity.WARN)
+    assert (evaluation.description or "").startswith("warning: 7 rows have dates outside")
 
 
 def test_a_check_that_blocks_and_finds_no_broker_fails_the_run_for_a_retry(
@@ -188,6 +189,20 @@ def test_the_check_job_fails_when_a_check_finds_an_error(instance: DagsterInstan
     data = event.step_failure_data.user_failure_data
     assert data is not None
     assert (data.description or "").splitlines()[1].startswith("dead_letter_rate of bronze/orders: 90 of 200 messages")
+
+
+def test_a_check_that_blocks_and_could_not_be_made_gives_no_verdict_and_fails_the_job(
+    instance: DagsterInstance, table: TableByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = orders(checks=Checks(blocking=("backlog_after_drain",)))
+    unreachable = replace(a_backlog(stream, 0), refusal=UNREACHABLE)
+    monkeypatch.setattr(check_tables, "look_at", lambda streams, lake: [unreachable])
+
+    result = table_check_job([stream]).execute_in_process(instance=instance, raise_on_error=False)
+
+    assert not result.success
+    assert latest(instance, stream, "backlog_after_drain") is None
+    assert latest(instance, stream, "table_health") is not None
 
 
 def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_starting_them() -> None:
