@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -61,9 +62,19 @@ class Person:
         events.fill(text)
         events.press("Enter")
 
-    def tick(self, result: str) -> Locator:
-        """On the sensor's page: the newest tick that ended so."""
-        return self.page.locator("tr").filter(has_text=result).filter(has_text="View logs").first
+    def ticks(self, result: str) -> Locator:
+        """On the sensor's page: the ticks that ended so, the newest first."""
+        return self.page.locator("tr").filter(has_text=result).filter(has_text="View logs")
+
+    def new_tick(self, result: str, *, known: Sequence[str]) -> Locator:
+        """On the sensor's page: the newest tick that ended so and is none of those with these texts.
+
+        Told by their times: the page shows the last 25 ticks, so one that leaves it may hide that one came.
+        """
+        ticks = self.ticks(result)
+        for text in known:
+            ticks = ticks.filter(has_not_text=re.findall(r"\d\d:\d\d:\d\d", text)[0])
+        return ticks.first
 
     def materialize(self, day: date | None = None) -> str:
         """From the asset's page: pick a date, by default the latest, launch, and look at the run; its id."""
