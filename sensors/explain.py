@@ -8,7 +8,7 @@ from kdi_assets.drain.backlog import Backlog
 from sensors.policy import Decision
 
 LISTED = 20
-"""Streams that a line names; a tick of hundreds must stay readable."""
+"""Streams that a line names, and lines of a kind; a tick of hundreds must stay readable, and Dagster keeps many."""
 
 
 def explain(decision: Decision) -> str:
@@ -20,16 +20,26 @@ def explain(decision: Decision) -> str:
     )
     due = [f"{said(d.backlog)} (limit: {d.reason})" for d in decision.due]
     lines = [f"due: {_listed(due)}" if due else f"nothing due; {largest(idle)}"]
-    lines += [f"in flight: {said(b)}, {run}" for b, run in decision.in_flight[:LISTED]]
-    lines += [f"{b.stream}: the last run was requested a moment ago, next in {s:.0f} s" for b, s in decision.resting]
-    lines += [f"{b.stream}: the last run moved no position, next try in {s:.0f} s" for b, s in decision.held]
-    lines += [f"paused: {_listed([said(b) for b in decision.paused])}"] if decision.paused else []
-    for backlog in decision.refused:
+    for group in (
+        [f"in flight: {said(b)}, {run}" for b, run in decision.in_flight],
+        [f"{b.stream}: the last run was requested a moment ago, next in {s:.0f} s" for b, s in decision.resting],
+        [f"{b.stream}: the last run moved no position, next try in {s:.0f} s" for b, s in decision.held],
+        [f"paused: {_listed([said(b) for b in decision.paused])}"] if decision.paused else [],
+        _refusals(decision.refused),
+    ):
+        lines += group[:LISTED]
+        lines += [f"and {len(group) - LISTED:,} more like this"] if len(group) > LISTED else []
+    return "\n".join(lines)
+
+
+def _refusals(refused: Sequence[Backlog]) -> list[str]:
+    """A line for each refusal; streams that share one, as of a cluster that is gone, share the line."""
+    streams: dict[str, list[str]] = {}
+    for backlog in refused:
         if backlog.refusal is not None:
             happened, _, run = backlog.refusal.parts()
-            whose = "" if happened.startswith(f"{backlog.stream}:") else f"{backlog.stream}: "
-            lines.append(f"{whose}{happened} Run: {run}")
-    return "\n".join(lines)
+            streams.setdefault(f"{happened.removeprefix(f'{backlog.stream}: ')} Run: {run}", []).append(backlog.stream)
+    return [f"{_listed(names)}: {happened}" for happened, names in streams.items()]
 
 
 def largest(backlogs: Sequence[Backlog]) -> str:

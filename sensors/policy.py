@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -108,16 +109,12 @@ def _due(backlog: Backlog, limits: DrainWhen, memory: Memory, *, now: float) -> 
 
 def loss_near(backlog: Backlog, limits: DrainWhen) -> str | None:
     """In words, that retention is about to delete what waits; ``None`` if it is not, or nobody knows."""
-    for held in backlog.topic_partitions.values():
-        left = held.time_to_loss_seconds
-        # The message has as much behind it as before it at half of its retention: there a short one counts as near.
-        if left is not None and left <= min(limits.time_to_loss_seconds, held.lag_seconds or 0.0):
-            return f"retention deletes messages in {left:,.0f} s"
-    return None
+    left = backlog.loss_near(limits.time_to_loss_seconds)
+    return None if left is None else f"retention deletes messages in {left:,.0f} s"
 
 
 def _reasons(backlog: Backlog, limits: DrainWhen, memory: Memory, *, share: float, now: float) -> Iterator[str]:
-    """The limits that are reached, in words; an unknown lag (only gaps are waiting) reaches none."""
+    """The limits that are reached, in words; an unknown lag (only gaps wait) reaches none."""
     limit, lag = limits.backlog_messages, backlog.lag_seconds
     catching = "" if share == 1.0 else " (catching up)"
     if limit is not None and backlog.offsets >= limit * share:
@@ -131,9 +128,10 @@ def _reasons(backlog: Backlog, limits: DrainWhen, memory: Memory, *, share: floa
 
 
 def _cron_reached(cron: str, backlog: Backlog, memory: Memory, now: float) -> bool:
-    """Whether its last time came after the last request, or that request's run moved no position."""
+    """Whether what came before its last time waits, and no run was requested since, or one that moved no position."""
     last = last_time(cron, datetime.fromtimestamp(now, UTC)).timestamp()
-    return last > memory.requested_at or memory.positions == progress(backlog)
+    waited = backlog.lag_seconds is None or now - backlog.lag_seconds <= last
+    return waited and (_since_request(memory, now) > now - last or memory.positions == progress(backlog))
 
 
 def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
@@ -145,7 +143,9 @@ def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
     if memory.positions != progress(backlog):
         return 0.0
     wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
-    return max(0.0, memory.requested_at + wait - now)
+    if (left := backlog.loss_near(wait)) is not None:
+        wait = left / 2  # it is about to lose some: the next try may be the last
+    return max(0.0, wait - _since_request(memory, now))
 
 
 def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str, Memory], now: float) -> float:
@@ -153,7 +153,13 @@ def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str
     if due.urgent or due.suspect:
         return 0.0
     name = due.backlog.stream
-    return max(0.0, memories[name].requested_at + streams[name].drain_when.min_gap_seconds - now)
+    return max(0.0, streams[name].drain_when.min_gap_seconds - _since_request(memories[name], now))
+
+
+def _since_request(memory: Memory, now: float) -> float:
+    """Seconds since a run was last requested; where that lies ahead of us, a clock was wrong, and nobody knows."""
+    passed = now - memory.requested_at
+    return max(0.0, passed) if passed > -FIRST_WAIT_SECONDS else math.inf
 
 
 def progress(backlog: Backlog) -> str:

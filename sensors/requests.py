@@ -20,6 +20,9 @@ ONE_RUN_SECONDS = 10.0
 """What is expected to take no longer is one run: the start of a second one would cost more than it saves."""
 
 
+TAG_CHARACTERS = 1000
+
+
 def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:
     """The streams that are due, packed into few runs.
 
@@ -72,12 +75,22 @@ def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime
         partition_key=now.date().isoformat(),
         tags={
             REQUESTED_TAG: now.isoformat(),
-            "kdi/streams": ",".join(b.stream for b in backlogs),
-            "kdi/why": "; ".join(f"{d.backlog.stream}: {d.reason}" for d in due),
+            "kdi/streams": _tag([b.stream for b in backlogs]),
+            "kdi/why": _tag([f"{d.backlog.stream}: {d.reason}" for d in due]),
             "kdi/backlog": str(sum(b.offsets for b in backlogs)),
             "kdi/lag_seconds": str(round(max(b.lag_seconds or 0.0 for b in backlogs))),
         },
     )
+
+
+def _tag(things: Sequence[str]) -> str:
+    """As much of a list as a tag may hold: PostgreSQL has them in an index, and refuses what is longer than 2,700."""
+    told, left = "", len(things)
+    for thing in things:
+        if len(told) + len(thing) > TAG_CHARACTERS:
+            return f"{told}, and {left:,} more".removeprefix(", ")
+        told, left = f"{told},{thing}" if told else thing, left - 1
+    return told
 
 
 def without_today(due: Iterable[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[str]:

@@ -43,7 +43,7 @@ class TableLogs:
 
     def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
         """As ``read_piece`` below; of a log that has not moved, an empty piece."""
-        mark = self._marks.of(uri, since=since) if since >= 0 else None
+        mark = self._marks.of(uri, since=since, most=COMMITS_PER_TICK) if since >= 0 else None
         if mark and mark.version == since and mark == self._read.get(uri):
             return Piece(table_id, (), since)
         piece = read_piece(uri, app_id, table_id=table_id, since=since)

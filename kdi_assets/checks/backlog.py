@@ -29,8 +29,7 @@ def backlog_after_drain(subject: Subject) -> Finding:
 
 def _judged(backlog: Backlog, stream: Stream, *, drained: bool) -> tuple[Level, str]:
     waits = f"{backlog.offsets:,} offsets wait"
-    loss = backlog.time_to_loss_seconds
-    if loss is not None and loss <= min(stream.drain_when.time_to_loss_seconds, backlog.lag_seconds or 0.0):
+    if (loss := backlog.loss_near(stream.drain_when.time_to_loss_seconds)) is not None:
         return "error", f"{waits}, and retention deletes the first of them in {loss:,.0f} s"
     if stream.status == "paused":
         return "passed", f"{waits}; the stream is paused"

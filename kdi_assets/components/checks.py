@@ -9,7 +9,7 @@ from typing import get_args
 from pydantic_core import PydanticCustomError
 
 from kdi_assets.components.mistakes import did_you_mean
-from kdi_assets.stream import CheckName, Status
+from kdi_assets.stream import CheckName, Status, longest_interval
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
 TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -62,10 +62,16 @@ def status(value: str) -> str:
 
 
 def cron(value: str | None) -> str | None:
-    from croniter import croniter
+    from croniter import CroniterBadDateError, croniter
 
-    if value is not None and not (len(value.split()) == 5 and croniter.is_valid(value)):
+    if value is None:
+        return None
+    if not (len(value.split()) == 5 and croniter.is_valid(value)):
         raise wrong(f"{value!r} is not a cron expression", 'five fields, e.g. "0 * * * *" for every hour (UTC)')
+    try:
+        longest_interval(value, datetime.now(UTC))
+    except CroniterBadDateError:
+        raise wrong(f"{value!r} names no day that there is", 'e.g. "0 * * * *" for every hour (UTC)') from None
     return value
 
 

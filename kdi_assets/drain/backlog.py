@@ -45,6 +45,12 @@ class PartitionBacklog:
         """The backlog; gaps count."""
         return 0 if self.position is None else max(0, self.end - self.position)
 
+    @property
+    def half_lost(self) -> bool:
+        """Whether the next message has less time left than it has lived."""
+        left = self.time_to_loss_seconds
+        return left is not None and left <= (self.lag_seconds or 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -91,6 +97,16 @@ class Backlog:
         """Until retention deletes the first message that waits; infinite if it never does, ``None`` if unknown."""
         times = [h.time_to_loss_seconds for h in self.topic_partitions.values() if h.time_to_loss_seconds is not None]
         return min(times, default=None)
+
+    def loss_near(self, limit_seconds: float) -> float | None:
+        """The time to loss, where retention is about to delete messages; ``None`` where it is not, or nobody knows.
+
+        Near is what is within the limit, and of a topic that keeps less than twice as long, in the second half of that:
+        else it would be near always.
+        """
+        near = [h.time_to_loss_seconds for h in self.topic_partitions.values() if h.half_lost]
+        left = min((t for t in near if t is not None), default=None)
+        return left if left is not None and left <= limit_seconds else None
 
     @property
     def time_to_close_seconds(self) -> float | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from kdi_assets.drain.dead_letters import refuse_replaced
 from kdi_assets.drain.refusals import TableNotMoved
+from kdi_assets.drain.status_word import Sample
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.marks import LogMark, LogMarks
-from kdi_assets.ledger.recent import LedgerCommit, recent_commits
+from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
 from kdi_assets.ledger.state import LedgerState, read_ledger
-from kdi_assets.stream import Stream
+from kdi_assets.stream import Stream, TopicPartition
 
 
 def fresh_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None:
@@ -34,7 +37,33 @@ class _Known:
     asked: tuple[str, int]
     ledger: LedgerState
     marks: tuple[LogMark | None, LogMark | None]
-    commits: tuple[LedgerCommit, ...] | None = None
+    recent: Recent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What the newest ledger commits say of a stream, and no more of them: whole entries of a thousand are much.
+
+    Attributes:
+        window: Per topic partition its position after each commit and its end at the plan, the oldest first.
+        last_at: When the newest was committed; ``None`` without any.
+        bytes_per_offset: ``None`` if no commit tells.
+    """
+
+    window: Mapping[TopicPartition, tuple[Sample, ...]] = field(default_factory=dict)
+    last_at: datetime | None = None
+    pace: Pace = USUAL_PACE
+    bytes_per_offset: float | None = None
+
+    @classmethod
+    def of(cls, commits: Sequence[LedgerCommit]) -> Recent:
+        """The same of some commits."""
+        window: dict[TopicPartition, tuple[Sample, ...]] = {}
+        for entry in (commit.entry for commit in commits):
+            for tp, position in entry.positions.items():
+                window[tp] = (*window.get(tp, ()), Sample(position, entry.ends.get(tp)))
+        last_at = max((commit.committed_at for commit in commits), default=None)
+        return cls(window, last_at, pace(commits), bytes_per_offset(commits))
 
 
 class KnownLedgers:
@@ -58,21 +87,24 @@ class KnownLedgers:
         if ledger is None:
             return None
         # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
+        # Letters that were taken in the same moment, a drain finds: it reads everything anew.
         marks = self._marks_of(stream, lake, ledger)
         if marks[0] and marks[0].version == ledger.version:
             self._known[stream.name] = _Known(asked, ledger, marks)
         return ledger
 
-    def recent(self, stream: Stream, lake: str) -> tuple[LedgerCommit, ...]:
-        """The newest ledger commits; none where the log cannot be read."""
+    def recent(self, stream: Stream, lake: str) -> Recent:
+        """What the newest ledger commits say; nothing where the log cannot be read."""
         known = self._known.get(stream.name)
+        if known and known.recent is not None:
+            return known.recent
         try:
-            commits = known.commits if known and known.commits is not None else _recent(stream, lake)
+            recent = Recent.of(recent_commits(stream.table_uri(lake), stream.app_id))
         except KdiError:
-            return ()
+            return Recent()
         if known:
-            known.commits = commits
-        return commits
+            known.recent = recent
+        return recent
 
     def _marks_of(self, stream: Stream, lake: str, ledger: LedgerState) -> tuple[LogMark | None, LogMark | None]:
         letters = ledger.entry.dead_letters_at if ledger.entry else None
@@ -80,7 +112,3 @@ class KnownLedgers:
             self._marks.of(stream.table_uri(lake), since=ledger.version),
             self._marks.of(stream.dead_letters_uri(lake), since=letters.version) if letters else None,
         )
-
-
-def _recent(stream: Stream, lake: str) -> tuple[LedgerCommit, ...]:
-    return recent_commits(stream.table_uri(lake), stream.app_id)

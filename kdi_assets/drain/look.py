@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from kdi_assets.drain.backlog import Backlog as Backlog
 from kdi_assets.drain.backlog import PartitionBacklog as PartitionBacklog
-from kdi_assets.drain.known import KnownLedgers
-from kdi_assets.drain.status_word import Sample, status_word
+from kdi_assets.drain.known import KnownLedgers, Recent
+from kdi_assets.drain.status_word import status_word
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.recent import LedgerCommit, bytes_per_offset, pace
 from kdi_assets.sources.kafka import (
     LEADER_SECONDS,
     BrokerOffsets,
@@ -34,7 +33,7 @@ ASK_AGAIN_SECONDS = 30.0
 """After how long one that did not answer is asked again: it must not cost every look its wait."""
 BATCH_BYTES = 70
 """What a broker keeps beside key and value of a message that came in a batch of its own. With it, and uncompressed, a
-message takes no less than it does at the broker, so that a loss comes no sooner than foretold."""
+message takes, headers aside, no less than it does at the broker, so that a loss comes no sooner than foretold."""
 RETENTION_SECONDS = 300.0
 """How long a topic's retention is believed; somebody who changes it does not watch the second."""
 
@@ -124,8 +123,8 @@ class Look:
 
     def _backlog(self, seen: _Seen, lake: str, now: datetime) -> Backlog:
         stream, held = seen.stream, seen.topic.partitions if seen.topic else {}
-        commits = self._ledgers.recent(stream, lake) if seen.waiting else ()
-        size = bytes_per_offset(commits)
+        recent = self._ledgers.recent(stream, lake) if seen.waiting else Recent()
+        size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
         partitions = {
             tp: _partition(
@@ -133,10 +132,10 @@ class Look:
                 offsets,
                 seen.positions.get(tp),
                 next_at=self._next_at(stream, tp, seen.waiting),
-                commits=commits,
+                recent=recent,
                 retention=retention,
                 stored_bytes=None if size is None else size + BATCH_BYTES,
-                patience_seconds=stream.patience_seconds(now),
+                patience_seconds=patience,
                 now=now,
             )
             for tp, offsets in held.items()
@@ -151,7 +150,7 @@ class Look:
             unsettled=seen.unsettled,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
-            pace=pace(commits),
+            pace=recent.pace,
         )
 
     def _next_at(self, stream: Stream, tp: TopicPartition, waiting: Mapping[TopicPartition, int]) -> datetime | None:
@@ -197,7 +196,7 @@ def _partition(
     position: int | None,
     *,
     next_at: datetime | None,
-    commits: Sequence[LedgerCommit],
+    recent: Recent,
     retention: Retention | None,
     stored_bytes: float | None,
     patience_seconds: float | None,
@@ -206,8 +205,7 @@ def _partition(
     backlog = 0 if position is None else max(0, offsets.end - position)
     lag = None if next_at is None or not backlog else max(0.0, (now - next_at).total_seconds())
     rate = backlog / max(lag, 1.0) if lag is not None else None
-    last = max((c.committed_at for c in commits), default=None)
-    waited = lag if lag is None or last is None else min(lag, max(0.0, (now - last).total_seconds()))
+    waited = lag if lag is None or recent.last_at is None else min(lag, (now - recent.last_at).total_seconds())
     return PartitionBacklog(
         position=position,
         end=offsets.end,
@@ -222,7 +220,7 @@ def _partition(
         word=None
         if position is None
         else status_word(
-            [Sample(c.entry.positions[tp], c.entry.ends.get(tp)) for c in commits if tp in c.entry.positions],
+            recent.window.get(tp, ()),
             position=position,
             end=offsets.end,
             waiting_seconds=waited,

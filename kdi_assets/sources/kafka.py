@@ -139,8 +139,11 @@ def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicStat
             states[topic] = topic_error(cluster, topic, refused)
     partitions = [TopicPartition(t, p.id) for t, d in described.items() for p in d.partitions]
     offsets = _list_offsets(admin, heard, cluster, partitions)
+    by_topic: dict[str, dict[TopicPartition, BrokerOffsets | KdiError]] = {topic: {} for topic in described}
+    for tp in partitions:
+        by_topic[tp.topic][tp] = offsets[tp]
     for topic, description in described.items():
-        own = {tp: offsets[tp] for tp in partitions if tp.topic == topic}
+        own = by_topic[topic]
         broken = next((o for o in own.values() if isinstance(o, KdiError)), None)
         healthy = {tp: o for tp, o in sorted(own.items()) if isinstance(o, BrokerOffsets)}
         states[topic] = broken or TopicState(topic, str(description.topic_id), healthy)
@@ -193,6 +196,8 @@ def oldest_timestamps(
 ) -> dict[TopicPartition, datetime]:
     """The timestamp of the first message at or after each position; absent where none came within ``seconds``.
 
+    A producer may write anything there: what is no time, or lies ahead, counts as now, since the message does wait.
+
     Args:
         committed: Only messages that may be read; else those of open and aborted transactions too.
     """
@@ -206,13 +211,18 @@ def oldest_timestamps(
             heard.refuse()
             for message in consumer.consume(num_messages=100, timeout=0.2):
                 tp = _topic_partition(message)
-                milliseconds = message.timestamp()[1]
-                # A producer may write anything there, nanoseconds too, and -1 is none: what is no time is unknown.
-                if tp in waiting and message.error() is None and 0 <= milliseconds < YEAR_10000:
-                    found[tp] = datetime.fromtimestamp(milliseconds / 1000, UTC)
+                if tp in waiting and message.error() is None:
+                    found[tp] = _written_at(message)
                 waiting.discard(tp)
                 consumer.pause([rd_partition(tp)])
     return found
+
+
+def _written_at(message: Message) -> datetime:
+    milliseconds, now = message.timestamp()[1], datetime.now(UTC)
+    if not 0 <= milliseconds < YEAR_10000:  # nanoseconds, or -1 for none
+        return now
+    return min(now, datetime.fromtimestamp(milliseconds / 1000, UTC))
 
 
 def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:

@@ -68,16 +68,25 @@ class Retention:
         milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
         return cls(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
 
+    @classmethod
+    def told_by(cls, config: TopicConfig | KdiError) -> Retention | None:
+        """The same; ``None`` where it is refused, or not said: not everything that speaks Kafka knows every setting."""
+        try:
+            return None if isinstance(config, KdiError) else cls.of(config)
+        except (KeyError, ValueError):
+            return None
+
 
 def read_retention(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Retention]:
-    """The retention of many topics, in one request; absent where we may not know it, or the topic was deleted.
+    """The retention of many topics, in one request; absent where it is not told.
 
     Raises:
         BrokerUnreachable: No broker answered.
         AccessRefused: The brokers refuse our credentials.
     """
     configs = topic_configs(cluster, topics)
-    return {topic: Retention.of(config) for topic, config in configs.items() if not isinstance(config, KdiError)}
+    told = {topic: Retention.told_by(config) for topic, config in configs.items()}
+    return {topic: kept for topic, kept in told.items() if kept is not None}
 
 
 def can_have_gaps(cluster: KafkaCluster, topic: str) -> bool:

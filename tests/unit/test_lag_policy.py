@@ -166,16 +166,17 @@ def test_the_bytes_that_wait_are_a_limit_where_the_document_names_one() -> None:
 
 def test_a_cron_drains_whatever_there_is_once_at_each_of_its_times() -> None:
     hourly, at_ten = DrainWhen(None, None, cron="0 * * * *"), NOW - NOW % 3600
-    one = backlog("orders", 1, 5.0)
+    one, fresh = backlog("orders", 1, 1900.0), backlog("orders", 1, 1700.0)
     before, after = (replace(BEGUN, positions="others", requested_at=at) for at in (at_ten - 1, at_ten + 1))
 
     assert names(decide(one, memories={"orders": before}, now=at_ten + 1800, when=hourly).due) == ["orders"]
     assert not decide(one, memories={"orders": after}, now=at_ten + 1800, when=hourly).due
+    assert not decide(fresh, memories={"orders": before}, now=at_ten + 1800, when=hourly).due, "it came after ten"
     assert not decide(backlog("orders"), memories={"orders": before}, now=at_ten + 1800, when=hourly).due
 
 
 def test_a_run_of_a_cron_that_moved_no_position_is_requested_again() -> None:
-    hourly, one = DrainWhen(None, None, cron="0 * * * *"), backlog("orders", 1, 5.0)
+    hourly, one = DrainWhen(None, None, cron="0 * * * *"), backlog("orders", 1, 90.0)
     failed = replace(BEGUN, positions=progress(one), requested_at=NOW - NOW % 3600 + 1)
 
     assert names(decide(one, memories={"orders": failed}, now=NOW - NOW % 3600 + 60, when=hourly).due) == ["orders"]
@@ -190,6 +191,32 @@ def test_what_retention_is_about_to_delete_waits_for_no_limit_no_gap_and_no_cron
 
     assert names(decision.due) == ["near"]
     assert decision.due[0].urgent
+
+
+def test_what_is_about_to_be_lost_is_tried_again_before_it_is_though_its_runs_move_nothing() -> None:
+    lost_soon = backlog("orders", 1, 80_000.0, loss=30.0)
+    stuck = replace(BEGUN, positions=progress(lost_soon), requested_at=NOW - 16, futile=9)
+
+    assert names(decide(lost_soon, memories={"orders": stuck}).due) == ["orders"]
+
+
+def test_a_clock_that_was_wrong_for_a_while_holds_nothing_up() -> None:
+    busy = backlog("orders", 5000, 90.0)
+    ahead = replace(BEGUN, positions="others", requested_at=NOW + 2 * 86_400)
+    stuck = replace(ahead, positions=progress(busy))
+
+    assert names(decide(busy, memories={"orders": ahead}).due) == ["orders"]
+    assert names(decide(busy, memories={"orders": stuck}).due) == ["orders"]
+
+
+def test_streams_that_share_a_refusal_share_its_line_and_a_line_stays_short() -> None:
+    gone = [replace(backlog(f"stream_{number}"), refusal=MISSING) for number in range(100)]
+
+    said = explain(decide(*gone))
+
+    assert len(said.splitlines()) == 2
+    assert "and 80 more: Kafka cluster main has no topic 'payments'" in said
+    assert len(said) < 1000
 
 
 def test_where_retention_is_short_half_of_it_counts_as_near() -> None:

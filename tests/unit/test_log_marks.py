@@ -58,3 +58,13 @@ def test_an_address_gives_the_same_answers_as_a_path(uri: str) -> None:
     assert by_address is not None
     assert (by_address.version, by_address.size) == (by_path.version, by_path.size)
     assert by_address.written == pytest.approx(os.stat(f"{uri}/_delta_log/{1:020}.json").st_mtime, abs=1e-3)
+
+
+def test_a_long_way_is_gone_a_piece_at_a_time(uri: str) -> None:
+    for _ in range(5):
+        commit(uri)
+
+    found = LogMarks().of(uri, since=0, most=2)
+
+    assert found is not None
+    assert found.version == 2

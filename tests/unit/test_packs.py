@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.ledger.recent import Pace
 from sensors.policy import Due
-from sensors.requests import LANES, ONE_RUN_SECONDS, packs
+from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
+from tests.dagster.fakes import a_stream
 
 ONE_SECOND = Pace(fixed_seconds=1.0, offsets_per_second=1000.0)
 
@@ -39,3 +42,12 @@ def test_what_moved_no_position_is_apart_so_that_it_holds_no_other() -> None:
 
 def test_nothing_due_is_no_run() -> None:
     assert packs([]) == []
+
+
+def test_the_tags_of_a_large_run_stay_short_enough_for_the_index_that_has_them() -> None:
+    streams = {f"bronze/stream_{number}": a_stream(f"bronze/stream_{number}") for number in range(400)}
+
+    (*_, request) = run_requests([due(name) for name in streams], streams, now=datetime.now(UTC))
+
+    assert max(len(value) for value in request.tags.values()) < 1200
+    assert "more" in request.tags["kdi/why"]
