@@ -5,6 +5,7 @@
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
+# make tour    the pictures of docs/tour.md, made by the tests of the UI
 # make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
 
@@ -20,7 +21,7 @@ bench: export KDI_SPARK_MASTER ?= local[*]
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test check-assets faults mutants chaos soak bench lock clean-demo
+.PHONY: setup demo dev test check-assets faults mutants chaos soak tour bench lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -48,6 +49,9 @@ faults: setup
 
 mutants: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_mutants.py
+
+tour: setup
+	$(BIN)/python -m pytest tests/browser --tour=docs/images
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED)
