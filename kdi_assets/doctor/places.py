@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from kdi_assets.runtime.driver import driver_scratch
 from kdi_assets.settings import Settings
 
 JAVAS_TEMPORARY = Path("/tmp")  # noqa: S108 - what Java takes on Linux, whatever TMPDIR says
@@ -15,7 +16,7 @@ JAVAS_TEMPORARY = Path("/tmp")  # noqa: S108 - what Java takes on Linux, whateve
 def places(settings: Settings, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """Folders by what they are for; they need not exist."""
     lake = local_path(settings.lake)
-    scratch = spark_local_dirs(environment)
+    scratch = spark_local_dirs(environment) or [_scratch_of_ours(settings)]
     named = {f"spark {n}" if len(scratch) > 1 else "spark": path for n, path in enumerate(scratch, 1)}
     return {**({"lake": lake} if lake else {}), "home": settings.home, **named}
 
@@ -34,12 +35,16 @@ def nearest_existing(path: Path) -> Path:
 
 
 def spark_local_dirs(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where the driver's Spark spills to.
+    """Where Spark's own configuration lets the driver's Spark spill to; empty if it says nothing.
 
     Source: Spark's docs, "Configuration": ``SPARK_LOCAL_DIRS`` goes before ``spark.local.dir``.
     """
     told = environment.get("SPARK_LOCAL_DIRS") or _spark_default("spark.local.dir", environment)
-    return [Path(path) for path in told.split(",")] if told else [JAVAS_TEMPORARY]
+    return [Path(path) for path in told.split(",")] if told else []
+
+
+def _scratch_of_ours(settings: Settings) -> Path:
+    return driver_scratch(settings.home) if settings.driver == "shared" else JAVAS_TEMPORARY
 
 
 def _spark_default(key: str, environment: Mapping[str, str]) -> str:

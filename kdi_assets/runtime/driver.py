@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from shutil import rmtree
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -75,9 +76,10 @@ def run_driver(
         JavaMissing, JarMissing, SparkDidNotStart: The JVM cannot start.
     """
     wakes = _Wakes()
-    log = settings.home / "driver.log"
+    log, scratch = settings.home / "driver.log", driver_scratch(settings.home)
     with only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
-        session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output)
+        rmtree(scratch, ignore_errors=True)  # a JVM that was killed left there what nobody else removes
+        session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
         jvm = jvm_of(session)
         wakes.watch(jvm)
         try:
@@ -91,6 +93,15 @@ def run_driver(
             raise DriverJvmEnded(exit_code=jvm.returncode, log=log)
         report(f"driver ended: {ending.value}")
         return ending
+
+
+def driver_scratch(home: Path) -> Path:
+    """Where the driver of ``home`` keeps temporary files, unless Spark's own configuration names another place.
+
+    Not below ``/tmp``: clients hand data over in files there, and a process of another unit or container may have a
+    ``/tmp`` of its own. Whoever attaches has the home.
+    """
+    return home / "spark"
 
 
 def stop_driver(home: Path) -> None:

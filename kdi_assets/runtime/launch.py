@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
 STDERR = 2  # standard output is for results
+LOCAL_DIR = "spark.local.dir"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -42,13 +43,19 @@ class SparkDidNotStart(Terminal):
 
 
 def start_spark(
-    settings: Settings, *, config: Mapping[str, str], app_name: str, output: IO[bytes] | None = None
+    settings: Settings,
+    *,
+    config: Mapping[str, str],
+    app_name: str,
+    output: IO[bytes] | None = None,
+    scratch: Path | None = None,
 ) -> SparkSession:
     """Start a JVM and open Spark's context in it, the only one of this process.
 
     Args:
         config: Spark's settings; they go before those of Spark's own configuration files.
         output: Where the JVM's output goes; this process's standard error if none.
+        scratch: Where its temporary files go if Spark's own configuration names no place; Java's choice if none.
 
     Raises:
         JavaMissing: There is no Java that Spark runs on.
@@ -64,10 +71,10 @@ def start_spark(
         _end_jvm(SparkContext._gateway)  # its context was stopped, or it died: PySpark would go on with it
     with environment_set(_environment(java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
-        if conf.get("spark.master", "").startswith("local"):
-            # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
-            for key, value in LOOPBACK.items():
-                conf.setIfMissing(key, value)
+        # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
+        loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
+        for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
+            conf.setIfMissing(key, value)
         return SparkSession(SparkContext(conf=conf))
 
 

@@ -66,6 +66,7 @@ class Driver:
         self.home = home
         home.mkdir()
         (home / "jars").symlink_to(jars)
+        (home / "spark" / "left by a killed JVM").mkdir(parents=True)
         settings = {"KDI_HOME": str(home), "KDI_DRIVER": "shared", "KDI_LAKE": str(home / "lake")}
         jvm = {"KDI_SPARK_MASTER": "local[2]", "SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
         self.environment = {**os.environ, **settings, **jvm, "HTTPS_PROXY": "http://proxy.example:3128"}
@@ -174,6 +175,16 @@ def test_a_killed_client_takes_its_job_with_it_and_leaves_the_driver(driver: Dri
     wait_until(lambda: driver.jobs() == 0, seconds=10)
     assert driver.answer("say(open_session(settings).range(10).count())") == "10"
     assert not list(driver.home.glob("lake/endless/_delta_log/*.json"))
+
+
+def test_what_a_client_hands_over_in_files_lies_below_the_home_and_not_in_a_tmp_that_may_be_another(
+    driver: Driver,
+) -> None:
+    rows = "spark.createDataFrame([(1,), (2,)], 'id bigint').count()"
+    folder = driver.answer(f"spark = open_session(settings)\nsay({rows}, spark.sparkContext._temp_dir)")
+
+    assert folder.startswith(f"2 {driver.home}/spark/")
+    assert not list(driver.home.glob("spark/left by a killed JVM")), "a driver begins with an empty one"
 
 
 def test_a_process_detaches_and_attaches_again_and_the_driver_stays(driver: Driver) -> None:
