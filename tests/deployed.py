@@ -38,10 +38,12 @@ class Unit:
 
     name: str
     section: Mapping[str, str]
+    order: Mapping[str, str]
 
     @classmethod
     def read(cls, name: str) -> Unit:
-        return cls(name, dict(_ini(DEPLOY / "systemd" / f"kdi-{name}.service")["Service"]))
+        said = _ini(DEPLOY / "systemd" / f"kdi-{name}.service")
+        return cls(name, dict(said["Service"]), dict(said["Unit"]))
 
     @property
     def command(self) -> list[str]:

@@ -69,6 +69,22 @@ def test_a_unit_starts_again_by_itself_and_ends_its_children_with_it(name: str) 
     assert f"kdi-{name}.service" in target
 
 
+def test_what_writes_to_dagsters_database_starts_after_it_and_is_stopped_before_it() -> None:
+    units = [Unit.read(name) for name in unit_names()]
+
+    writers = {unit.name: unit.order.get("After", "") for unit in units if "/dagster" in unit.command[0]}
+
+    assert writers == dict.fromkeys(("code-server", "daemon", "webserver"), "postgresql.service")
+
+
+def test_the_installation_examines_the_driver_and_dagster_once_they_were_started() -> None:
+    steps = (CHECKOUT / "docs" / "deployment.md").read_text().split("## First installation")[1]
+
+    assert (
+        steps.index("instance migrate") < steps.index("systemctl enable --now kdi.target") < steps.index("kdi doctor")
+    )
+
+
 def test_the_locked_packages_of_a_deployment_are_those_that_were_tested() -> None:
     own, tested = (pins(folder / "requirements.lock") for folder in (DEPLOY, CHECKOUT))
 
