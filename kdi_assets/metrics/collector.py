@@ -83,9 +83,17 @@ def _samples(
     yield names.STREAMS, [((state.value,), float(states.count(state))) for state in State]
     yield names.UP, [(_labels(one), float(one.up)) for one in seen]
     yield names.STATE, [((*_labels(one), state.value), float(state == one.state)) for one in seen for state in State]
-    yield names.LIMIT, [(_labels(one), one.stream.checks.dead_letter_rate) for one in seen]
+    yield names.DEAD_LETTER_LIMIT, [(_labels(one), one.stream.checks.dead_letter_rate) for one in seen]
+    yield names.FRESHNESS_LIMIT, list(_freshness_limits(seen))
     yield from _gauges(seen)
     yield from _totals(seen)
+
+
+def _freshness_limits(streams: Iterable[StreamPicture]) -> Iterator[Sample]:
+    for seen in streams:
+        if limits := seen.stream.freshness:
+            yield (*_labels(seen), "warn"), limits.warn_seconds
+            yield (*_labels(seen), "fail"), limits.fail_seconds
 
 
 def _gauges(streams: Sequence[StreamPicture]) -> Iterator[tuple[Metric, list[Sample]]]:

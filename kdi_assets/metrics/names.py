@@ -111,7 +111,12 @@ BACKLOG_GAUGES: tuple[tuple[Metric, Callable[[StreamPicture], float]], ...] = (
         lambda seen: _known(seen.backlog.time_to_close_seconds),
     ),
 )
-LIMIT = Metric(
+FRESHNESS_LIMIT = Metric(
+    "kdi_freshness_limit_seconds",
+    "From how long on the stream's document takes a message for late, and for a failure.",
+    (*OF_STREAM, "level"),
+)
+DEAD_LETTER_LIMIT = Metric(
     "kdi_dead_letter_limit_ratio",
     "Share of dead letters among the messages that the stream's document takes for too much.",
     OF_STREAM,
@@ -172,8 +177,9 @@ GAUGES: tuple[Metric, ...] = (
     STATE,
     *(metric for metric, _ in PARTITION_GAUGES),
     *(metric for metric, _ in BACKLOG_GAUGES),
-    LIMIT,
+    DEAD_LETTER_LIMIT,
     *(metric for metric, _ in TABLE_GAUGES),
     FRESHNESS,
+    FRESHNESS_LIMIT,
 )
 TOTALS: tuple[Metric, ...] = (*(metric for metric, _ in COUNTERS), STAGE_SECONDS)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from prometheus_client.core import Metric
 
 from kdi_assets.drain.state import State
 from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.stream import Freshness
 from tests.hand_written import TableWithLog
-from tests.unit.test_metrics import registry
+from tests.unit.test_metrics import STREAM, registry
 
 CHECKOUT = Path(__file__).parents[2]
 DOCUMENTED = re.compile(r"^\| `(kdi_\w+)` \| ([\w, ]*?) ?\| ", re.MULTILINE)
@@ -46,7 +48,8 @@ def exported(tmp_path: Path) -> dict[str, Metric]:
     now = datetime.now(UTC)
     table = TableWithLog(tmp_path, now=now)
     table.ledger_commit(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
-    scraped: CollectorRegistry = registry(tmp_path)
+    stream = replace(STREAM, freshness=Freshness(300, 1800))
+    scraped: CollectorRegistry = registry(tmp_path, None, stream)
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}
 
 
@@ -193,6 +196,15 @@ def test_every_alert_says_how_grave_it_is_and_names_labels_that_it_has(exported:
     assert {rule["labels"]["severity"] for rule in rules()} == {"page", "warning"}
     assert all(rule["annotations"].keys() == {"summary", "description"} for rule in rules())
     assert wrong == []
+
+
+def test_a_stream_is_late_by_its_own_documents_limit_and_a_transaction_held_open_if_the_end_stays() -> None:
+    (late,) = (rule["expr"] for rule in rules() if rule["alert"] == "KdiNotFresh")
+    (held,) = (rule["expr"] for rule in rules() if rule["alert"] == "KdiTransactionHeldOpen")
+
+    compared_with = late.split(">")[1]
+    assert METRIC.findall(compared_with) == [("kdi_freshness_limit_seconds", 'level="warn"')]
+    assert held.endswith(" and changes(kdi_end_offset[15m]) == 0")
 
 
 def test_no_expression_has_a_bracket_without_its_other() -> None:

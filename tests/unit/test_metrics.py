@@ -23,7 +23,7 @@ from kdi_assets.metrics.collector import stream_collector
 from kdi_assets.metrics.shared import Shared
 from kdi_assets.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import Freshness, KafkaCluster, OffsetRange, Stream, TopicPartition
 from tests.hand_written import ORDERS, TableWithLog
 
 NOW = datetime.now(UTC)
@@ -72,6 +72,17 @@ def registry(
 def value(scraped: CollectorRegistry, name: str, **labels: str) -> float | None:
     """Of the next scrape."""
     return scraped.get_sample_value(name, {**LABELS, **labels})
+
+
+def test_the_limits_of_freshness_are_the_documents_and_without_any_there_are_none(tmp_path: Path) -> None:
+    scraped = registry(tmp_path, None, replace(STREAM, freshness=Freshness(300, 1800)), CLICKS)
+
+    limits = [value(scraped, "kdi_freshness_limit_seconds", level=level) for level in ("warn", "fail")]
+    none = scraped.get_sample_value(
+        "kdi_freshness_limit_seconds", {"stream": "bronze/clicks", "topic": "clicks", "level": "warn"}
+    )
+
+    assert (limits, none) == ([300, 1800], None)
 
 
 def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table: TableWithLog, tmp_path: Path) -> None:
