@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.runtime import control
 from kdi_assets.runtime.control import (
     ControlConnection,
     ControlServer,
@@ -25,7 +26,7 @@ from kdi_assets.runtime.control import (
     connect_to_driver,
 )
 from kdi_assets.runtime.driver import Ending, _Wakes
-from kdi_assets.runtime.driver_lock import DriverRuns, driver_is_there, only_driver
+from kdi_assets.runtime.driver_lock import LOCK, DriverRuns, driver_is_there, only_driver
 
 SECRET = "only those who may read the file know"
 
@@ -71,6 +72,12 @@ def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
         spark_version="4.2.0",
         java_version="17",
     )
+
+
+def publish_dead(home: Path) -> None:
+    """Leave what a killed driver leaves: a file that names where nobody listens."""
+    with ControlServer(Listener(), secret=SECRET) as dead:
+        address_of(dead).publish(home)
 
 
 def test_the_file_that_holds_the_secret_is_its_owners_alone(server: ControlServer, tmp_path: Path) -> None:
@@ -133,8 +140,7 @@ def test_without_a_driver_the_error_names_the_command_that_starts_one(tmp_path: 
 
 
 def test_a_file_left_by_a_dead_driver_is_taken_for_no_driver(tmp_path: Path) -> None:
-    with ControlServer(Listener(), secret=SECRET) as server:
-        address_of(server).publish(tmp_path)
+    publish_dead(tmp_path)
 
     with pytest.raises(DriverGone, match=f"process {os.getpid()} does not answer"):
         ControlConnection(tmp_path, ask="attach")
@@ -159,8 +165,7 @@ def test_a_home_has_one_driver_at_a_time(tmp_path: Path) -> None:
 def test_a_process_waits_for_a_driver_that_is_starting_over_the_file_of_the_dead_one(
     owner: Listener, tmp_path: Path
 ) -> None:
-    with ControlServer(Listener(), secret=SECRET) as dead:
-        address_of(dead).publish(tmp_path)
+    publish_dead(tmp_path)
     answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def attach() -> None:
@@ -181,9 +186,61 @@ def test_a_process_waits_for_a_driver_that_is_starting_over_the_file_of_the_dead
     assert waited and answer == {"answer": 1}
 
 
-def test_a_process_does_not_wait_for_a_driver_that_nobody_starts_nor_for_ever(tmp_path: Path) -> None:
-    with pytest.raises(DriverGone, match="none has been started"):
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "ended"])
+def test_a_process_waits_while_nobody_holds_the_lock_between_two_drivers(
+    owner: Listener, tmp_path: Path, killed: bool
+) -> None:
+    if killed:
+        publish_dead(tmp_path)
+    else:
+        with only_driver(tmp_path):
+            pass
+    answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
+    def attach() -> None:
+        with closing(connect_to_driver(tmp_path, ask="attach")) as connection:
+            answers.put(connection.answer)
+
+    process = threading.Thread(target=attach)
+    process.start()
+    process.join(0.3)  # it would have failed by then
+    waited = process.is_alive()
+    with only_driver(tmp_path), ControlServer(owner, secret=SECRET) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        address_of(server).publish(tmp_path)
+        answer = answers.get(timeout=10)
+        process.join(10)
+        server.hang_up()
+
+    assert waited and answer == {"answer": 1}
+
+
+def test_a_process_does_not_wait_long_for_a_driver_that_was_killed_and_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_dead(tmp_path)
+    monkeypatch.setattr(control, "GAP_SECONDS", 0.2)
+
+    with pytest.raises(DriverGone, match="does not answer"):
         connect_to_driver(tmp_path, within_seconds=600, ask="attach")
+
+
+def test_a_process_does_not_wait_at_all_where_no_driver_was_or_the_last_one_was_stopped_long_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "GAP_SECONDS", 600.0)
+
+    for _ in range(2):  # to look must not seem to be a driver's end
+        with pytest.raises(DriverGone, match="none has been started"):
+            connect_to_driver(tmp_path, within_seconds=600, ask="attach")
+    with only_driver(tmp_path):
+        pass
+    os.utime(tmp_path / LOCK, (0, 0))
+    with pytest.raises(DriverGone, match="or it has ended"):
+        connect_to_driver(tmp_path, within_seconds=600, ask="attach")
+
+
+def test_a_process_does_not_wait_for_ever_for_a_driver_that_does_not_get_ready(tmp_path: Path) -> None:
     with only_driver(tmp_path), pytest.raises(DriverGone):
         connect_to_driver(tmp_path, within_seconds=0.2, ask="attach")
 
