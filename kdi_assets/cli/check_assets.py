@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kdi_assets.cli.given import AsJson, Defs, streams_meant
 from kdi_assets.cli.output import EXIT_DECIDE, columns, json_line, progress
+from kdi_assets.errors import Terminal
 
 if TYPE_CHECKING:
     from kdi_assets.components.gate import Gate
     from kdi_assets.stream import Stream
 
 HEAD = ("STREAM", "CHECK", "RESULT", "WHAT IT FOUND")
+
+
+@dataclass(eq=False, kw_only=True)
+class NothingToCheck(Terminal):
+    """No document describes a stream: a gate that passed here could never fail."""
+
+    folder: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"no document in {self.folder} describes a stream, so nothing was checked.",
+            "nothing was drained.",
+            "kdi check-assets --defs FOLDER    (or set KDI_DEFS to the folder of the documents)",
+        )
 
 
 def check_assets(
@@ -32,32 +47,38 @@ def check_assets(
     """Materialize streams in this process and make all their checks; for pipelines.
 
     Runs Dagster without its services, on an instance that is thrown away.
+    A paused stream is drained only if it is named; a retired one never.
 
-    Exit codes: 0 every run succeeded and no check found an error; 1 otherwise.
-    A warning is shown, and fails nothing.
+    Exit codes: 0 every run succeeded and no check found an error; 1 otherwise,
+    and where there is nothing to check. A warning is shown, and fails nothing.
     """
     import dagster as dg
 
     from kdi_assets.components.gate import through_gate
+    from kdi_assets.components.load import defs_folder
 
     logging.getLogger("dagster").setLevel(logging.CRITICAL)
     gates = []
     chosen = streams_meant(streams or (), defs)
+    if not chosen:
+        raise NothingToCheck(folder=str(defs or defs_folder()))
     with dg.DagsterInstance.ephemeral() as instance:
         for stream in chosen:
-            progress(f"{_doing(stream, drain=drain)} {stream.name}")
-            gates.append(through_gate(stream, instance, drains=drain and stream.status != "retired", costly=costly))
+            drains = drain and _may_drain(stream, named=bool(streams))
+            progress(f"{'draining and checking' if drains else 'checking'} {stream.name}")
+            gates.append(through_gate(stream, instance, drains=drains, costly=costly))
     if as_json:
         for gate in gates:
             json_line({**asdict(gate), "passed": gate.passed})
     else:
-        typer.echo(_text(gates) if gates else "no document describes a stream")
+        typer.echo(_text(gates))
     if not all(gate.passed for gate in gates):
         raise typer.Exit(EXIT_DECIDE)
 
 
-def _doing(stream: Stream, *, drain: bool) -> str:
-    return "draining and checking" if drain and stream.status != "retired" else "checking"
+def _may_drain(stream: Stream, *, named: bool) -> bool:
+    """A pause is somebody's decision against whatever drains all streams; who names the stream has decided anew."""
+    return stream.status == "active" or (named and stream.status == "paused")
 
 
 def _text(gates: Sequence[Gate]) -> str:

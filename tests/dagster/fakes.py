@@ -44,11 +44,13 @@ class ScriptedDrain:
     commits: Sequence[Commit] = ()
     ending: BaseException | None = None
     run_ids: list[str] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
 
     def __call__(
         self, stream: Stream, *, run_id: str, on_commit: Callable[[Commit], None], **_unused: object
     ) -> DrainReport:
         self.run_ids.append(run_id)
+        self.streams.append(stream.name)
         for commit in self.commits:
             on_commit(commit)
         if self.ending is not None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
+from typer.testing import CliRunner
 
 from kdi_assets.checks import subject
+from kdi_assets.cli.main import app
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import freshness_policy
 from kdi_assets.components.assets import table_asset
@@ -35,6 +38,10 @@ UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1",
 LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=0, earliest=7)
 OLD = date(2001, 2, 3)
 LIMITS = Freshness(300, 1800)
+DOCUMENT = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {table}, table: bronze/{table}, schema: id bigint, date: current_date(), status: {status}}}
+"""
 
 
 @pytest.fixture
@@ -308,6 +315,32 @@ def test_a_check_that_blocks_fails_the_gate_as_a_check(
 
     assert not stopped.passed and stopped.failure == ""
     assert [(o.check, o.blocking) for o in stopped.outcomes if o.level == "error"] == [("dead_letter_rate", True)]
+
+
+@pytest.mark.parametrize(
+    ("named", "drained"),
+    [
+        ([], ["bronze/runs"]),
+        (["rests", "ended"], ["bronze/rests"]),
+        (["runs", "--no-drain"], []),
+    ],
+)
+def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_never(
+    tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch, named: list[str], drained: list[str]
+) -> None:
+    drain = ScriptedDrain()
+    monkeypatch.setattr(gate, "drain", drain)
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
+    for table, status in {"runs": "active", "rests": "paused", "ended": "retired"}.items():
+        (tmp_path / "documents" / table).mkdir(parents=True)
+        (tmp_path / "documents" / table / "defs.yaml").write_text(DOCUMENT.format(table=table, status=status))
+
+    answer = CliRunner().invoke(app, ["check-assets", "--cheap", "--defs", str(tmp_path / "documents"), *named])
+
+    assert answer.exit_code == 0, answer.output
+    assert drain.streams == drained
+    assert len(answer.stdout.splitlines()) > 4, "the checks of the others are made all the same"
 
 
 def test_there_is_no_freshness_sensor_where_no_stream_has_limits() -> None:

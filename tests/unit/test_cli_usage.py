@@ -123,3 +123,13 @@ def test_without_a_table_there_is_nothing_to_audit_and_spark_is_not_started(kdi:
     assert answer.code == 1
     assert json.loads(answer.out)["error"]["type"] == "NothingToAudit"
     assert "starting Spark" not in answer.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_gate_that_has_nothing_to_check_does_not_pass(kdi: Kdi, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "orders" / "defs.yaml").unlink()
+
+    answer = kdi("check-assets", *arguments)
+
+    assert answer.code == 1
+    assert f"no document in {tmp_path} describes a stream, so nothing was checked" in answer.err
