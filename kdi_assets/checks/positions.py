@@ -1,4 +1,4 @@
-"""Positions never go back, unless a RESTORE or somebody's decision says why."""
+"""Positions never go back, unless a RESTORE or somebody's decision says why, at once or later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.subject import Subject
 from kdi_assets.ledger.archive import Archive
-from kdi_assets.ledger.entry import entry_of
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import commit_or_archived
 from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog
 from kdi_assets.ledger.state import RETIRED, positions_in
@@ -33,7 +33,8 @@ class StepBack:
 
 
 def positions_never_go_back(subject: Subject) -> Finding:
-    """Whether a commit set a position below an earlier one although no RESTORE and no `kdi resolve` stands there."""
+    """Whether a commit set a position below an earlier one although no RESTORE stands there and no `kdi resolve`
+    there or behind it."""
     if subject.log is None:
         return Finding("passed", "there is no table yet")
     stream, commits = subject.stream, _newest(subject.log, subject.stream.archive_uri(subject.lake))
@@ -41,12 +42,12 @@ def positions_never_go_back(subject: Subject) -> Finding:
     numbers = {"commits_read": len(commits), "steps_back": len(back)}
     if not back:
         return Finding("passed", f"no position went back in the newest {len(commits):,} commits", numbers)
-    said = f"{back[0]}, and neither a RESTORE nor `kdi resolve` explains it: what follows is drained a second time"
+    said = f"{back[0]}, and neither a RESTORE nor `kdi resolve` answers it: what follows is drained a second time"
     return Finding("error", said, numbers, {"steps back": tuple(map(str, back[:20]))})
 
 
 def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[StepBack]:
-    """The steps that nothing explains.
+    """The steps that nothing explains, and that nobody has decided about since.
 
     Args:
         commits: The oldest first; other writers' too, of which the transaction ids tell.
@@ -59,9 +60,16 @@ def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[StepBack]:
         if not (entry and entry.kind in EXPLAINED):
             lower = ((tp, at[tp], p) for tp, p in sorted(positions.items()) if p < at.get(tp, p) and p != RETIRED)
             found += [StepBack(tp, before, after, commit.version) for tp, before, after in lower]
+        decided = _decided(entry) if entry and entry.kind == "resolve" else frozenset()
+        found = [step for step in found if step.topic_partition not in decided]
         at.update(positions)
         at = {tp: p for tp, p in at.items() if p != RETIRED}
     return found
+
+
+def _decided(entry: LedgerEntry) -> frozenset[TopicPartition]:
+    """Of which topic partitions somebody decided the positions: of all, but a loss says nothing of those without it."""
+    return frozenset(lost.topic_partition for lost in entry.declared_losses) or frozenset(entry.positions)
 
 
 def _newest(log: TableLog, archive_uri: str) -> list[CommitInfo]:

@@ -213,7 +213,7 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Procedure: a stream with dead letters; the gate. Then another writer sets a position back; the gate, without
-    a drain and without Spark."""
+    a drain and without Spark. Then somebody decides that the position is to be what it is now, and the gate again."""
     web = driven(partitions=1)
     web.produce(100, bad=0.1)
     document = (
@@ -246,3 +246,11 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
     code, levels = gate("--no-drain", "--cheap")
     assert code == 1 and len(levels) == 5
     assert {name for name, level in levels.items() if level == "error"} == {"positions_never_go_back"}
+
+    decision = ["rewind", "--topic-partition", "0", "--to", "4", "--yes"]
+    monkeypatch.setattr(sys, "argv", ["kdi", "resolve", web.stream.table, *decision])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    capsys.readouterr()
+    assert not ended.value.code
+    assert gate("--no-drain", "--cheap")[0] == 0

@@ -17,7 +17,7 @@ from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, Stream, TopicPartition
+from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 if TYPE_CHECKING:
@@ -82,6 +82,32 @@ def test_a_position_that_a_restore_or_a_decision_set_back_is_none(table: TableBy
     table.drain(10)
 
     assert check("positions_never_go_back", lake).passed
+
+
+def test_a_decision_about_the_positions_answers_the_steps_back_before_it_and_none_behind_it(
+    table: TableByHand, lake: str
+) -> None:
+    table.drain(100)
+    table.commit(position(TOPIC, 40), ago=timedelta(0))
+    table.ledger_commit("resolve")
+
+    answered = check("positions_never_go_back", lake)
+    table.commit(position(TOPIC, 50), ago=timedelta(0))
+    again = check("positions_never_go_back", lake)
+
+    assert answered.passed, answered.said
+    assert again.level == "error" and again.said.startswith("v4 set orders/0 back from 100 to 50")
+
+
+@pytest.mark.parametrize(("lost", "level"), [(TP, "passed"), (TopicPartition(TOPIC, 1), "error")])
+def test_a_loss_that_was_accepted_answers_the_steps_back_of_its_own_topic_partition_alone(
+    table: TableByHand, lake: str, lost: TopicPartition, level: str
+) -> None:
+    table.drain(100)
+    table.commit(position(TOPIC, 40), ago=timedelta(0))
+    table.ledger_commit("resolve", declared_losses=(OffsetRange(lost, 100, 110),))
+
+    assert check("positions_never_go_back", lake).level == level
 
 
 @pytest.mark.parametrize(
