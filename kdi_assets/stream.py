@@ -199,10 +199,13 @@ class Stream:
 
     @property
     def check_names(self) -> tuple[CheckName, ...]:
-        """The checks that can be made of the stream: of a retired one, those that ask no broker."""
+        """The checks that can be made of the stream: of a retired one, those that ask no broker.
+
+        The costly ones last: they take as long as the table is large, and the others judge how things stand now.
+        """
         without = {"fresh", "backlog_after_drain"} if self.status == "retired" else set()
         without |= set() if self.freshness else {"fresh"}
-        return tuple(name for name in get_args(CheckName) if name not in without)
+        return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
 
     def table_uri(self, lake: str) -> str:
         """Where the table lies below the lake's root, a path or URI."""

@@ -72,7 +72,10 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
 def findings(
     streams: Sequence[Stream], *, lake: str, session: "Callable[[], SparkSession]", costly: bool
 ) -> Iterator[Made]:
-    """The checks of the streams, one after the other; the topics are looked at once for all.
+    """The checks of the streams; those that need no Spark first, of all of them.
+
+    The topics are looked at once for all, just before: a costly check may take hours, and what waited before it says
+    nothing of what waits after it.
 
     Of a check that blocks and could not be made, the refusal: a verdict that nobody has must neither hold up what is
     built on the table, nor lift what an earlier one holds up.
@@ -80,10 +83,15 @@ def findings(
     asking = [s for s in streams if "backlog_after_drain" in s.check_names]
     backlogs = {b.stream: b for b in look_at(asking, lake=lake)}
     for stream in streams:
-        subject = Subject(stream, lake, session, backlog=backlogs.get(stream.name))
-        for name in stream.check_names:
-            if costly or name not in COSTLY:
-                yield stream, name, _made(name, subject)
+        yield from _of_one(Subject(stream, lake, session, backlog=backlogs.get(stream.name)), costly=False)
+    for stream in streams if costly else ():
+        yield from _of_one(Subject(stream, lake, session), costly=True)
+
+
+def _of_one(subject: Subject, *, costly: bool) -> Iterator[Made]:
+    for name in subject.stream.check_names:
+        if (name in COSTLY) == costly:
+            yield subject.stream, name, _made(name, subject)
 
 
 def _made(name: CheckName, subject: Subject) -> Finding | Transient:

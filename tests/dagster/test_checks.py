@@ -10,9 +10,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from kdi_assets.checks import subject
+from kdi_assets.checks import measures, subject
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.measures import MEASURES
 from kdi_assets.cli.main import app
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import freshness_policy
@@ -22,8 +25,9 @@ from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, Checks, Freshness, Stream, TopicPartition
+from kdi_assets.stream import COSTLY, CheckName, Checks, Freshness, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors import check_tables, freshness
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
@@ -227,11 +231,8 @@ def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_star
 
 
 def test_what_the_hourly_job_makes_starts_no_spark(table: TableByHand, lake: str) -> None:
-    def session() -> None:
-        raise AssertionError("Spark was started")
-
     retired = orders(status="retired")
-    made = [name for _, name, _ in findings([retired], lake=lake, session=session, costly=False)]  # type: ignore[arg-type]
+    made = [name for _, name, _ in findings([retired], lake=lake, session=no_spark, costly=False)]
 
     assert made == [
         "positions_never_go_back",
@@ -239,6 +240,53 @@ def test_what_the_hourly_job_makes_starts_no_spark(table: TableByHand, lake: str
         "dates_in_window",
         "table_health",
     ]
+
+
+def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
+    table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the audit reads, what waits changes."""
+    read_the_table = dict.fromkeys(COSTLY, lambda subject: Finding("passed", ""))
+    for module in (check_tables, measures):  # what blocks is made by the one, the others by the other
+        monkeypatch.setattr(module, "MEASURES", {**MEASURES, **read_the_table})
+    monkeypatch.setattr(check_tables, "look_at", lambda streams, lake: [a_backlog(s, 0) for s in streams])
+    streams = [orders(), replace(orders(), table="bronze/others")]
+
+    made = [(s.name, name) for s, name, _ in findings(streams, lake=lake, session=no_spark, costly=True)]
+
+    costly = [name in COSTLY for _, name in made]
+    assert costly == sorted(costly), "costly checks of no stream before the others of another"
+    assert sorted(made) == sorted((s.name, name) for s in streams for name in s.check_names), "each once"
+
+
+def test_a_run_of_a_table_judges_what_waits_before_it_reads_the_table(
+    instance: DagsterInstance, table: TableByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = [0]
+
+    def audited(*_: object, **__: object) -> AuditReport:
+        waits[0] = 7
+        return an_audit(complete=True)
+
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, waits[0]))
+    stream = orders()
+    asset = table_asset(stream, drain=ScriptedDrain(), audit=audited)
+    wanted: tuple[CheckName, ...] = ("every_offset_accounted_for", "backlog_after_drain")
+
+    result = dg.materialize(
+        [asset],
+        selection=dg.AssetSelection.checks(*(check_key(stream, name) for name in wanted)),
+        instance=instance,
+        resources={"spark": SparkResource()},
+    )
+
+    numbers = {e.check_name: e.metadata for e in result.get_asset_check_evaluations()}
+    assert numbers.keys() == set(wanted)
+    assert numbers["backlog_after_drain"]["backlog"].value == 0
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was started")
 
 
 def a_backlog(stream: Stream, offsets: int, *, lag: float | None = None) -> Backlog:
