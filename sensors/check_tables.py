@@ -12,6 +12,7 @@ from kdi_assets.checks.measures import MEASURES, found, measured
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.failures import RETRY_TAG
+from kdi_assets.components.names import check_key
 from kdi_assets.drain.look import look_at
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 JOB = "check_tables"
 HOURLY, DAILY = "7 * * * *", "37 2 * * *"
 """Beside the hour, when everybody else's schedules begin; the costly ones at night (UTC)."""
+COSTLY_TAG = "kdi/costly_checks"
+"""On the runs of the daily schedule, of which the instance carries out one at a time (``dagster.yaml``)."""
+READING_TAG = "kdi/reading"
+"""Whose table a run reads, or read when it was ended."""
+NIGHTS = 100
 Made = tuple[Stream, CheckName, Finding | Transient]
 
 
@@ -44,9 +50,17 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
     @dg.op(name="make_checks")
     def make_checks(context: dg.OpExecutionContext, config: CheckTables, spark: SparkResource) -> None:
         chosen = [s for s in streams if not config.streams or s.name in config.streams]
+        if config.costly:
+            chosen = longest_unread_first(chosen, context.instance)
         lake, errors = Settings.from_environment().lake, []
+
+        def reads(stream: Stream) -> None:
+            context.instance.add_run_tags(context.run_id, {READING_TAG: stream.name})
+
         with spark.watched():
-            for stream, name, finding in findings(chosen, lake=lake, session=spark.session, costly=config.costly):
+            for stream, name, finding in findings(
+                chosen, lake=lake, session=spark.session, costly=config.costly, reads=reads
+            ):
                 if isinstance(finding, Transient):
                     errors.append(f"{name} of {stream.name} could not be made: {finding.parts()[0]}")
                     continue
@@ -69,8 +83,27 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
     )
 
 
+def longest_unread_first(streams: Sequence[Stream], instance: dg.DagsterInstance) -> list[Stream]:
+    """The streams by when they were audited last, those that never were first.
+
+    A run may be ended before it comes to all of them (``max_runtime_seconds``); the next one begins with the others.
+    The stream that it was ended at counts as audited: else a table that takes longer than that would be first for ever.
+    """
+    records = instance.get_run_records(dg.RunsFilter(job_name=JOB, tags={COSTLY_TAG: "true"}), limit=NIGHTS)
+    ended = {r.dagster_run.tags.get(READING_TAG): r.end_time or r.start_time or 0.0 for r in reversed(records)}
+    audits = {stream.name: check_key(stream, "every_offset_accounted_for") for stream in streams}
+    found = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(audits.values()))
+    audited = {name: event.timestamp for name, key in audits.items() if key in found and (event := found[key].event)}
+    return sorted(streams, key=lambda s: max(audited.get(s.name, 0.0), ended.get(s.name, 0.0)))
+
+
 def findings(
-    streams: Sequence[Stream], *, lake: str, session: "Callable[[], SparkSession]", costly: bool
+    streams: Sequence[Stream],
+    *,
+    lake: str,
+    session: "Callable[[], SparkSession]",
+    costly: bool,
+    reads: Callable[[Stream], None] = lambda stream: None,
 ) -> Iterator[Made]:
     """The checks of the streams; those that need no Spark first, of all of them.
 
@@ -79,12 +112,16 @@ def findings(
 
     Of a check that blocks and could not be made, the refusal: a verdict that nobody has must neither hold up what is
     built on the table, nor lift what an earlier one holds up.
+
+    Args:
+        reads: Told of each stream before its costly checks.
     """
     asking = [s for s in streams if "backlog_after_drain" in s.check_names]
     backlogs = {b.stream: b for b in look_at(asking, lake=lake)}
     for stream in streams:
         yield from _of_one(Subject(stream, lake, session, backlog=backlogs.get(stream.name)), costly=False)
     for stream in streams if costly else ():
+        reads(stream)
         yield from _of_one(Subject(stream, lake, session), costly=True)
 
 
@@ -117,6 +154,7 @@ def _schedule(job: dg.JobDefinition, name: str, cron: str, *, costly: bool) -> d
         cron_schedule=cron,
         execution_timezone="UTC",
         run_config=dg.RunConfig({"make_checks": CheckTables(costly=costly)}),
+        tags={COSTLY_TAG: "true"} if costly else None,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="All checks of all tables." if costly else "The checks of all tables that need no Spark.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
+from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from kdi_assets.checks import measures, subject
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import MEASURES
+from kdi_assets.checks.subject import Subject
 from kdi_assets.cli.main import app
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import freshness_policy
@@ -32,7 +35,7 @@ from resources.spark import SparkResource
 from sensors import check_tables, freshness
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
 from sensors.lag import lag_sensor
-from tests.dagster.fakes import ScriptedDrain, a_commit, an_audit
+from tests.dagster.fakes import AN_ORIGIN, ScriptedDrain, a_commit, an_audit, unfinished_run
 from tests.table_by_hand import TP, TableByHand, data_file, orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -283,6 +286,59 @@ def test_a_run_of_a_table_judges_what_waits_before_it_reads_the_table(
     numbers = {e.check_name: e.metadata for e in result.get_asset_check_evaluations()}
     assert numbers.keys() == set(wanted)
     assert numbers["backlog_after_drain"]["backlog"].value == 0
+
+
+def test_a_drain_finds_a_place_beside_checks_that_read_tables_and_a_run_of_what_is_built_on_them(
+    instance: DagsterInstance,
+) -> None:
+    """Procedure: daily checks and a downstream asset run; the checks of another day are queued, and then a drain."""
+    job = table_check_job([orders()])
+    schedules = {s.name: s for s in check_schedules(job)}
+    with dg.build_schedule_context() as context:
+        (daily,) = schedules["all_checks"].evaluate_tick(context).run_requests or []
+    begun, queued = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.QUEUED
+    instance.create_run_for_job(
+        job, run_config=daily.run_config, tags=daily.tags, status=begun, remote_job_origin=AN_ORIGIN
+    )
+    unfinished_run(instance, replace(orders(), table="silver/orders"))
+    instance.create_run_for_job(
+        job, run_config=daily.run_config, tags=daily.tags, status=queued, remote_job_origin=AN_ORIGIN
+    )
+    drain = unfinished_run(instance, orders(), status="QUEUED")
+
+    daemon = QueuedRunCoordinatorDaemon(interval_seconds=1)
+    chosen = daemon._get_runs_to_dequeue(instance, instance.get_concurrency_config(), fixed_iteration_time=None)
+
+    assert [run.run_id for run in chosen] == [drain.run_id]
+
+
+def test_the_daily_checks_begin_with_the_tables_that_were_read_the_longest_ago(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: nights that are ended at a table which takes longer than a run may; at first it is the third."""
+    streams = [replace(orders(status="retired"), table=f"bronze/{name}") for name in ("a", "b", "large", "c")]
+    read: list[str] = []
+
+    def audited(subject: Subject) -> Finding:
+        read.append(subject.stream.table[-1])
+        if subject.stream.table == "bronze/large":
+            raise KeyboardInterrupt
+        return Finding("passed", "")
+
+    def passed(subject: Subject) -> Finding:
+        return Finding("passed", "")
+
+    fast = {**dict.fromkeys(MEASURES, passed), "every_offset_accounted_for": audited}
+    monkeypatch.setattr(check_tables, "MEASURES", fast)
+
+    def night() -> str:
+        read.clear()
+        job, config = table_check_job(streams), dg.RunConfig({"make_checks": CheckTables(costly=True)})
+        with suppress(KeyboardInterrupt):
+            job.execute_in_process(config, instance=instance, tags={check_tables.COSTLY_TAG: "true"})
+        return "".join(read)
+
+    assert [night(), night(), night()] == ["abe", "cabe", "cabe"]
 
 
 def no_spark() -> SparkSession:
