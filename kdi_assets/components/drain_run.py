@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import dagster as dg
 
 from kdi_assets.components import events
+from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.run_date import refuse_replay
-from kdi_assets.components.table_facts import table_facts
 from kdi_assets.components.verdict import standing_failures
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
@@ -72,7 +72,7 @@ def drain_and_tell(
 
 def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:
     """Log the materializations of one commit; say how many rows Dagster's partitions have no date for."""
-    facts = table_facts(stream, lake, version=commit.version, days=commit.rows_by_date)
+    facts = column_facts(stream, lake, version=commit.version, days=commit.rows_by_date)
     for failure in standing_failures(context.instance, stream, but=context.selected_asset_check_keys):
         context.log_event(failure)
     letters = events.letters_metadata(stream, [commit], lake=lake)

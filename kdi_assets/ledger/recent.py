@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.log import CommitInfo, TableLog
 
 WINDOW = 10
 """Burrow judges by so many commits as well."""
@@ -56,16 +56,16 @@ def drains_since(log: TableLog, app_id: str, moment: datetime) -> tuple[LedgerCo
 
     As far as the log can be read; what a RESTORE undid is not among them.
     """
-    found = []
-    for commit in live_commits(log):
-        if commit.committed_at is None:
-            continue
-        if commit.committed_at < moment:
-            break
+    newer = takewhile(lambda c: c.committed_at is None or c.committed_at >= moment, live_commits(log))
+    return tuple(drains_among(newer, app_id))[::-1]
+
+
+def drains_among(commits: Iterable[CommitInfo], app_id: str) -> Iterator[LedgerCommit]:
+    """Those of the commits that are drains of the stream and say when they were made, in their order."""
+    for commit in commits:
         entry = entry_of(commit.user_metadata, commit.version, app_id)
-        if entry is not None and entry.kind == "drain":
-            found.append(LedgerCommit(entry, commit.committed_at))
-    return tuple(found[::-1])
+        if entry is not None and entry.kind == "drain" and commit.committed_at is not None:
+            yield LedgerCommit(entry, commit.committed_at)
 
 
 @dataclass(frozen=True, slots=True)

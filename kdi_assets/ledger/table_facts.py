@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from kdi_assets.ledger.ages import quantiles
 from kdi_assets.ledger.data_files import DataFiles, data_files
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.freshness import SHARES, freshness
 from kdi_assets.ledger.history import live_commits
 from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog
 from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.ledger.recent import drains_among
 from kdi_assets.stream import Stream
 
 DAY, HOUR = timedelta(hours=24), timedelta(hours=1)
-SHARES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,22 +131,16 @@ def _walked_back(commits: Iterable[CommitInfo], app_id: str, since: datetime) ->
 
 
 def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
-    for commit in commits:
-        entry = entry_of(commit.user_metadata, commit.version, app_id)
-        if entry is not None and entry.kind == "drain" and commit.committed_at is not None:
-            yield _drain(entry, commit.committed_at)
-
-
-def _drain(entry: LedgerEntry, at: datetime) -> _Drain:
-    letters = entry.dead_letters
-    wait = (at - entry.planned_at).total_seconds() if entry.planned_at else 0.0
-    return _Drain(at, entry.rows + letters + entry.tombstones, letters, entry.ages, max(0.0, wait))
+    for drain in drains_among(commits, app_id):
+        entry, letters = drain.entry, drain.entry.dead_letters
+        messages = entry.rows + letters + entry.tombstones
+        yield _Drain(drain.committed_at, messages, letters, entry.ages, drain.seconds)
 
 
 def _facts(seen: _Seen, now: datetime) -> TableFacts:
     day = [d for d in seen.drains if d.at >= now - DAY]
     hour = [d for d in day if d.at >= now - HOUR]
-    fresh = quantiles(((d.ages, d.wait_seconds) for d in hour), SHARES)
+    fresh = freshness((d.ages, d.wait_seconds) for d in hour)
     return TableFacts(
         version=seen.version,
         drained_at=max((d.at for d in seen.drains), default=None),
@@ -156,5 +149,5 @@ def _facts(seen: _Seen, now: datetime) -> TableFacts:
         messages_1h=sum(d.messages for d in hour),
         dead_letters_1h=sum(d.dead_letters for d in hour),
         files=seen.files,
-        freshness=dict(zip(SHARES, fresh, strict=True)) if fresh else {},
+        freshness={s: p for s, p in zip(SHARES, (fresh.p50, fresh.p95, fresh.p99), strict=True) if p is not None},
     )

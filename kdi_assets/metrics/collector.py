@@ -7,7 +7,7 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.state import State
-from kdi_assets.ledger.table_facts import SHARES
+from kdi_assets.ledger.freshness import SHARES
 from kdi_assets.metrics import names
 from kdi_assets.metrics.names import Metric
 from kdi_assets.metrics.picture import Camera, LookAt, Picture, StreamPicture, unseen

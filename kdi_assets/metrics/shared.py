@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Lock, Thread
+from threading import Lock
 from typing import Generic, TypeVar
+
+from kdi_assets.runtime.threads import begin
 
 LATE_SECONDS = 60.0
 """How old an answer may be that came too late for who asked, and that nobody else was given."""
@@ -54,16 +56,12 @@ class Shared(Generic[T]):
         return took_too_long and not run.given_late and self._clock() - run.ended < LATE_SECONDS
 
     def _begun(self) -> _Run[T]:
-        run: _Run[T] = _Run(self._clock())
-        Thread(target=self._carry_out, args=(run,), daemon=True).start()
-        return run
+        def compute() -> T:
+            try:
+                return self._compute()
+            finally:
+                run.ended = self._clock()  # before the answer is there, of which ``_late`` asks how long it took
 
-    def _carry_out(self, run: _Run[T]) -> None:
-        try:
-            answer = self._compute()
-        except BaseException as failed:  # noqa: BLE001 - it belongs to whoever asked, in another thread
-            run.ended = self._clock()
-            run.answer.set_exception(failed)
-        else:
-            run.ended = self._clock()
-            run.answer.set_result(answer)
+        run: _Run[T] = _Run(self._clock())
+        run.answer = begin(compute, name="shared answer")
+        return run

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from kdi_assets.components.table_facts import date_facts, type_text
+from kdi_assets.components.column_facts import date_facts, type_text
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import TopicPartition
 from sensors import table_log

@@ -20,14 +20,14 @@ ROWS = "dagster/partition_row_count"
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
+class ColumnFacts:
     """Metadata of a table at one version, and of some of its dates; less where ``deltalake`` cannot read the table."""
 
     of_table: Mapping[str, Any] = field(default_factory=dict)
     by_date: Mapping[date, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def table_facts(stream: Stream, lake: str, *, version: int, days: Collection[date]) -> TableFacts:
+def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[date]) -> ColumnFacts:
     """Columns, location, and what ``days`` have at ``version``.
 
     A table that ``deltalake`` does not open (widened types, unknown features) gives its location alone: the rows are
@@ -41,9 +41,9 @@ def table_facts(stream: Stream, lake: str, *, version: int, days: Collection[dat
     try:
         table = DeltaTable(uri, version=version)
         schema = column_schema(table, descriptions=descriptions(stream))
-        return TableFacts({**location, "dagster/column_schema": schema}, date_facts(table, days))
+        return ColumnFacts({**location, "dagster/column_schema": schema}, date_facts(table, days))
     except DeltaError:
-        return TableFacts(location)
+        return ColumnFacts(location)
 
 
 def descriptions(stream: Stream) -> dict[str, str]:
