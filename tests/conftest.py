@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).parent.parent
 # What a broker does by itself every ten seconds and more, tests would wait for.
-BROKER_TURNS = {
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    "log.cleaner.backoff.ms": "200",
-    "log.retention.check.interval.ms": "500",
-    "log.initial.task.delay.ms": "1000",
-}
+BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "log.cleaner.backoff.ms": "200"}
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 

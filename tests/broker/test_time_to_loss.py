@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import ResourceType
 
 from kdi_assets.drain.look import Look
 from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.runtime.broker import Broker, start_broker
+from kdi_assets.settings import Settings
 from sensors.alerts import Alerts
 from sensors.memory import Followed, Memory
 from tests.conftest import DrivenFactory
@@ -19,6 +23,15 @@ from tests.faults.topics import configure
 __all__ = ["webhook"]
 
 TRIALS, KEPT_MS, LOST_SECONDS = 10, 12_000, 120.0
+
+
+@pytest.fixture
+def broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
+    """One that looks for what is to be deleted all the time; the broker of the other tests never does."""
+    often = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "1000"}
+    broker = start_broker(tmp_path / "broker", home=settings.home, properties=often)
+    yield broker
+    broker.stop()
 
 
 @pytest.mark.scenario("retention passes the position")
