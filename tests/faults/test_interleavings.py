@@ -26,7 +26,7 @@ from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 @pytest.mark.scenario("two drivers at once")
 @pytest.mark.scenario("the same range run twice")
-@pytest.mark.parametrize(("bad", "rounds"), [(0.01, 20), (0, 3)])
+@pytest.mark.parametrize(("bad", "rounds"), [pytest.param(0.01, 20, marks=pytest.mark.deep), (0.01, 5), (0, 3)])
 @pytest.mark.parametrize("definitions", ["the same", "different"])
 def test_two_drains_at_once_lose_and_double_nothing(
     driven: DrivenFactory, definitions: str, bad: float, rounds: int
