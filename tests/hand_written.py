@@ -14,12 +14,11 @@ from kdi_assets.stream import OffsetRange, TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-class TableWithLog:
-    """The table of topic ``orders``, partitioned by date; version 0 is three months old."""
+class HandWrittenLog:
+    """The log of a table of ``id`` and ``date``, partitioned by date; version 0 is three months old."""
 
-    def __init__(self, lake: Path, *, now: datetime, table: str = "bronze/orders", table_id: str = "t") -> None:
-        self.now, self.table = now, table
-        self.log, self.version = lake / table / "_delta_log", -1
+    def __init__(self, folder: Path, *, now: datetime, table_id: str = "t") -> None:
+        self.now, self.log, self.version = now, folder / "_delta_log", -1
         self.log.mkdir(parents=True)
         types = {"id": "long", "date": "date"}
         columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
@@ -30,12 +29,20 @@ class TableWithLog:
         self.commit({"protocol": protocol}, {"metaData": metadata}, ago=timedelta(days=90), operation="CREATE TABLE")
 
     def commit(self, *actions: dict[str, Any], ago: timedelta, operation: str = "WRITE", **info: object) -> None:
-        """Any commit."""
+        """One commit of these actions, so long ago by its own clock."""
         self.version += 1
         milliseconds = int((self.now - ago).timestamp() * 1000)
         described = {"timestamp": milliseconds, "operation": operation, "operationParameters": {}, **info}
         lines = [{"commitInfo": described}, *actions]
         (self.log / f"{self.version:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+class TableWithLog(HandWrittenLog):
+    """The table of topic ``orders``."""
+
+    def __init__(self, lake: Path, *, now: datetime, table: str = "bronze/orders", table_id: str = "t") -> None:
+        self.table = table
+        super().__init__(lake / table, now=now, table_id=table_id)
 
     def ledger_commit(
         self,

@@ -11,10 +11,10 @@ from typing import Any
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.state import partition_id
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from tests.hand_written import HandWrittenLog
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)
-COLUMNS = (("id", "long"), ("date", "date"))
 
 
 def orders(**fields: Any) -> Stream:
@@ -23,29 +23,12 @@ def orders(**fields: Any) -> Stream:
     return Stream(TOPIC, "bronze/orders", "id bigint", "current_date()", main, **fields)
 
 
-class TableByHand:
-    """The table of ``orders`` in a lake, partitioned by date; made 90 days ago."""
+class TableByHand(HandWrittenLog):
+    """The table of ``orders`` in a lake."""
 
-    def __init__(
-        self, lake: str, *, now: datetime | None = None, configuration: Mapping[str, str] | None = None
-    ) -> None:
-        self.now = now or datetime.now(UTC)
-        self.log, self.version, self.position = Path(lake) / "bronze/orders/_delta_log", -1, 0
-        self.log.mkdir(parents=True)
-        columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in COLUMNS]
-        schema = json.dumps({"type": "struct", "fields": columns})
-        table = {"id": "t", "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
-        metadata = {**table, "partitionColumns": ["date"], "configuration": {}}
-        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-        self.commit({"protocol": protocol}, {"metaData": metadata}, ago=timedelta(days=90), operation="CREATE TABLE")
-
-    def commit(self, *actions: dict[str, Any], ago: timedelta, operation: str = "WRITE", **info: object) -> None:
-        """One commit of these actions, so long ago by its own clock."""
-        self.version += 1
-        milliseconds = int((self.now - ago).timestamp() * 1000)
-        described = {"timestamp": milliseconds, "operation": operation, "operationParameters": {}, **info}
-        lines = [{"commitInfo": described}, *actions]
-        (self.log / f"{self.version:020}.json").write_text("\n".join(map(json.dumps, lines)))
+    def __init__(self, lake: str, *, now: datetime | None = None) -> None:
+        self.position = 0
+        super().__init__(Path(lake) / "bronze/orders", now=now or datetime.now(UTC))
 
     def drain(
         self,
