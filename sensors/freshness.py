@@ -48,7 +48,7 @@ def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDef
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake
-        told: dict[str, list[object]] = json.loads(context.cursor or "{}")
+        told = _told(context.cursor)
         looked = [(s, b) for s, b in zip(streams, look(streams, lake=lake), strict=True) if _has_verdict(s, b)]
         made = [(s, found("fresh", Subject(s, lake, _no_session, backlog=b, now=now))) for s, b in looked]
         news = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
@@ -67,6 +67,15 @@ def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDef
 def _has_verdict(stream: Stream, backlog: Backlog) -> bool:
     """Of a check that blocks, "nobody answers" must neither hold up nor lift what is built on the table."""
     return not ("fresh" in stream.checks.blocking and isinstance(backlog.refusal, Transient))
+
+
+def _told(cursor: str | None) -> dict[str, list[object]]:
+    """Level and time of what was told, by stream; of a cursor that cannot be read nothing, and all is told again."""
+    try:
+        kept = json.loads(cursor or "{}")
+        return {name: [str(level), float(at)] for name, (level, at) in kept.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _is_new(before: list[object] | None, finding: Finding, now: datetime) -> bool:

@@ -447,6 +447,18 @@ def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_n
     assert len(answer.stdout.splitlines()) > 4, "the checks of the others are made all the same"
 
 
+@pytest.mark.parametrize("cursor", ["not json", "[1]", '{"bronze/orders": "passed"}'])
+def test_a_cursor_that_cannot_be_read_costs_the_freshness_sensor_no_tick(
+    instance: DagsterInstance, cursor: str
+) -> None:
+    stream = orders(freshness=LIMITS)
+    sensor = freshness.freshness_sensor([stream], look=lambda streams, *, lake: [a_backlog(stream, 5, lag=10.0)])
+
+    data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
+
+    assert len(data.asset_events) == 1
+
+
 def test_there_is_no_freshness_sensor_where_no_stream_has_limits() -> None:
     assert freshness.freshness_sensors([orders(), orders(freshness=LIMITS, status="retired")]) == []
 
