@@ -8,7 +8,7 @@ from kdi_assets.ledger.data_files import SMALL_BYTES, data_files
 
 SMALL_FILES, SMALL_SHARE = 1_000, 0.5
 """Both: a small table has small files, and nobody minds."""
-COMMITS_SINCE_CHECKPOINT, INTERVALS = 100, 10
+COMMITS_SINCE_CHECKPOINT, INTERVALS = 100, 4
 """Whatever opens the table reads each of these: 1,000 take a second on a local disk."""
 LOG_FILES = 50_000
 """Names that a listing of the log goes through: 100,000 take half a second on a local disk, 100 requests elsewhere."""

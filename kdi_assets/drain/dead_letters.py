@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.refusals import DeadLettersReplaced
+from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.stream import Stream
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CREATIONS = 3
-_PROPERTIES = {"delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
+_PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kdi_assets.errors import Terminal
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
-from kdi_assets.ledger.delta import Staged
+from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState, offsets_at
@@ -166,4 +166,4 @@ def _properties(stream: Stream, schema: StructType) -> dict[str, str]:
         prefix = ".".join(name(step) for step in stream.coordinates.split("."))
         first = sorted(columns, key=lambda c: not c.startswith(f"{prefix}."))[:_STATISTICS]
         properties["delta.dataSkippingStatsColumns"] = ",".join(first)
-    return {**stream.properties, **properties}
+    return {**CHECKPOINT_INTERVAL, **stream.properties, **properties}

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 KNOWN_DELTA = ("4.4.0",)
 """Delta versions whose internals this module was tested with."""
 
+CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "30"}
+"""Of the tables that we make. A checkpoint costs as much as two small drains; Delta's own interval is 10 commits."""
+
 _ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
 
 
