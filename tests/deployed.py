@@ -18,6 +18,7 @@ from shutil import copy, copytree, ignore_patterns
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+import psutil
 import yaml
 from dagster import DagsterInstance
 
@@ -198,6 +199,15 @@ class Deployment:
             unit = Unit.read(name)
             command = [self._here(word) for word in unit.command]
             self.services[name] = Service(unit, command, environment=self.environment, folder=self.folder)
+
+    def forking_process(self) -> psutil.Process:
+        """The process that the code server forks runs off."""
+        server = psutil.Process(self.services["code-server"].pid)
+        return next(child for child in server.children() if "forkserver" in " ".join(child.cmdline()))
+
+    def run_workers(self) -> list[psutil.Process]:
+        """The processes of runs."""
+        return list(self.forking_process().children())
 
     def run(self, program: str, *arguments: str) -> str:
         """A command of the deployment's administrator, to its end; what it printed."""

@@ -168,6 +168,25 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     assert json.loads(site.deployment.run("kdi", "status", "--json"))["backlog_offsets"] == 0
 
 
+def test_runs_are_forked_off_a_process_without_threads_and_off_another_when_that_is_killed(site: Site) -> None:
+    """Purpose: what holds a lock in a thread of the forking process would hold it for ever in every run; and nobody
+    supervises that process but the code server.
+    Procedure: after runs, its threads are counted as the kernel does; it is killed; messages arrive.
+    Pass: one thread; the messages are drained, by a run that succeeded.
+    """
+    forking = site.deployment.forking_process()
+    threads = forking.num_threads()
+    forking.kill()
+    before = verdicts(site.web.found())
+
+    produced = site.web.produce(10)
+    site.wait_until_drained(before + 10)
+
+    site.web.assert_each_offset_once(produced)
+    assert threads == 1
+    assert site.runs()[-1].status is dg.DagsterRunStatus.SUCCESS
+
+
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
     """Purpose: an upgrade stops everything while runs work; within the units' times nothing may have to be killed.
     Procedure: a run has attached to the driver; the code server gets SIGTERM, then metrics, webserver and daemon; once

@@ -81,9 +81,8 @@ def _kill_worker(system: System, random: Random) -> bool:
     """Kill the process of a run; waits for one."""
     until = time.monotonic() + WORKER_SECONDS
     while time.monotonic() < until:
-        with suppress(psutil.Error):
-            server = psutil.Process(system.deployment.services["code-server"].pid)
-            if workers := [p for p in server.children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]:
+        with suppress(psutil.Error, StopIteration):  # it starts
+            if workers := system.deployment.run_workers():
                 os.kill(random.choice(workers).pid, signal.SIGKILL)
                 return True
         time.sleep(0.05)
