@@ -1,4 +1,4 @@
-"""The freshness sensor: makes the check `fresh` every minute, without a run, and tells what is new."""
+"""The freshness sensor of a cluster: makes the check `fresh` every minute, without a run, and tells what is new."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
+from kdi_assets.components.names import identifier
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look
 from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
-from sensors.lag import LookAt
+from sensors.lag import LookAt, by_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,19 +33,20 @@ TOLD_PER_TICK = 50
 
 
 def freshness_sensors(streams: Collection[Stream], *, look: LookAt | None = None) -> list[dg.SensorDefinition]:
-    """One sensor for all streams that have the check; none if no stream has."""
-    checked = sorted((s for s in streams if "fresh" in s.check_names), key=lambda s: s.name)
-    return [freshness_sensor(checked, look=look or Look(leader_seconds=0.0))] if checked else []
+    """One sensor per Kafka cluster, ``freshness_<cluster>``, for its streams that have the check."""
+    clusters = by_cluster(s for s in streams if "fresh" in s.check_names)
+    return [freshness_sensor(name, own, look=look or Look(leader_seconds=0.0)) for name, own in clusters.items()]
 
 
-def freshness_sensor(streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
+def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
     """A hung stream starts no run, and so no check: somebody else must look."""
 
     @dg.sensor(
-        name="freshness",
+        name=f"freshness_{identifier(cluster)}",
         minimum_interval_seconds=SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Makes the check `fresh` of every stream that has `freshness`; tells of changes, else hourly.",
+        description=f"Makes the check `fresh` of the streams of cluster {cluster} that have `freshness`; tells of "
+        "changes, else hourly.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -38,10 +38,15 @@ class LookAt(Protocol):
 
 def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``lag_<cluster>``, for all its streams but the retired ones."""
-    ordered = sorted((s for s in streams if s.status != "retired"), key=lambda s: (s.cluster.name, s.name))
-    clusters = groupby(ordered, key=lambda s: s.cluster.name)
+    clusters = by_cluster(s for s in streams if s.status != "retired")
     # A tick does not wait for leaders: the next one comes in five seconds.
-    return [lag_sensor(cluster, tuple(own), look=Look(leader_seconds=0.0)) for cluster, own in clusters]
+    return [lag_sensor(cluster, own, look=Look(leader_seconds=0.0)) for cluster, own in clusters.items()]
+
+
+def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
+    """The streams of each Kafka cluster, by name: what does not answer costs its own sensor's ticks alone."""
+    ordered = sorted(streams, key=lambda s: (s.cluster.name, s.name))
+    return {cluster: tuple(own) for cluster, own in groupby(ordered, key=lambda s: s.cluster.name)}
 
 
 def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:

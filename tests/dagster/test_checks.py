@@ -30,7 +30,7 @@ from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import COSTLY, CheckName, Checks, Freshness, Stream, TopicPartition
+from kdi_assets.stream import COSTLY, CheckName, Checks, Freshness, KafkaCluster, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors import check_tables, freshness
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
@@ -356,7 +356,7 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [a_backlog(stream, 5, lag=lags.pop(0))]
 
-    sensor, cursor, told = freshness.freshness_sensor([stream], look=look), None, []
+    sensor, cursor, told = freshness.freshness_sensor("main", [stream], look=look), None, []
     for _ in range(4):
         context = dg.build_sensor_context(instance, cursor=cursor)
         data = sensor.evaluate_tick(context)
@@ -380,7 +380,7 @@ def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [a_backlog(s, 5, lag=400.0 if s.table == "bronze/c" else 1.0) for s in streams]
 
-    sensor, cursor, told = freshness.freshness_sensor(streams, look=look), None, []
+    sensor, cursor, told = freshness.freshness_sensor("main", streams, look=look), None, []
     for _ in range(3):
         data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
         cursor = data.cursor
@@ -452,11 +452,30 @@ def test_a_cursor_that_cannot_be_read_costs_the_freshness_sensor_no_tick(
     instance: DagsterInstance, cursor: str
 ) -> None:
     stream = orders(freshness=LIMITS)
-    sensor = freshness.freshness_sensor([stream], look=lambda streams, *, lake: [a_backlog(stream, 5, lag=10.0)])
+    waits = a_backlog(stream, 5, lag=10.0)
+    sensor = freshness.freshness_sensor("main", [stream], look=lambda streams, *, lake: [waits])
 
     data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
 
     assert len(data.asset_events) == 1
+
+
+def test_brokers_that_never_answer_cost_the_freshness_of_their_own_streams_alone(instance: DagsterInstance) -> None:
+    mute = KafkaCluster("mute", "127.0.0.1:1")
+    silent = replace(orders(freshness=LIMITS), table="bronze/silent", cluster=mute)
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        if silent in streams:
+            raise TimeoutError("as when Dagster ends a tick that takes too long")
+        return [a_backlog(s, 5, lag=10.0) for s in streams]
+
+    told: list[str] = []
+    for sensor in freshness.freshness_sensors([silent, orders(freshness=LIMITS)], look=look):
+        with suppress(TimeoutError):
+            data = sensor.evaluate_tick(dg.build_sensor_context(instance))
+            told += [event.asset_key.path[-1] for event in data.asset_events]
+
+    assert told == ["orders"]
 
 
 def test_there_is_no_freshness_sensor_where_no_stream_has_limits() -> None:

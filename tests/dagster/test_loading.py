@@ -68,7 +68,7 @@ def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() 
 
     keys = {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
     assert {"bronze/web_requests", "kafka/main/web_requests"} <= keys
-    assert {sensor.name for sensor in location.sensors or ()} == {"lag_main", "freshness"}
+    assert {sensor.name for sensor in location.sensors or ()} == {"lag_main", "freshness_main"}
     assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"}
     assert set(location.resources or {}) == {"spark"}
     assert location.executor is dg.in_process_executor
