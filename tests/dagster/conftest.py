@@ -11,6 +11,8 @@ import pytest
 import yaml
 from dagster import DagsterInstance
 
+from tests.table_by_hand import TableByHand
+
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -40,3 +42,11 @@ def lake_in_environment(lake: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test's lake, where assets and sensors look for it."""
     monkeypatch.setenv("KDI_LAKE", lake)
     return lake
+
+
+@pytest.fixture
+def table(lake: str) -> TableByHand:
+    """A table with a drain; its log is all that cheap checks read."""
+    table = TableByHand(lake)
+    table.drain(100)
+    return table

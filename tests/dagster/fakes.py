@@ -14,15 +14,18 @@ from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from kdi_assets.components.assets import Audit, table_asset
-from kdi_assets.components.names import table_key
+from kdi_assets.components.names import check_key, table_key
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
 from kdi_assets.ledger.audit import AuditReport
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.sources.kafka import BrokerUnreachable
+from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition
 from resources.spark import SparkResource
 
 TODAY = datetime.now(UTC).date()
 YESTERDAY = TODAY - timedelta(days=1)
+UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
 AN_ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("a location"), "a repository"), "a job")
 """Where a run comes from that is queued: Dagster wants to know, and nobody looks."""
 
@@ -154,3 +157,16 @@ def retry(
     ended = instance.get_run_by_id(created.run_id)
     assert ended is not None
     return ended
+
+
+def latest_check(instance: DagsterInstance, stream: Stream, name: CheckName) -> dg.AssetCheckEvaluation | None:
+    """What the UI shows of a check."""
+    key = check_key(stream, name)
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    return record.event.dagster_event.asset_check_evaluation_data if record and record.event else None  # type: ignore[union-attr]
+
+
+def a_backlog(stream: Stream, offsets: int, *, lag: float | None = None) -> Backlog:
+    """So many offsets wait behind a hundred that were drained, the oldest for ``lag`` seconds."""
+    partition = PartitionBacklog(100, 100 + offsets, 0, lag_seconds=lag)
+    return Backlog(stream.name, {TopicPartition(stream.topic, 0): partition}, offsets, lag, None, 0)

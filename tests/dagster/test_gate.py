@@ -1,0 +1,84 @@
+"""The gate of a pipeline: what stops it, and what it drains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from typer.testing import CliRunner
+
+from kdi_assets.checks import subject
+from kdi_assets.cli.main import app
+from kdi_assets.components import gate
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.errors import KdiError
+from kdi_assets.stream import Checks
+from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_backlog
+from tests.table_by_hand import TP, TableByHand, orders
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
+LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=0, earliest=7)
+DOCUMENT = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {table}, table: bronze/{table}, schema: id bigint, date: current_date(), status: {status}}}
+"""
+
+
+@pytest.mark.parametrize(("refusal", "checks_made"), [(UNREACHABLE, 0), (LOST, 5)])
+def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
+    table: TableByHand,
+    instance: DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: KdiError,
+    checks_made: int,
+) -> None:
+    monkeypatch.setattr(gate, "drain", ScriptedDrain(ending=refusal))
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+
+    refused = gate.through_gate(orders(), instance, drains=True, costly=False)
+    checked = gate.through_gate(orders(), instance, drains=False, costly=False)
+
+    assert not refused.passed and refused.failure == str(refusal)
+    assert len(refused.outcomes) == checks_made
+    assert checked.passed and [o.level for o in checked.outcomes] == ["passed"] * 5
+
+
+def test_a_check_that_blocks_fails_the_gate_as_a_check(
+    table: TableByHand, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.drain(100, dead_letters=90)
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    stream = orders(checks=Checks(blocking=("dead_letter_rate",)))
+
+    stopped = gate.through_gate(stream, instance, drains=False, costly=False)
+
+    assert not stopped.passed and stopped.failure == ""
+    assert [(o.check, o.blocking) for o in stopped.outcomes if o.level == "error"] == [("dead_letter_rate", True)]
+
+
+@pytest.mark.parametrize(
+    ("named", "drained"),
+    [
+        ([], ["bronze/runs"]),
+        (["rests", "ended"], ["bronze/rests"]),
+        (["runs", "--no-drain"], []),
+    ],
+)
+def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_never(
+    tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch, named: list[str], drained: list[str]
+) -> None:
+    drain = ScriptedDrain()
+    monkeypatch.setattr(gate, "drain", drain)
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
+    for table, status in {"runs": "active", "rests": "paused", "ended": "retired"}.items():
+        (tmp_path / "documents" / table).mkdir(parents=True)
+        (tmp_path / "documents" / table / "defs.yaml").write_text(DOCUMENT.format(table=table, status=status))
+
+    answer = CliRunner().invoke(app, ["check-assets", "--cheap", "--defs", str(tmp_path / "documents"), *named])
+
+    assert answer.exit_code == 0, answer.output
+    assert drain.streams == drained
+    assert len(answer.stdout.splitlines()) > 4, "the checks of the others are made all the same"
