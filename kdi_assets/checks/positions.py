@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.subject import Subject
 from kdi_assets.ledger.archive import Archive
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import commit_or_archived
-from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.state import RETIRED, positions_in
 from kdi_assets.stream import Stream, TopicPartition
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.history import live_commits, removes_rows
-from kdi_assets.ledger.log import CommitInfo, TableLog
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import coordinates
 from kdi_assets.stream import Stream
 

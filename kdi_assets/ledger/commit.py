@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.delta import (
     Staged,
@@ -27,7 +28,7 @@ from kdi_assets.ledger.delta import (
     start_transaction,
 )
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, NotADeltaTable, TableLog
+from kdi_assets.ledger.log import CommitUnreadable, NotADeltaTable, TableLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import commit_or_archived
-from kdi_assets.ledger.log import TableLog, storage_uri
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.stream import Stream
 
 

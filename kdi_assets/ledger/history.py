@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kdi_assets.ledger.archive import Archive
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
 from kdi_assets.ledger.state import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
+from kdi_assets.ledger.commit_info import Actions, CommitInfo, commit_info
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable, last_checkpoint, said, storage_failures, unreadable
+from kdi_assets.ledger.storage import holds_files, storage, storage_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
-
-Actions = Sequence[Mapping[str, Any]]
 
 _COMMIT_FILE = re.compile(r"\d{20}\.json")
 
@@ -48,44 +48,6 @@ class CommitUnreadable(Exception):
         self.why = why
 
 
-@dataclass(frozen=True)
-class CommitInfo:
-    """One commit: what its ``commitInfo`` and its actions say.
-
-    Attributes:
-        operation: Delta's word, e.g. ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
-        parameters: The operation's parameters; the value's form differs from writer to writer.
-        user_metadata: Free text of the writer; empty if there is none.
-        changes_metadata: Whether schema, properties, id or protocol changed.
-        committed_at: The writer's clock, UTC; ``None`` if it did not say.
-        metrics: The operation's own figures; names and forms differ from writer to writer.
-        restored_to: Where a RESTORE went, if that was recorded while the log could still tell.
-        archived: Whether the log no longer has it, and this was read from the ledger's archive.
-    """
-
-    version: int
-    operation: str
-    parameters: Mapping[str, Any]
-    user_metadata: str
-    changes_metadata: bool
-    transactions: Mapping[str, int]
-    committed_at: datetime | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    restored_to: int | None = None
-    archived: bool = False
-
-    @property
-    def is_restore(self) -> bool:
-        return self.operation == "RESTORE"
-
-    @property
-    def replaces_rows(self) -> bool:
-        """Whether the commit put another content in the table's place."""
-        return self.is_restore or (
-            self.operation == "WRITE" and str(self.parameters.get("mode")).strip('"') == "Overwrite"
-        )
-
-
 class TableLog:
     """A table at one version.
 
@@ -112,7 +74,7 @@ class TableLog:
         try:
             return cls(uri, DeltaTable(storage_uri(uri), version=version))
         except TableNotFoundError:
-            if _holds_files(uri):
+            if holds_files(uri):
                 raise NotADeltaTable(uri=uri) from None
             return None
         except DeltaError as refused:
@@ -222,7 +184,7 @@ class TableLog:
         Raises:
             CommitUnreadable: It is not there, or not whole.
         """
-        return _commit_info(version, self._actions(version))
+        return commit_info(version, self._actions(version))
 
     def has_changes_of(self, version: int) -> bool:
         """Whether the files that the change feed reads for a commit are still there; VACUUM removes them.
@@ -315,42 +277,3 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
         why = f"is a RESTORE to {moment}, and which version that was {doubt}"
         raise CommitUnreadable(log.uri, restore.version, why=why)
     return target
-
-
-def storage_uri(uri: str) -> str:
-    """The table's address as delta-rs spells it: Hadoop's ``s3a`` is its ``s3``."""
-    return uri.replace("s3a://", "s3://", 1) if uri.startswith("s3a://") else uri
-
-
-def _commit_info(version: int, actions: Actions) -> CommitInfo:
-    info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    return CommitInfo(
-        version=version,
-        operation=str(info.get("operation", "")),
-        parameters=info.get("operationParameters") or {},
-        user_metadata=str(info.get("userMetadata") or ""),
-        changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
-        transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
-        committed_at=datetime.fromtimestamp(info["timestamp"] / 1000, UTC) if "timestamp" in info else None,
-        metrics=info.get("operationMetrics") or {},
-    )
-
-
-def _holds_files(uri: str) -> bool:
-    """Whether anything lies there; hidden names aside: another creator may have made ``_delta_log`` just now."""
-    from deltalake.exceptions import TableNotFoundError
-    from pyarrow.fs import FileSelector
-
-    try:
-        found = storage(uri).get_file_info(FileSelector("", recursive=False))
-    except (OSError, TableNotFoundError):
-        return False
-    return any(not info.base_name.startswith(("_", ".")) for info in found)
-
-
-def storage(uri: str) -> FileSystem:
-    """The table's folder."""
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import PyFileSystem
-
-    return PyFileSystem(DeltaStorageHandler(storage_uri(uri)))

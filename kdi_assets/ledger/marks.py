@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kdi_assets.ledger.storage import storage
+
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
@@ -54,8 +56,6 @@ class LogMarks:
 
     def _remote(self, uri: str, path: str) -> tuple[int, float] | None:
         from pyarrow.fs import FileType
-
-        from kdi_assets.ledger.log import storage
 
         if uri not in self._folders:
             self._folders[uri] = storage(uri)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
 
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.ledger.log import CommitInfo, TableLog
+from kdi_assets.ledger.log import TableLog
 
 WINDOW = 10
 """Burrow judges by so many commits as well."""

@@ -12,9 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.changes import Changes, changes, letters_taken, predicate, removed_by_count
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.coverage import Coverage
 from kdi_assets.ledger.history import LiveHistory, removes_rows
-from kdi_assets.ledger.log import CommitInfo, TableLog
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import DIGEST, covering, differing, islands, ours
 from kdi_assets.ledger.report import SHOWN, Deletion, Double, Hole
 from kdi_assets.ledger.tombstones import Group, Settled, settle

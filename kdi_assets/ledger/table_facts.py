@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.data_files import DataFiles, data_files
 from kdi_assets.ledger.freshness import SHARES, freshness
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.ledger.log import CommitInfo, CommitUnreadable, TableLog
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.marks import LogMark, LogMarks
 from kdi_assets.ledger.recent import drains_among
 from kdi_assets.stream import Stream

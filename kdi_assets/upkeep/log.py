@@ -23,8 +23,9 @@ from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.log import CommitUnreadable, TableLog, storage_uri
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.state import LedgerState
+from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import Stream
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.data_files import SMALL_BYTES, DataFiles
-from kdi_assets.ledger.log import CommitInfo, NotADeltaTable, TableLog
+from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.ledger.table_facts import TableFacts, TableWatch
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.hand_written import TableWithLog
