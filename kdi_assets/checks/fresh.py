@@ -10,7 +10,7 @@ from kdi_assets.checks.finding import Finding, Level, Number
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka import next_visible_offset, oldest_timestamps
+from kdi_assets.sources.kafka_messages import next_visible_offset, oldest_timestamps
 from kdi_assets.stream import Freshness, OffsetRange, Stream, TopicPartition
 
 HeldSince = Callable[[Stream, Backlog], datetime | None]

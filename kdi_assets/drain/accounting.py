@@ -11,8 +11,8 @@ from kdi_assets.drain.judge import DEAD_LETTER, TOMBSTONE, Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.sources.kafka import next_visible_offset
 from kdi_assets.sources.kafka_config import can_have_gaps
+from kdi_assets.sources.kafka_messages import next_visible_offset
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
-from kdi_assets.sources.kafka import oldest_timestamps
+from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -17,14 +17,9 @@ from kdi_assets.drain.known import KnownLedgers, Recent
 from kdi_assets.drain.status_word import status_word
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka import (
-    LEADER_SECONDS,
-    BrokerOffsets,
-    TopicState,
-    oldest_timestamps,
-    read_topics,
-)
+from kdi_assets.sources.kafka import LEADER_SECONDS, BrokerOffsets, TopicState, read_topics
 from kdi_assets.sources.kafka_config import Retention, read_retention
+from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 TIMES_SECONDS = 3.0

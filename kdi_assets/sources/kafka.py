@@ -1,4 +1,4 @@
-"""What a Kafka cluster holds: offsets, topic ids, the oldest message not yet read. No JVM, no consumer group.
+"""What a Kafka cluster holds: topic ids and offsets. No JVM, no consumer group.
 
 Everything is asked under ``read_committed``: an end offset is the last stable offset, and what an open transaction
 holds back shows as the distance to the high watermark.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +20,17 @@ from kdi_assets.sources.kafka_client import (
     access_refused,
     await_answers,
     open_admin,
-    open_consumer,
     rd_partition,
     reachable,
 )
 from kdi_assets.sources.kafka_client import BrokerUnreachable as BrokerUnreachable
-from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
+from kdi_assets.stream import KafkaCluster, TopicPartition
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient
 
-YEAR_10000 = 253_402_300_800_000
 LEADER_SECONDS = 3.0
 """How long a look waits for topic partitions that change their leader, or that a broker does not know yet."""
 
@@ -187,70 +184,6 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
-def oldest_timestamps(
-    cluster: KafkaCluster,
-    positions: Mapping[TopicPartition, int],
-    *,
-    seconds: float = REQUEST_SECONDS,
-    committed: bool = True,
-) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first message at or after each position; absent where none came within ``seconds``.
-
-    A producer may write anything there: what is no time, or lies ahead, counts as now, since the message does wait.
-
-    Args:
-        committed: Only messages that may be read; else those of open and aborted transactions too.
-    """
-    waiting = set(positions)
-    found: dict[TopicPartition, datetime] = {}
-    if not positions:
-        return {}
-    with open_consumer(cluster, positions, committed=committed) as (consumer, heard):
-        deadline = monotonic() + seconds
-        while waiting and monotonic() < deadline:
-            heard.refuse()
-            for message in consumer.consume(num_messages=100, timeout=0.2):
-                tp = _topic_partition(message)
-                if tp in waiting and message.error() is None:
-                    found[tp] = _written_at(message)
-                waiting.discard(tp)
-                consumer.pause([rd_partition(tp)])
-    return found
-
-
-def _written_at(message: Message) -> datetime:
-    milliseconds, now = message.timestamp()[1], datetime.now(UTC)
-    if not 0 <= milliseconds < YEAR_10000:  # nanoseconds, or -1 for none
-        return now
-    return min(now, datetime.fromtimestamp(milliseconds / 1000, UTC))
-
-
-def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
-    """The offset of the first message that a ``read_committed`` client sees at or after ``gap.start``.
-
-    Returns:
-        That offset, or ``gap.end`` when the topic partition ends without showing one.
-
-    Raises:
-        BrokerUnreachable: Neither a message nor the end came within the time limit.
-    """
-    from confluent_kafka import KafkaError
-
-    with open_consumer(cluster, {gap.topic_partition: gap.start}) as (consumer, heard):
-        deadline = datetime.now(UTC).timestamp() + REQUEST_SECONDS
-        while datetime.now(UTC).timestamp() < deadline:
-            heard.refuse()
-            for message in consumer.consume(num_messages=1, timeout=0.2):
-                error = message.error()
-                if error is None:
-                    return message.offset() or 0
-                if error.code() == KafkaError._PARTITION_EOF:
-                    return gap.end
-    raise BrokerUnreachable(
-        cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"no answer about {gap}"
-    )
-
-
 def _list_offsets(
     admin: AdminClient, heard: Heard, cluster: KafkaCluster, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, BrokerOffsets | KdiError]:
@@ -289,10 +222,6 @@ def _ask_offsets(
             {rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
         )
     return {TopicPartition(tp.topic, tp.partition): future for tp, future in asked.items()}
-
-
-def _topic_partition(message: Message) -> TopicPartition:
-    return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
 def topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
@@ -15,7 +16,7 @@ from kdi_assets.stream import KafkaCluster, TopicPartition
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
 REQUEST_SECONDS = 10.0
@@ -176,6 +177,21 @@ def open_consumer(
         yield consumer, heard
     finally:
         consumer.close()
+
+
+def polled(consumer: Consumer, heard: Heard, *, seconds: float, most: int = 100) -> Iterator[list[Message]]:
+    """What the consumer hands out, messages, ends and errors, batch after batch until the time is up.
+
+    Args:
+        most: How many it collects before it hands them out, if they come within a fifth of a second.
+
+    Raises:
+        AccessRefused: The brokers refuse our credentials.
+    """
+    until = monotonic() + seconds
+    while monotonic() < until:
+        heard.refuse()
+        yield consumer.consume(num_messages=most, timeout=0.2)
 
 
 def rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:

@@ -19,6 +19,7 @@ from kdi_assets.sources.kafka_client import (
     await_answers,
     open_admin,
     open_consumer,
+    polled,
     reachable,
 )
 from kdi_assets.sources.kafka_config import right_refused
@@ -151,17 +152,17 @@ def _fetch(
     answers = (KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
     answered: set[TopicPartition] = set()
     refusals: dict[str, KdiError] = {}
-    deadline = monotonic() + ANSWER_SECONDS
     with open_consumer(cluster, ends) as (consumer, heard):
-        while ends.keys() - answered and monotonic() < deadline:
-            heard.refuse()
-            for message in consumer.consume(num_messages=100, timeout=0.1):
+        for batch in polled(consumer, heard, seconds=ANSWER_SECONDS):
+            for message in batch:
                 topic, error = message.topic(), message.error()
                 if topic is None:
                     continue  # about the group, which the client looks up although nobody asks it to
                 answered.add(TopicPartition(topic, message.partition() or 0))
                 if error is not None and error.code() not in answers:
                     refusals[topic] = _reading_refused(cluster, topic, KafkaException(error))
+            if answered >= ends.keys():
+                break
     return answered, refusals
 
 

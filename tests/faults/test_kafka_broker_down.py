@@ -17,7 +17,7 @@ from kdi_assets.errors import Transient
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
-from kdi_assets.sources import kafka, kafka_frame
+from kdi_assets.sources import kafka, kafka_frame, kafka_messages
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
@@ -57,7 +57,8 @@ def web(request: pytest.FixtureRequest, mortal: Broker, lake: str, spark: SparkS
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits a fifth as long as it usually does for a broker that does not answer."""
-    for module, name in ((kafka, "REQUEST_SECONDS"), (kafka_frame, "ANSWER_SECONDS")):
+    patient = ((kafka, "REQUEST_SECONDS"), (kafka_messages, "REQUEST_SECONDS"), (kafka_frame, "ANSWER_SECONDS"))
+    for module, name in patient:
         monkeypatch.setattr(module, name, getattr(module, name) // 5)
 
 

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.sources.kafka import oldest_timestamps
 from kdi_assets.sources.kafka_client import AccessRefused
 from kdi_assets.sources.kafka_config import can_have_gaps
+from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.sources.publisher import ensure_topic
 from kdi_assets.stream import TopicPartition
 from tests.driven import DrivenStream, web_requests

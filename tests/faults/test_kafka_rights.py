@@ -11,9 +11,9 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from kdi_assets.doctor import kafka
 from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.sources import kafka_probe
-from kdi_assets.sources.kafka import oldest_timestamps
 from kdi_assets.sources.kafka_client import AccessRefused
 from kdi_assets.sources.kafka_config import TRANSACTIONS, can_have_gaps, knows_transactions
+from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.sources.kafka_probe import AdvertisedUnreachable
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 from tests.faults.guarded import Guarded
