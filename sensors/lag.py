@@ -51,8 +51,7 @@ def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
 
 def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes."""
-    by_name = {s.name: s for s in streams}
-    logs, observations, alerts = TableLogs(), Observations(), Alerts(cluster)
+    tick = _Tick(cluster, streams, look)
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -64,43 +63,61 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
         "commits that a crash left untold.",
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context)
+
+    return lag
+
+
+class _Tick:
+    """What the sensor does every few seconds, and what it need not find out anew each time."""
+
+    def __init__(self, cluster: str, streams: Sequence[Stream], look: LookAt) -> None:
+        self._streams, self._by_name, self._look = streams, {s.name: s for s in streams}, look
+        self._logs, self._observations, self._alerts = TableLogs(), Observations(), Alerts(cluster)
+
+    def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
         lake, now = Settings.from_environment().lake, datetime.now(UTC)
         remembered = read_cursor(context.cursor)
-        memories = {name: remembered.of(name) for name in by_name}
-        # Within a time: without its cursor, a sensor of hundreds would read whole logs until Dagster ends the tick.
-        turn = logs.in_turn(streams, seconds=RECONCILE_SECONDS)
-        untold, memories = reconcile_all(
-            turn, lake=lake, instance=context.instance, memories=memories, read=logs.read_piece
-        )
-        # In flight before the look as well as after: a run that ended in between has drained what was seen.
-        before = tables_in_flight(context.instance)
-        backlogs = look(streams, lake=lake)
-        running = {**tables_in_flight(context.instance), **before}
-        in_flight = _in_flight(streams, running, now=now)
+        untold, memories = self._reconciled(lake, context.instance, remembered)
+        backlogs, in_flight = self._seen(lake, context.instance, now=now)
         decision = streams_to_drain(
-            backlogs, streams=by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
+            backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
         )
-        requests = run_requests(decision.due, by_name, now=now)
-        requested = {key for request in requests for key in request.asset_selection or ()}
-        incidents, alerted = alerts(
-            backlogs, streams=by_name, in_flight=in_flight, memories=memories, known=remembered.incidents, now=now
+        requests = run_requests(decision.due, self._by_name, now=now)
+        incidents, alerted = self._alerts(
+            backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, known=remembered.incidents, now=now
         )
-        why = "\n".join([explain(decision), *without_today(decision.due, by_name, now=now), *_told(untold), *alerted])
+        early = without_today(decision.due, self._by_name, now=now)
+        why = "\n".join([explain(decision), *early, *_told(untold), *alerted])
         if requests:
             context.log.info(why)  # Dagster takes a reason only for a tick that requests nothing
-        after = _remembered(decision, memories, by_name, requested=requested, now=now)
+        after = _remembered(decision, memories, self._by_name, requests=requests, now=now)
+        observed = self._observations.of(backlogs, self._by_name, now=now.timestamp())
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else why,
             cursor=write_cursor(Memories(after, incidents)),
-            asset_events=[
-                *_told_before(untold, by_name, context),
-                *untold,
-                *observations.of(backlogs, by_name, now=now.timestamp()),
-            ],
+            asset_events=[*_told_before(untold, self._by_name, context), *untold, *observed],
         )
 
-    return lag
+    def _reconciled(
+        self, lake: str, instance: dg.DagsterInstance, remembered: Memories
+    ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
+        """Events that Dagster lacks, and what to remember of each stream then."""
+        # Within a time: without its cursor, a sensor of hundreds would read whole logs until Dagster ends the tick.
+        turn = self._logs.in_turn(self._streams, seconds=RECONCILE_SECONDS)
+        memories = {name: remembered.of(name) for name in self._by_name}
+        return reconcile_all(turn, lake=lake, instance=instance, memories=memories, read=self._logs.read_piece)
+
+    def _seen(
+        self, lake: str, instance: dg.DagsterInstance, *, now: datetime
+    ) -> tuple[Sequence[Backlog], dict[str, str]]:
+        """What waits, and the streams that a run drains."""
+        # In flight before the look as well as after: a run that ended in between has drained what was seen.
+        before = tables_in_flight(instance)
+        backlogs = self._look(self._streams, lake=lake)
+        running = {**tables_in_flight(instance), **before}
+        return backlogs, _in_flight(self._streams, running, now=now)
 
 
 def _in_flight(
@@ -129,9 +146,10 @@ def _remembered(
     memories: Mapping[str, Memory],
     streams: Mapping[str, Stream],
     *,
-    requested: Collection[dg.AssetKey],
+    requests: Sequence[dg.RunRequest],
     now: datetime,
 ) -> dict[str, Memory]:
+    requested = {key for request in requests for key in request.asset_selection or ()}
     after = {n: replace(memory, catching_up=n in decision.catching_up) for n, memory in memories.items()}
     drained = [d.backlog for d in decision.due if table_key(streams[d.backlog.stream]) in requested]
     return {**after, **{b.stream: after[b.stream].requested(progress(b), now.timestamp()) for b in drained}}
