@@ -57,32 +57,16 @@ def resolve(
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     _refuse_misfits(action, topic_partition, until, to)
-    only, entry = topic_partition_meant(topic_partition, chosen), None
+    only = topic_partition_meant(topic_partition, chosen)
     with (
         refusal_in_json(chosen.name, as_json=as_json),
         one_session("resolve") as session,
         session.watched(),
         spark_failures("resolve", chosen),
     ):
-        decision = decide(
-            chosen,
-            lake,
-            action.value,
-            topic_partition=only,
-            until=until,
-            to=to,
-            session=session,
-        )
-        if not yes and not as_json:
-            typer.echo(_text(chosen, decision))
-        if yes:
-            entry = carry_out_decision(session(), decision, chosen, lake)
-    if as_json:
-        json_line(_fields(chosen, decision, entry))
-    elif entry is None:
-        typer.echo("Nothing was changed; the same command with --yes does it.")
-    else:
-        typer.echo(f"{_text(chosen, decision)}\nDone: committed as v{entry.version}.")
+        decision = decide(chosen, lake, action.value, topic_partition=only, until=until, to=to, session=session)
+        entry = carry_out_decision(session(), decision, chosen, lake) if yes else None
+    _show(chosen, decision, entry, as_json=as_json)
 
 
 def _refuse_misfits(action: Action, topic_partition: str | None, until: int | None, to: int | None) -> None:
@@ -99,6 +83,20 @@ def _refuse_misfits(action: Action, topic_partition: str | None, until: int | No
         raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
     if (to is None) != (topic_partition is None) and action is Action.rewind:
         raise typer.BadParameter("--to and --topic-partition belong together", param_hint="rewind")
+
+
+def _show(stream: Stream, decision: Decision, entry: LedgerEntry | None, *, as_json: bool) -> None:
+    """What was decided, and the commit that did it, if it was to be done."""
+    if as_json:
+        json_line(_fields(stream, decision, entry))
+        return
+    typer.echo(_text(stream, decision))
+    done = (
+        f"Done: committed as v{entry.version}."
+        if entry
+        else "Nothing was changed; the same command with --yes does it."
+    )
+    typer.echo(done)
 
 
 def _text(stream: Stream, decision: Decision) -> str:
