@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -104,39 +104,26 @@ def drain(
         AnotherDrainActive: Overtaken twice in a row.
         KdiError: Every refusal of ``survey`` and ``carry_out``.
     """
-    started, commits, settled, lost, conflicts = _Clock.start(), [], [], 0, 0
+    clock, commits, settled, lost, conflicts = _Clock(), [], [], 0, 0
     seen = first = survey(stream, lake)
     lag, until = _lag_seconds(stream, first), {tp: offsets.end for tp, offsets in first.topic.partitions.items()}
-    while plan_or_settlement := seen.settlement or seen.plan(stream, until):
-        if isinstance(plan_or_settlement, Plan) and not plan_or_settlement.ranges:
-            break
-        report(_next_step(stream, plan_or_settlement))
+    while step := _next_step(seen, stream, until):
+        report(_told(stream, step))
         try:
-            if isinstance(plan_or_settlement, Plan):
-                with jvm_loss_named(stream):
-                    spark = started.watching(session())
-                    commits.append(
-                        carry_out(plan_or_settlement, stream, lake, spark, run_id=run_id, conflicts=conflicts, at=at)
-                    )
+            with _looked_at_again(stream, lake), jvm_loss_named(stream):
+                spark = clock.watching(session())
+                if isinstance(step, Plan):
+                    commits.append(carry_out(step, stream, lake, spark, run_id=run_id, conflicts=conflicts, at=at))
+                else:
+                    settle(spark, step, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
+                    settled.append(step.reason)
+            if isinstance(step, Plan):
                 on_commit(commits[-1])
-            else:
-                with jvm_loss_named(stream):
-                    spark = started.watching(session())
-                    settle(spark, plan_or_settlement, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
-                settled.append(plan_or_settlement.reason)
             lost = conflicts = 0
         except OvertakenCommit as overtaken:
             lost, conflicts = lost + 1, conflicts + 1
             if lost >= LOSSES:
                 raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
-        except ReadOrWriteFailed:
-            # What was planned may be gone by now, or out of reach: another look says what, and what decides it.
-            survey(stream, lake).plan(stream)
-            raise
-        except (AccountingMismatch, UnexplainedGap):
-            with suppress(Transient):  # a broker that does not answer now says less than what was found
-                survey(stream, lake).plan(stream)
-            raise
         except (StagedFilesGone, DeadLettersGone):
             lost += 1
             if lost >= LOSSES:
@@ -150,12 +137,38 @@ def drain(
         backlog_before=first.backlog(),
         backlog_after=seen.backlog(),
         lag_seconds=lag,
-        seconds=started.seconds(),
-        cpu_seconds=started.cpu_seconds(),
+        seconds=clock.seconds(),
+        cpu_seconds=clock.cpu_seconds(),
     )
 
 
-def _next_step(stream: Stream, step: Plan | Settlement) -> str:
+def _next_step(seen: Survey, stream: Stream, until: Mapping[TopicPartition, int]) -> Plan | Settlement | None:
+    """What a drain does now; nothing if all below ``until`` is in the table."""
+    if seen.settlement:
+        return seen.settlement
+    plan = seen.plan(stream, until)
+    return plan if plan and plan.ranges else None
+
+
+@contextmanager
+def _looked_at_again(stream: Stream, lake: str) -> Iterator[None]:
+    """A failure of the body may come of what changed since the look: then another one says what, and what decides it.
+
+    Raises:
+        KdiError: What that look refuses; else the failure itself.
+    """
+    try:
+        yield
+    except ReadOrWriteFailed:
+        survey(stream, lake).plan(stream)  # what was planned may be gone by now, or out of reach
+        raise
+    except (AccountingMismatch, UnexplainedGap):
+        with suppress(Transient):  # a broker that does not answer now says less than what was found
+            survey(stream, lake).plan(stream)
+        raise
+
+
+def _told(stream: Stream, step: Plan | Settlement) -> str:
     if isinstance(step, Plan):
         return f"{stream.name}: draining {step.offset_count:,} offsets: {', '.join(map(str, step.ranges))}"
     return f"{stream.name}: committing positions: {step.reason}"
@@ -176,10 +189,6 @@ class _Clock:
         self._wall, self._cpu = time.monotonic(), time.process_time()
         self._spark: SparkSession | None = None
         self._jvm_cpu = 0.0
-
-    @classmethod
-    def start(cls) -> _Clock:
-        return cls()
 
     def watching(self, spark: SparkSession) -> SparkSession:
         if self._spark is None:
