@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, as_commit, materialization, touched_dates
+from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, materialization, touched_dates
 from kdi_assets.components.names import table_key
+from kdi_assets.drain.carry_out import Commit
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import Stream
 from sensors.in_flight import tables_in_flight
@@ -63,12 +64,12 @@ def reconcile_all(
 
 def untold(stream: Stream, entries: Sequence[LedgerEntry], instance: DagsterInstance) -> list[dg.AssetMaterialization]:
     """The events of these entries, oldest first, that Dagster does not have."""
-    touched = [(entry, day) for entry in entries for day in touched_dates(stream, as_commit(entry))]
+    touched = [(entry, day) for entry in entries for day in touched_dates(stream, Commit.of(entry))]
     if not touched:
         return []
     told = _told(instance, stream, sorted({day for _, day in touched}), since=entries[0].version)
     return [
-        materialization(stream, as_commit(entry), day, metadata=_origin(entry, instance), data_version=told.newest(day))
+        materialization(stream, Commit.of(entry), day, metadata=_origin(entry, instance), data_version=told.newest(day))
         for entry, day in touched
         if (entry.attempt_id, day.isoformat()) not in told.pairs
     ]

@@ -11,26 +11,11 @@ import dagster as dg
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
-from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.freshness import freshness
 from kdi_assets.stream import Stream
 
 ATTEMPT_TAG = "kdi/attempt"
 DATA_VERSION_TAG = "dagster/data_version"
-
-
-def as_commit(entry: LedgerEntry) -> Commit:
-    """The commit that a ledger entry records, without its freshness: an entry cannot know how long its commit took."""
-    return Commit(
-        version=entry.version,
-        attempt_id=entry.attempt_id,
-        ranges=tuple(counts.range for counts in entry.ranges),
-        rows_by_date=entry.rows_by_date,
-        dead_letters=entry.dead_letters,
-        tombstones=entry.tombstones,
-        gaps=sum(gap.offset_count for gap in entry.gaps),
-        bytes=entry.bytes,
-    )
 
 
 def materializations(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,20 @@ class Commit:
     bytes: int
     ages: Mapping[int, int] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> Commit:
+        """What a ledger entry records, without its freshness: an entry cannot know how long its commit took."""
+        return cls(
+            version=entry.version,
+            attempt_id=entry.attempt_id,
+            ranges=tuple(counts.range for counts in entry.ranges),
+            rows_by_date=entry.rows_by_date,
+            dead_letters=entry.dead_letters,
+            tombstones=entry.tombstones,
+            gaps=sum(gap.offset_count for gap in entry.gaps),
+            bytes=entry.bytes,
+        )
 
     @property
     def rows(self) -> int:
@@ -134,7 +148,8 @@ def carry_out(
     with spark_failures(stream, "committing"):
         landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
     at("commit sent")
-    return _commit(landed, seconds=(datetime.now(UTC) - plan.now).total_seconds())
+    took = (datetime.now(UTC) - plan.now).total_seconds()
+    return replace(Commit.of(landed), ages=landed.ages, seconds=max(0.0, took))
 
 
 class _Stages:
@@ -229,18 +244,3 @@ def _reads_headers(stream: Stream) -> bool:
 
 def _type(declared: DataType) -> str:
     return declared.simpleString().lower()  # without nullability, which Delta checks row by row
-
-
-def _commit(entry: LedgerEntry, *, seconds: float) -> Commit:
-    return Commit(
-        version=entry.version,
-        attempt_id=entry.attempt_id,
-        ranges=tuple(r.range for r in entry.ranges),
-        rows_by_date=entry.rows_by_date,
-        dead_letters=entry.dead_letters,
-        tombstones=entry.tombstones,
-        gaps=sum(g.offset_count for g in entry.gaps),
-        bytes=entry.bytes,
-        ages=entry.ages,
-        seconds=max(0.0, seconds),
-    )
