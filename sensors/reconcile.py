@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, materialization, touched_dates
+from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, letters_metadata, materialization, touched_dates
 from kdi_assets.components.names import table_key
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.ledger.entry import LedgerEntry
@@ -56,21 +56,30 @@ def reconcile_all(
         # about to tell of what we read, and would tell it twice; one that has, has told what it could, and we see it.
         if piece is None or (piece.entries and table_key(stream) in tables_in_flight(instance)):
             continue
-        missing += untold(stream, piece.entries, instance)
+        missing += untold(stream, piece.entries, instance, lake=lake)
         letters = sweep(stream, lake, piece.entries, known=known.letters)
         after[stream.name] = replace(known, table_id=piece.table_id, reconciled=piece.through, letters=letters)
     return missing, after
 
 
-def untold(stream: Stream, entries: Sequence[LedgerEntry], instance: DagsterInstance) -> list[dg.AssetMaterialization]:
+def untold(
+    stream: Stream, entries: Sequence[LedgerEntry], instance: DagsterInstance, *, lake: str
+) -> list[dg.AssetMaterialization]:
     """The events of these entries, oldest first, that Dagster does not have."""
-    touched = [(entry, day) for entry in entries for day in touched_dates(stream, Commit.of(entry))]
+    commits = [(entry, Commit.of(entry)) for entry in entries]
+    touched = [(entry, commit, day) for entry, commit in commits for day in touched_dates(stream, commit)]
     if not touched:
         return []
-    told = _told(instance, stream, sorted({day for _, day in touched}), since=entries[0].version)
+    told = _told(instance, stream, sorted({day for _, _, day in touched}), since=entries[0].version)
     return [
-        materialization(stream, Commit.of(entry), day, metadata=_origin(entry, instance), data_version=told.newest(day))
-        for entry, day in touched
+        materialization(
+            stream,
+            commit,
+            day,
+            metadata={**letters_metadata(stream, [commit], lake=lake), **_origin(entry, instance)},
+            data_version=told.newest(day),
+        )
+        for entry, commit, day in touched
         if (entry.attempt_id, day.isoformat()) not in told.pairs
     ]
 

@@ -12,6 +12,7 @@ from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.settings import Settings
 from kdi_assets.stream import DateWindow, OffsetRange, Stream, TopicPartition
 from sensors.memory import Memory
 from sensors.reconcile import reconcile_all
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("lake_in_environment")
 OLD = date(2021, 3, 4)
 
 
-def an_entry(version: int, rows: dict[date, int], **fields: Any) -> LedgerEntry:
+def an_entry(version: int, rows: dict[date, int], *, dead_letters: int = 0, **fields: Any) -> LedgerEntry:
     """The ledger entry of ``a_commit(version, rows)``."""
     tp = TopicPartition("web_requests", 0)
     covered = OffsetRange(tp, version * 100, version * 100 + sum(rows.values()))
@@ -36,7 +37,7 @@ def an_entry(version: int, rows: dict[date, int], **fields: Any) -> LedgerEntry:
         topic_id="t",
         table_id="u",
         positions={tp: covered.end},
-        ranges=(RangeCounts(covered, rows=covered.offset_count),),
+        ranges=(RangeCounts(covered, rows=covered.offset_count, dead_letters=dead_letters),),
         rows_by_date=rows,
         **fields,
     )
@@ -90,6 +91,23 @@ def test_a_commit_without_events_is_told_at_the_next_tick_and_once(sensor: Senso
     assert told[0].metadata["offset_ranges"].value == {"web_requests/0": "[100, 105)"}
     assert again == []
     assert sensor.versions(OLD) == ["1"]
+
+
+def test_what_is_told_late_leads_to_the_commits_dead_letters_as_a_runs_own_does(sensor: Sensor) -> None:
+    lake = Settings.from_environment().lake
+    run(sensor.instance, sensor.stream, ScriptedDrain([a_commit(1, {OLD: 3}, dead_letters=2)]))
+    sensor.log = [an_entry(2, {OLD: 3}, dead_letters=2), an_entry(3, {OLD: 3})]
+
+    with_letters, without = sensor.tick()
+
+    of_old = dg.AssetRecordsFilter(asset_key=table_key(sensor.stream), asset_partitions=[OLD.isoformat()])
+    *_, own = sensor.instance.fetch_materializations(of_old, limit=100).records
+    assert own.asset_materialization is not None
+    query = str(own.asset_materialization.metadata["dead_letters_query"].value)
+    of_ours = query.replace(lake, "/lake").replace("attempt-1", "attempt-2")
+    assert with_letters.metadata["dead_letters_query"].value == of_ours
+    assert with_letters.metadata["dead_letters_table"].value == sensor.stream.dead_letters_uri("/lake")
+    assert not {"dead_letters_query", "dead_letters_table"} & without.metadata.keys()
 
 
 def test_what_a_run_told_is_not_told_again(sensor: Sensor) -> None:
