@@ -11,7 +11,7 @@ from typing import Protocol
 import dagster as dg
 
 from kdi_assets.components.names import identifier, table_key
-from kdi_assets.components.verdict import standing_failures
+from kdi_assets.components.standing_failures import standing_failures
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look
 from kdi_assets.settings import Settings

@@ -16,7 +16,7 @@ CHECKED_BY = "checked_by"
 def standing_failures(
     instance: DagsterInstance, stream: Stream, *, but: Collection[dg.AssetCheckKey] = ()
 ) -> list[dg.AssetCheckEvaluation]:
-    """The newest verdicts of the blocking checks, of those that failed: to be told *before* new materializations.
+    """The newest results of the blocking checks, of those that failed: to be told *before* new materializations.
 
     Dagster takes a check's result for outdated as soon as something is materialized after it, unless the same run told
     both. A drain repairs nothing: without this, the next one would release what the failure holds.
@@ -31,8 +31,8 @@ def standing_failures(
 def _newest_if_failed(instance: DagsterInstance, key: dg.AssetCheckKey) -> list[dg.AssetCheckEvaluation]:
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
-    verdicts = {Status.SUCCEEDED, Status.FAILED}
-    newest = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=verdicts)
+    results = {Status.SUCCEEDED, Status.FAILED}
+    newest = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=results)
     failed = [(record.evaluation, record.run_id) for record in newest if record.status is Status.FAILED]
     return [_again(evaluation, run_id) for evaluation, run_id in failed if evaluation is not None]
 
