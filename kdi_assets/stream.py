@@ -108,7 +108,7 @@ Status = Literal["active", "paused", "retired"]
 
 
 @dataclass(frozen=True, slots=True)
-class Freshness:
+class FreshnessLimits:
     """How old a message may be that is not in the table yet: from ``warn_seconds`` on it is late, then it fails."""
 
     warn_seconds: float
@@ -176,7 +176,7 @@ class Stream:
     start: StartPolicy = "earliest"
     drain_when: DrainWhen = DrainWhen()
     status: Status = "active"
-    freshness: Freshness | None = None
+    freshness: FreshnessLimits | None = None
     checks: Checks = Checks()
     renamed_from: str = ""
     max_records: int = 5_000_000

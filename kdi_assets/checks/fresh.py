@@ -11,7 +11,7 @@ from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka_messages import next_visible_offset, oldest_timestamps
-from kdi_assets.stream import Freshness, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import FreshnessLimits, OffsetRange, Stream, TopicPartition
 
 HeldSince = Callable[[Stream, Backlog], datetime | None]
 HoldsMessage = Callable[[Stream, Backlog], bool]
@@ -77,7 +77,7 @@ def holds_message(stream: Stream, backlog: Backlog) -> bool:
         return True
 
 
-def _of_lag(backlog: Backlog, limits: Freshness, *, nothing: bool) -> tuple[Level, str]:
+def _of_lag(backlog: Backlog, limits: FreshnessLimits, *, nothing: bool) -> tuple[Level, str]:
     if not backlog.offsets:
         return "passed", "nothing waits"
     if nothing:
@@ -88,7 +88,7 @@ def _of_lag(backlog: Backlog, limits: Freshness, *, nothing: bool) -> tuple[Leve
     return _level(backlog.lag_seconds, limits), said
 
 
-def _of_transaction(backlog: Backlog, seconds: float | None, limits: Freshness) -> tuple[Level, str]:
+def _of_transaction(backlog: Backlog, seconds: float | None, limits: FreshnessLimits) -> tuple[Level, str]:
     held = f"{backlog.open_transaction_offsets:,} offsets are held back by an open transaction"
     if not backlog.open_transaction_offsets:
         return "passed", ""
@@ -97,7 +97,7 @@ def _of_transaction(backlog: Backlog, seconds: float | None, limits: Freshness) 
     return _level(seconds, limits), f"{held}, the oldest is {seconds:,.0f} s old"
 
 
-def _level(seconds: float, limits: Freshness) -> Level:
+def _level(seconds: float, limits: FreshnessLimits) -> Level:
     if seconds >= limits.fail_seconds:
         return "error"
     return "warn" if seconds >= limits.warn_seconds else "passed"

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from kdi_assets.components import checks
 from kdi_assets.components.strict import Fields
-from kdi_assets.stream import CheckName, Checks, Freshness
+from kdi_assets.stream import CheckName, Checks, FreshnessLimits
 
 Duration = Annotated[str, BeforeValidator(checks.duration)]
 
@@ -25,9 +25,9 @@ class FreshnessFields(Fields):
             raise checks.wrong(f"fails after {self.fail} and warns after {self.warn}", "a longer fail than warn")
         return self
 
-    def freshness(self) -> Freshness:
+    def freshness(self) -> FreshnessLimits:
         """The limits that these fields describe."""
-        return Freshness(checks.seconds(self.warn), checks.seconds(self.fail))
+        return FreshnessLimits(checks.seconds(self.warn), checks.seconds(self.fail))
 
 
 class ChecksFields(Fields):

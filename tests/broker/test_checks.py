@@ -24,7 +24,7 @@ from kdi_assets.drain.look import look
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources.publisher import ensure_topic
-from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, KafkaCluster
+from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, KafkaCluster
 from sensors.check_tables import CheckTables, table_check_job
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests
@@ -35,7 +35,7 @@ from tests.spark.test_warm_driver import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FRESHNESS = Freshness(300, 1800)
+FRESHNESS = FreshnessLimits(300, 1800)
 
 
 def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, Finding]:

@@ -14,14 +14,14 @@ from dagster import DagsterInstance
 from kdi_assets.components.asset_checks import freshness_policy
 from kdi_assets.components.assets import table_asset
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.stream import Freshness, KafkaCluster, Stream
+from kdi_assets.stream import FreshnessLimits, KafkaCluster, Stream
 from sensors import freshness
 from tests.dagster.fakes import ScriptedDrain, a_backlog, an_audit, latest_check
 from tests.table_by_hand import orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
-LIMITS = Freshness(300, 1800)
+LIMITS = FreshnessLimits(300, 1800)
 
 
 def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hourly(instance: DagsterInstance) -> None:

@@ -17,7 +17,7 @@ from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, Checks, DateWindow, Freshness, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def freshness(
     backlog: Backlog, *, held_for: float | None = None, holds: bool = True, status: str = "active"
 ) -> Finding:
     """The check ``fresh`` of a stream that warns after 5 minutes and fails after 30."""
-    stream = orders(freshness=Freshness(300, 1800), status=status)
+    stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
     since = None if held_for is None else NOW - timedelta(seconds=held_for)
     subject = Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW)
     return judged(subject, held_since=lambda *_: since, holds_message=lambda *_: holds)
@@ -230,7 +230,7 @@ def test_freshness_goes_by_the_age_of_what_waits(backlog: Backlog, level: str) -
 def test_an_idle_topic_is_fresh_however_long_ago_the_last_message_came(lake: str) -> None:
     TableByHand(lake, now=NOW).drain(10, ago=timedelta(days=40))
 
-    finding = found("fresh", Subject(orders(freshness=Freshness(300, 1800)), lake, no_spark, backlog=a_backlog()))
+    finding = found("fresh", Subject(orders(freshness=FreshnessLimits(300, 1800)), lake, no_spark, backlog=a_backlog()))
 
     assert (finding.level, finding.said, finding.numbers["lag_seconds"]) == ("passed", "nothing waits", 0.0)
 
@@ -254,7 +254,7 @@ def test_a_paused_stream_calls_nobody() -> None:
 @pytest.mark.parametrize("name", ["fresh", "backlog_after_drain"])
 @pytest.mark.parametrize(("refusal", "level"), [(UNREACHABLE, "warn"), (LOST, "error")])
 def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusal: KdiError, level: str) -> None:
-    stream = orders(freshness=Freshness(300, 1800))
+    stream = orders(freshness=FreshnessLimits(300, 1800))
 
     finding = found(name, Subject(stream, "/nowhere", no_spark, backlog=a_backlog(refusal=refusal)))
 
@@ -284,7 +284,7 @@ def test_what_a_drain_leaves_is_held_against_the_limits_only_just_after_it(
 
 
 def test_a_retired_stream_is_asked_nothing_about_its_topic() -> None:
-    retired = orders(status="retired", freshness=Freshness(300, 1800))
+    retired = orders(status="retired", freshness=FreshnessLimits(300, 1800))
 
     assert not {"fresh", "backlog_after_drain"} & set(retired.check_names)
     assert "every_offset_accounted_for" in retired.check_names
@@ -292,4 +292,4 @@ def test_a_retired_stream_is_asked_nothing_about_its_topic() -> None:
 
 def test_a_stream_without_limits_of_freshness_has_no_such_check() -> None:
     assert "fresh" not in orders().check_names
-    assert "fresh" in orders(freshness=Freshness(300, 1800)).check_names
+    assert "fresh" in orders(freshness=FreshnessLimits(300, 1800)).check_names

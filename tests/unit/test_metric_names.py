@@ -18,7 +18,7 @@ from prometheus_client.core import Metric
 
 from kdi_assets.drain.state import State
 from kdi_assets.drain.status_word import StatusWord
-from kdi_assets.stream import Freshness
+from kdi_assets.stream import FreshnessLimits
 from tests.hand_written import TableWithLog
 from tests.unit.test_metrics import STREAM, registry
 
@@ -48,7 +48,7 @@ def exported(tmp_path: Path) -> dict[str, Metric]:
     now = datetime.now(UTC)
     table = TableWithLog(tmp_path, now=now)
     table.ledger_commit(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
-    stream = replace(STREAM, freshness=Freshness(300, 1800))
+    stream = replace(STREAM, freshness=FreshnessLimits(300, 1800))
     scraped: CollectorRegistry = registry(tmp_path, None, stream)
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}
 

@@ -23,7 +23,7 @@ from kdi_assets.metrics.collector import stream_collector
 from kdi_assets.metrics.shared import Shared
 from kdi_assets.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import Freshness, KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import FreshnessLimits, KafkaCluster, OffsetRange, Stream, TopicPartition
 from tests.hand_written import ORDERS, TableWithLog
 
 NOW = datetime.now(UTC)
@@ -75,7 +75,7 @@ def value(scraped: CollectorRegistry, name: str, **labels: str) -> float | None:
 
 
 def test_the_limits_of_freshness_are_the_documents_and_without_any_there_are_none(tmp_path: Path) -> None:
-    scraped = registry(tmp_path, None, replace(STREAM, freshness=Freshness(300, 1800)), CLICKS)
+    scraped = registry(tmp_path, None, replace(STREAM, freshness=FreshnessLimits(300, 1800)), CLICKS)
 
     limits = [value(scraped, "kdi_freshness_limit_seconds", level=level) for level in ("warn", "fail")]
     none = scraped.get_sample_value(

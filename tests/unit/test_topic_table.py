@@ -14,7 +14,7 @@ from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.fields import Fields, KafkaClusterFields, TopicTableFields
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.stream import Checks, DateWindow, DrainWhen, Freshness, KafkaCluster, Stream
+from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
 
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -94,7 +94,7 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
         app_id="web_requests",
         start="earliest",
         drain_when=DrainWhen(1000, 60),
-        freshness=Freshness(300, 7200),
+        freshness=FreshnessLimits(300, 7200),
         checks=Checks(("fresh", "every_offset_accounted_for"), 0.05),
         max_records=5_000_000,
         properties={"delta.checkpointInterval": "20"},
