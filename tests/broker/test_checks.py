@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +15,6 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
-from kdi_assets.cli.main import main
 from kdi_assets.components.events import drain_metadata
 from kdi_assets.components.names import check_key
 from kdi_assets.drain.look import look
@@ -31,6 +28,7 @@ from tests.driven import WEB_REQUESTS, DrivenStream, web_requests
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
 from tests.spark.test_warm_driver import wait_until
+from tests.typed import typed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,12 +190,10 @@ def test_freshness_is_the_time_from_a_messages_timestamp_to_its_commit(
     (tmp_path / "defs.yaml").write_text(document)
     for name, value in {"KDI_LAKE": web.lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": "127.0.0.1:1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["kdi", "freshness", "--json"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = json.loads(capsys.readouterr().out)
+    answer = typed(monkeypatch, capsys)("freshness", "--json")
 
-    assert not ended.value.code
+    assert answer.code == 0
+    (said,) = answer.objects
     assert told["freshness_p50_seconds"] == pytest.approx(120 + took / 2, rel=0.05, abs=took)
     assert told["freshness_p95_seconds"] == pytest.approx(1800 + took / 2, rel=0.05, abs=took)
     assert (said["drains"], said["messages"]) == (1, 100)
@@ -228,13 +224,13 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
     for name, value in {**given, "KDI_DRIVER": "own"}.items():
         monkeypatch.setenv(name, value)
 
+    kdi = typed(monkeypatch, capsys)
+
     def gate(*arguments: str) -> tuple[int, dict[str, str]]:
-        monkeypatch.setattr(sys, "argv", ["kdi", "check-assets", "--json", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        answer = json.loads(capsys.readouterr().out)
-        assert answer["failure"] == ""
-        return int(ended.value.code or 0), {o["check"]: o["level"] for o in answer["outcomes"]}
+        answer = kdi("check-assets", "--json", *arguments)
+        (said,) = answer.objects
+        assert said["failure"] == ""
+        return answer.code, {o["check"]: o["level"] for o in said["outcomes"]}
 
     code, levels = gate()
     assert code == 0 and len(levels) == 8
@@ -247,10 +243,5 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
     assert code == 1 and len(levels) == 5
     assert {name for name, level in levels.items() if level == "error"} == {"positions_never_go_back"}
 
-    decision = ["rewind", "--topic-partition", "0", "--to", "4", "--yes"]
-    monkeypatch.setattr(sys, "argv", ["kdi", "resolve", web.stream.table, *decision])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    capsys.readouterr()
-    assert not ended.value.code
+    assert kdi("resolve", web.stream.table, "rewind", "--topic-partition", "0", "--to", "4", "--yes").code == 0
     assert gate("--no-drain", "--cheap")[0] == 0

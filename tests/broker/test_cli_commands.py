@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from kdi_assets.cli.main import main
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import Broker
@@ -25,6 +22,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
 from tests.kafka_log import Publisher
+from tests.typed import Kdi, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,23 +32,6 @@ type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/{table}, app_id: {table}, schema: "id bigint, at date", date: at}}
 """
 GOOD = '{{"id": {id}, "at": "2026-03-{day:02}"}}'
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        """The JSON objects on stdout: one on each line and nothing else."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Kdi = Callable[..., Answer]
 
 
 @pytest.fixture
@@ -74,18 +55,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Bro
 @pytest.fixture
 def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
     """Runs a command in this process, whose Spark then is the session's."""
-
-    def run(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["kdi", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        answer = capsys.readouterr()
-        return Answer(code, answer.out, answer.err)
-
-    return run
+    return typed(monkeypatch, capsys)
 
 
 @dataclass(frozen=True)

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kdi_assets.cli.main import main
 from kdi_assets.doctor.kafka import RetentionNear
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicMissing
 from tests.conftest import TopicFactory
 from tests.kafka_log import Publisher
+from tests.typed import Answer, Kdi, typed
 
 STREAM = """
 type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/{topic}, schema: "id bigint", date: current_date()}}
 """
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the command answered."""
-
-    code: int
-    out: str
-
-    def finding(self, examination: str, of: str) -> dict[str, Any]:
-        """The JSON object of one finding."""
-        found = [json.loads(line) for line in self.out.splitlines()]
-        return next(f for f in found if (f["examination"], f["of"]) == (examination, of))
-
-
-Kdi = Callable[..., Answer]
 
 
 @pytest.fixture
@@ -65,16 +45,12 @@ def kdi(
     for name in ("DAGSTER_HOME", "KDI_DRIVER"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["kdi", "doctor", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Answer(code, capsys.readouterr().out)
+    return typed(monkeypatch, capsys, "doctor")
 
-    return run
+
+def finding(answer: Answer, examination: str, of: str) -> dict[str, Any]:
+    """The JSON object of one finding."""
+    return next(f for f in answer.objects if (f["examination"], f["of"]) == (examination, of))
 
 
 def describe(defs: Path, topic: str) -> None:
@@ -106,9 +82,9 @@ def test_a_missing_topic_is_for_someone_to_decide_and_the_other_stream_is_fine(
     answer = kdi("--json")
 
     assert answer.code == 1
-    assert answer.finding("rights", "no_such_topic")["error"]["type"] == TopicMissing.__name__
-    assert answer.finding("stream", "bronze/no_such_topic")["verdict"] == "wrong"
-    assert answer.finding("stream", f"bronze/{name}")["verdict"] == "ok"
+    assert finding(answer, "rights", "no_such_topic")["error"]["type"] == TopicMissing.__name__
+    assert finding(answer, "stream", "bronze/no_such_topic")["verdict"] == "wrong"
+    assert finding(answer, "stream", f"bronze/{name}")["verdict"] == "ok"
     assert kdi(name).code == 0
 
 
@@ -124,7 +100,7 @@ def test_a_backlog_that_retention_comes_near_is_a_warning_and_one_that_it_has_re
 
     answer = kdi("--json")
 
-    warned, lost = (answer.finding("retention", f"bronze/{name}") for name in (near, reached))
+    warned, lost = (finding(answer, "retention", f"bronze/{name}") for name in (near, reached))
     assert answer.code == 1
     assert (warned["verdict"], lost["verdict"]) == ("warning", "wrong")
     assert warned["error"]["type"] == lost["error"]["type"] == RetentionNear.__name__

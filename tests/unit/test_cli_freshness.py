@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from kdi_assets.cli.main import main
 from kdi_assets.ledger.ages import PER_OCTAVE
 from tests.table_by_hand import TableByHand
+from tests.typed import Kdi, typed
 
 DOCUMENT = """
 type: kdi_assets.components.TopicTable
@@ -28,23 +25,15 @@ attributes: {topic: clicks, table: bronze/clicks, schema: "id bigint", date: cur
 """
 ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * PER_OCTAVE, 8 * PER_OCTAVE  # buckets
 
-Kdi = Callable[..., tuple[int, str]]
-
 
 @pytest.fixture
 def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, lake: str) -> Kdi:
-    """Runs a command in this process, over two streams; the exit code and what is on stdout."""
+    """Runs a command in this process, over two streams."""
     (tmp_path / "defs.yaml").write_text(DOCUMENT)
     for name, value in {"KDI_LAKE": lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": "127.0.0.1:1"}.items():
         monkeypatch.setenv(name, value)
 
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["kdi", "freshness", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capsys.readouterr().out
-
-    return run
+    return typed(monkeypatch, capsys, "freshness")
 
 
 def test_quantiles_are_of_the_messages_of_the_last_hours_and_of_all_their_drains(kdi: Kdi, lake: str) -> None:
@@ -53,23 +42,23 @@ def test_quantiles_are_of_the_messages_of_the_last_hours_and_of_all_their_drains
     table.drain(94, ago=timedelta(hours=2), ages={ONE_SECOND: 94}, seconds=2.0)
     table.drain(6, ago=timedelta(hours=1), ages={EIGHT_SECONDS: 6}, seconds=4.0)
 
-    code, out = kdi("orders", "--json")
-    _, longer = kdi("orders", "--json", "--hours", "48")
+    answer = kdi("orders", "--json")
+    longer = kdi("orders", "--json", "--hours", "48")
 
-    said = json.loads(out)
-    assert (code, said["drains"], said["messages"], said["error"]) == (0, 2, 100, None)
+    (said,) = answer.objects
+    assert (answer.code, said["drains"], said["messages"], said["error"]) == (0, 2, 100, None)
     assert said["p50_seconds"] == pytest.approx(3.0, rel=0.05)
     assert said["p95_seconds"] == pytest.approx(12.0, rel=0.05)
     assert (said["warn_seconds"], said["fail_seconds"]) == (300, 7200)
-    assert json.loads(longer)["p95_seconds"] == pytest.approx(258.0, rel=0.05)
+    assert longer.objects[0]["p95_seconds"] == pytest.approx(258.0, rel=0.05)
 
 
 def test_a_line_for_each_stream_and_dashes_where_nothing_is_known(kdi: Kdi, lake: str) -> None:
     TableByHand(lake).drain(1200, ages={ONE_SECOND: 1200})
 
-    _, out = kdi()
+    answer = kdi()
 
-    head, clicks, orders = out.splitlines()
+    head, clicks, orders = answer.out.splitlines()
     assert head.split() == ["STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS"]
     assert clicks.split() == ["bronze/clicks", *"------"]
     assert orders.split(maxsplit=3)[:3] == ["bronze/orders", "1", "1,200"]
@@ -82,9 +71,9 @@ def test_a_log_that_cannot_be_read_costs_its_own_line_and_the_exit_code(kdi: Kdi
     (log / f"{0:020}.json").write_text("this is no commit")
     TableByHand(lake).drain(10)
 
-    code, out = kdi("--json")
+    answer = kdi("--json")
 
-    clicks, orders = map(json.loads, out.splitlines())
-    assert code == 1
+    clicks, orders = answer.objects
+    assert answer.code == 1
     assert (clicks["drains"], clicks["error"]["type"]) == (None, "TableUnreadable")
     assert (orders["drains"], orders["error"]) == (1, None)

@@ -5,31 +5,16 @@ from __future__ import annotations
 import json
 import re
 import socket
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kdi_assets.cli.main import main
+from tests.typed import Kdi, typed
 
 DOCUMENTS = """
 type: kdi_assets.components.TopicTable
 attributes: {topic: orders, table: bronze/orders, schema: "id bigint", date: current_date()}
 """
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-Kdi = Callable[..., Answer]
 
 
 @pytest.fixture
@@ -41,17 +26,7 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
     monkeypatch.setenv("KDI_LAKE", str(tmp_path / "lake"))
 
-    def run(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["kdi", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        answer = capsys.readouterr()
-        return Answer(code, answer.out, re.sub(r"[\s│]+", " ", answer.err))
-
-    return run
+    return typed(monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +60,7 @@ def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str
     answer = kdi(*arguments)
 
     assert answer.code == 2
-    assert said in answer.err
+    assert said in re.sub(r"[\s│]+", " ", answer.err)
     assert answer.out == ""
 
 

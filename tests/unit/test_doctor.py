@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-from kdi_assets.cli.main import main
 from kdi_assets.doctor.finding import Finding, Verdict, fine
 from kdi_assets.doctor.side_by_side import Examination, ExaminationFailed, NoAnswerInTime, side_by_side
 from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.jars import JarMissing
 from kdi_assets.sources import kafka_probe
 from tests.conftest import CHECKOUT
+from tests.typed import Answer, Kdi, typed
 
 CLUSTERS = """
 type: kdi_assets.components.KafkaCluster
@@ -117,24 +115,13 @@ def test_what_fails_is_its_own_finding_whether_typed_or_not(tmp_path: Path) -> N
     assert other.verdict is Verdict.OK
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the command answered."""
-
-    code: int
-    out: str
-
-    def findings(self) -> dict[str, dict[str, Any]]:
-        """The JSON objects, by examination; of several of one name the worst."""
-        found: dict[str, dict[str, Any]] = {}
-        for line in self.out.splitlines():
-            finding = json.loads(line)
-            if found.get(finding["examination"], {}).get("verdict") != "wrong":
-                found[finding["examination"]] = finding
-        return found
-
-
-Kdi = Callable[..., Answer]
+def findings(answer: Answer) -> dict[str, dict[str, Any]]:
+    """The JSON objects, by examination; of several of one name the worst."""
+    found: dict[str, dict[str, Any]] = {}
+    for finding in answer.objects:
+        if found.get(finding["examination"], {}).get("verdict") != "wrong":
+            found[finding["examination"]] = finding
+    return found
 
 
 @pytest.fixture
@@ -156,23 +143,14 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     for name in ("DAGSTER_HOME", "KDI_KAFKA", "KDI_DRIVER"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["kdi", "doctor", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Answer(code, capsys.readouterr().out)
-
-    return run
+    return typed(monkeypatch, capsys, "doctor")
 
 
 def test_without_a_stream_the_machine_is_examined_and_warnings_alone_are_no_failure(kdi: Kdi) -> None:
     answer = kdi("--json")
 
     assert answer.code == 0
-    verdicts = {name: finding["verdict"] for name, finding in answer.findings().items()}
+    verdicts = {name: finding["verdict"] for name, finding in findings(answer).items()}
     assert verdicts.pop("documents") == "warning"
     assert verdicts.keys() == {"packages", "java", "jars", "storage", "clock", "disk"}
     assert "wrong" not in verdicts.values()
@@ -198,10 +176,10 @@ def test_a_wrong_document_is_named_and_the_others_are_examined(kdi: Kdi, defs: P
 
     answer = kdi("--json")
 
-    findings = answer.findings()
+    found = findings(answer)
     assert answer.code == 1
-    assert "no KafkaCluster document is named 'two'" in findings["documents"]["error"]["happened"]
-    assert findings["brokers"]["of"] == "one"
+    assert "no KafkaCluster document is named 'two'" in found["documents"]["error"]["happened"]
+    assert found["brokers"]["of"] == "one"
 
 
 def test_a_property_that_the_client_does_not_take_is_named(kdi: Kdi, defs: Path) -> None:
@@ -211,8 +189,8 @@ def test_a_property_that_the_client_does_not_take_is_named(kdi: Kdi, defs: Path)
     answer = kdi("--json")
 
     assert answer.code == 1
-    assert answer.findings()["brokers"]["error"]["type"] == "PropertyRefused"
-    assert "secruity.protocol" in answer.findings()["brokers"]["error"]["happened"]
+    assert findings(answer)["brokers"]["error"]["type"] == "PropertyRefused"
+    assert "secruity.protocol" in findings(answer)["brokers"]["error"]["happened"]
 
 
 def test_a_stream_that_nobody_described_is_bad_usage(kdi: Kdi) -> None:
@@ -225,5 +203,5 @@ def test_a_warm_driver_that_is_not_there_is_worth_a_retry(kdi: Kdi, monkeypatch:
     answer = kdi("--json")
 
     assert answer.code == 75
-    assert answer.findings()["driver"]["error"]["type"] == DriverGone.__name__
-    assert "kdi driver run" in answer.findings()["driver"]["error"]["run"]
+    assert findings(answer)["driver"]["error"]["type"] == DriverGone.__name__
+    assert "kdi driver run" in findings(answer)["driver"]["error"]["run"]

@@ -1,0 +1,47 @@
+"""Commands of `kdi` as a person types them, run in the test's own process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kdi_assets.cli.main import main
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """The JSON objects on stdout: one on each line and nothing else."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Kdi = Callable[..., Answer]
+"""Takes the words behind `kdi`."""
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *first: str) -> Kdi:
+    """Runs commands that all begin with the words ``first``."""
+
+    def run(*arguments: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["kdi", *first, *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return run
