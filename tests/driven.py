@@ -41,6 +41,21 @@ def web_requests(topic: str, cluster: KafkaCluster, **fields: Any) -> Stream:
     return Stream(**given)
 
 
+def web_requests_document(topic: str, **fields: str) -> str:
+    """The same stream as a document; the cluster is the only one, and ``fields`` are YAML."""
+    given = {
+        "topic": topic,
+        "table": f"bronze/{topic}",
+        "schema": f'"{WEB_REQUESTS}"',
+        "date": "to_date(substr(meta.producer.timestamp, 1, 10))",
+        "columns": "{host: \"parse_url(url, 'HOST')\"}",
+        "coordinates": "meta.kafka",
+        **fields,
+    }
+    attributes = "".join(f"  {name}: {value}\n" for name, value in given.items())
+    return f"type: kdi_assets.components.TopicTable\nattributes:\n{attributes}"
+
+
 @dataclass
 class DrivenStream:
     """A stream with its topic, its table and everything that was produced to it."""

@@ -24,7 +24,7 @@ from kdi_assets.sources.publisher import ensure_topic
 from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, KafkaCluster
 from sensors.check_tables import CheckTables, table_check_job
 from tests.conftest import DrivenFactory
-from tests.driven import WEB_REQUESTS, DrivenStream, web_requests
+from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
 from tests.spark.test_warm_driver import wait_until
@@ -212,12 +212,7 @@ def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
     a drain and without Spark. Then somebody decides that the position is to be what it is now, and the gate again."""
     web = driven(partitions=1)
     web.produce(100, bad=0.1)
-    document = (
-        "type: kdi_assets.components.TopicTable\nattributes:\n"
-        f'  topic: {web.stream.topic}\n  table: {web.stream.table}\n  schema: "{web.stream.record_ddl}"\n'
-        f'  date: "{web.stream.date_expression}"\n  coordinates: meta.kafka\n'
-        f"  columns: {{host: \"parse_url(url, 'HOST')\"}}\n  checks: {{dead_letter_rate: 0.05}}\n"
-    )
+    document = web_requests_document(web.stream.topic, checks="{dead_letter_rate: 0.05}")
     (tmp_path / "defs.yaml").write_text(document)
     servers = web.stream.cluster.bootstrap_servers
     given = {"KDI_LAKE": web.lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": servers, "KDI_HOME": str(settings.home)}

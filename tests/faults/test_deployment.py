@@ -26,7 +26,7 @@ from kdi_assets.runtime.broker import Broker
 from kdi_assets.runtime.control import DriverAddress, address_file
 from tests.conftest import CHECKOUT
 from tests.deployed import METRICS, WEBSERVER, Deployment, install
-from tests.driven import WEB_REQUESTS, DrivenStream
+from tests.driven import DrivenStream, web_requests_document
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.kafka_log import Publisher
 from tests.oracle import Found
@@ -35,19 +35,10 @@ from tests.spark.test_warm_driver import wait_until
 
 TOPIC = "deployed"
 LOADED_SECONDS = 240  # six processes start here, each in a second or two where the machine has nothing else to do
-DOCUMENTS = """
+CLUSTER = """
 type: kdi_assets.components.KafkaCluster
 attributes: {{name: main, bootstrap_servers: "{kafka}"}}
 ---
-type: kdi_assets.components.TopicTable
-attributes:
-  topic: {topic}
-  table: bronze/{topic}
-  schema: "{schema}"
-  date: to_date(substr(meta.producer.timestamp, 1, 10))
-  columns: {{host: "parse_url(url, 'HOST')"}}
-  coordinates: meta.kafka
-  drain_when: {{backlog_messages: 1, lag_seconds: 3600}}
 """
 
 
@@ -119,7 +110,8 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         deployment = Deployment(folder, postgres=database, environment=more, monitoring_seconds=1)
         (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
         documents = deployment.streams / "defs.yaml"
-        documents.write_text(DOCUMENTS.format(kafka=kafka, topic=TOPIC, schema=WEB_REQUESTS))
+        stream_document = web_requests_document(TOPIC, drain_when="{backlog_messages: 1, lag_seconds: 3600}")
+        documents.write_text(CLUSTER.format(kafka=kafka) + stream_document)
         (stream,) = load_streams(deployment.streams).values()
         deployment.start("driver")
         try:

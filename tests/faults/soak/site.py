@@ -21,22 +21,10 @@ from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import Stream
 from tests.conftest import CHECKOUT
 from tests.deployed import Deployment
-from tests.driven import WEB_REQUESTS
+from tests.driven import web_requests_document
 from tests.kafka_log import Publisher
 from tests.postgres import Postgres, running_postgres
 
-DOCUMENT = """
-type: kdi_assets.components.TopicTable
-attributes:
-  topic: {topic}
-  table: bronze/{topic}
-  schema: "{schema}"
-  date: to_date(substr(meta.producer.timestamp, 1, 10))
-  columns: {{host: "parse_url(url, 'HOST')"}}
-  coordinates: meta.kafka
-  drain_when: {drain_when}
-  status: {status}
-"""
 PUBLISHED_A_SECOND = 20
 """Batches; a message waits no longer than a twentieth of a second to be sent, which its timestamp would hide."""
 
@@ -84,10 +72,8 @@ def running_system(
         try:
             _create_topics(broker, topics, config or {})
             deployment = _deployment(folder, postgres, broker, environment or {})
-            documents = [
-                DOCUMENT.format(topic=t, schema=WEB_REQUESTS, drain_when=drain_when, status=status) for t in topics
-            ]
-            (deployment.streams / "defs.yaml").write_text("---".join(documents))
+            documents = [web_requests_document(t, drain_when=drain_when, status=status) for t in topics]
+            (deployment.streams / "defs.yaml").write_text("---\n".join(documents))
             with patch.dict("os.environ", deployment.environment):
                 known = list(load_streams(deployment.streams).values())
             deployment.start(*units)
