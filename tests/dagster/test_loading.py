@@ -19,9 +19,9 @@ from kdi_assets.components.mistakes import DocumentMistake, Mistakes
 from kdi_assets.components.tree import component_definitions
 from kdi_assets.definitions import defs
 from resources.spark import SparkResource
+from tests.documents import CLUSTER, stream, written
 
 CHECKOUT = Path(__file__).parent.parent.parent
-CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
 AWKWARD = """
 type: kdi_assets.components.TopicTable
 attributes:
@@ -42,18 +42,6 @@ attributes:
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KDI_KAFKA", raising=False)
     monkeypatch.delenv("KDI_DEFS", raising=False)
-
-
-def stream(table: str, *, more: str = "") -> str:
-    fields = f"topic: t, table: {table}, schema: id bigint, date: current_date(){more}"
-    return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
-
-
-def written(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (folder / name).mkdir(parents=True)
-        (folder / name / "defs.yaml").write_text(text, encoding="utf-8")
-    return folder
 
 
 def specs(folder: Path) -> dict[str, dg.AssetSpec]:

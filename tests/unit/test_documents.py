@@ -12,27 +12,13 @@ from kdi_assets.components.documents import parse
 from kdi_assets.components.folder import DefsFolderMissing
 from kdi_assets.components.load import defs_folder, load_streams
 from kdi_assets.components.mistakes import Mistakes
-
-CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
+from tests.documents import CLUSTER, stream, written
 
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KDI_KAFKA", raising=False)
     monkeypatch.delenv("KDI_DEFS", raising=False)
-
-
-def stream(table: str, *, more: str = "") -> str:
-    fields = f"topic: t, table: {table}, schema: id bigint, date: current_date(){more}"
-    return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
-
-
-def written(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        path = folder.joinpath(*name.split("__")) / "defs.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder
 
 
 def mistakes(folder: Path) -> list[str]:

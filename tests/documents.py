@@ -1,0 +1,22 @@
+"""Documents of streams that nobody drains, written into a folder as a person writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
+
+
+def stream(table: str, *, more: str = "") -> str:
+    """The document of a stream; ``more`` are further attributes, each behind a comma."""
+    fields = f"topic: t, table: {table}, schema: id bigint, date: current_date(){more}"
+    return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
+
+
+def written(folder: Path, **files: str) -> Path:
+    """The folder, with a document in each subfolder; ``a__b`` is one in another."""
+    for name, text in files.items():
+        path = folder.joinpath(*name.split("__")) / "defs.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
