@@ -14,6 +14,11 @@ from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
 
 
+def die_before_the_commit(point: str) -> None:
+    if point == "dead letters written":
+        raise KeyboardInterrupt
+
+
 @pytest.mark.scenario("killed between dead letters and commit")
 def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
     """Purpose: the two tables share no transaction, so a try may leave letters and no commit.
@@ -23,12 +28,8 @@ def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactor
     web = driven(partitions=1)
     produced = web.produce(30, bad=0.5)
 
-    def at(point: str) -> None:
-        if point == "dead letters written":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        web.drain(at=at)
+        web.drain(at=die_before_the_commit)
     web.drain()
 
     found = web.found()
@@ -51,12 +52,8 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     web = driven(partitions=1)
     produced = web.produce(30, bad=0.5)
 
-    def at(point: str) -> None:
-        if point == "dead letters written":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        web.drain(at=at)
+        web.drain(at=die_before_the_commit)
     above = remove_ghosts(web.stream, web.lake)
     web.drain()
     below = remove_ghosts(web.stream, web.lake)
@@ -123,7 +120,7 @@ def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_i
             web.session().sql(f"{made} AS SELECT * FROM delta.`{uri}` VERSION AS OF 0")
 
     with pytest.raises(DeadLettersReplaced, match="adopt"):
-        web.drain(at=at)
+        web.drain(at=die_before_the_commit)
     assert TableLog.existing(web.uri).version == version
     decision = decide(web.stream, web.lake, "adopt", session=web.session)
     carry_out_decision(web.session(), decision, web.stream, web.lake)
