@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).parent.parent
 # What a broker does by itself every ten seconds and more, tests would wait for.
 BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "log.cleaner.backoff.ms": "200"}
+ON_ONE_SYSTEM = ("browser/test_dagster_ui.py", "faults/test_deployment.py", "faults/test_soak.py")
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 
@@ -64,10 +65,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if folder not in FAST_TO_SLOW:
             raise pytest.UsageError(f"{item.path} lies in none of the folders {', '.join(FAST_TO_SLOW)}")
         item.add_marker(folder)
-    # Side by side, the browser's tests go first: what stands first is dealt to one process and stays there, and one
-    # Dagster with all its processes is enough.
-    order = ("browser", *FAST_TO_SLOW) if hasattr(config, "workerinput") else FAST_TO_SLOW
-    items.sort(key=lambda item: order.index(item.path.relative_to(tests).parts[0]))
+    items.sort(key=lambda item: FAST_TO_SLOW.index(item.path.relative_to(tests).parts[0]))
+    if hasattr(config, "workerinput"):
+        # Side by side, what stands first is dealt to one process and stays there: the tests of a file that starts a
+        # whole system for them would else be torn apart, and start two.
+        items.sort(key=lambda item: item.path.relative_to(tests).as_posix() not in ON_ONE_SYSTEM)
     mark_up(items, seed=config.getoption("--seed"))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tests.deployed import Deployment
-from tests.faults.soak.site import Load, System, running_system
+from tests.faults.soak.site import Load, System
 from tests.faults.soak.watch import Watch, quantile, wait_for
 
 STREAMS, RATE = 5, 200.0
@@ -30,24 +30,26 @@ class Freshness:
     empty_core: float
 
 
-def measure(seconds: float, *, warmed_seconds: float = WARMED_SECONDS, idle_seconds: float = 60.0) -> Freshness:
-    """Load five streams, watch from outside, then leave them alone.
+def measure(
+    system: System, seconds: float, *, warmed_seconds: float = WARMED_SECONDS, idle_seconds: float = 60.0
+) -> Freshness:
+    """Load the streams, watch from outside, leave them alone, and take them away: nothing can follow on this system.
 
     Args:
         seconds: Of load that count; what is sent in ``warmed_seconds`` before does not.
     """
-    with running_system(streams=STREAMS, drain_when=AT_ONCE) as system:
-        watch = Watch(system.streams, system.lake)
-        wait_for(lambda: watch.settled() == STREAMS, seconds=STARTED_SECONDS, what="every stream has its table")
-        load, began = Load(system, rate=RATE), datetime.now(UTC)
-        time.sleep(warmed_seconds + seconds)  # the load itself
-        load.stop()
-        produced = system.publisher.log
-        wait_for(lambda: sum(watch.drained().values()) >= len(produced), seconds=120, what="all is drained")
-        watch.stop()
-        ordered = watch.latencies(produced, since=began + timedelta(seconds=warmed_seconds))
-        idle = idle_core(system, seconds=idle_seconds)
-        empty = empty_core(system.deployment, seconds=idle_seconds)
+    watch = Watch(system.streams, system.lake)
+    wait_for(lambda: watch.settled() == len(system.streams), seconds=STARTED_SECONDS, what="every stream has its table")
+    load, began = Load(system, rate=RATE), datetime.now(UTC)
+    time.sleep(warmed_seconds + seconds)  # the load itself
+    load.stop()
+    topics = {stream.topic for stream in system.streams}
+    produced = [m for m in system.publisher.log if m.topic_partition.topic in topics]
+    wait_for(lambda: sum(watch.drained().values()) >= len(produced), seconds=120, what="all is drained")
+    watch.stop()
+    ordered = watch.latencies(produced, since=began + timedelta(seconds=warmed_seconds))
+    idle = idle_core(system, seconds=idle_seconds)
+    empty = empty_core(system.deployment, seconds=idle_seconds)
     p50, p95, p99 = (quantile(ordered, share) for share in (0.5, 0.95, 0.99))
     return Freshness(seconds, len(ordered), p50, p95, p99, idle_core=idle, empty_core=empty)
 

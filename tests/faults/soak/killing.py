@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 from kdi_assets.components.names import pool, table_key
 from kdi_assets.drain.look import look_at
 from kdi_assets.stream import Stream
-from tests.faults.soak.site import Load, System, running_system
+from tests.faults.soak.site import Load, System
 from tests.faults.soak.watch import Watch, wait_for
 from tests.oracle import assert_each_offset_once, read_back
 
@@ -40,15 +40,15 @@ class Killed:
     recovered_seconds: float
 
 
-def measure(seconds: float, *, each: int, seed: int) -> Killed:
+def measure(system: System, seconds: float, *, each: int, seed: int) -> Killed:
     """Kill each kind of process so often, at random moments of the load; then ask the oracle and Dagster.
 
     Raises:
         AssertionError: A message is lost or doubled, a date is not shown, a run hangs, a pool has no slot.
     """
-    with running_system(streams=STREAMS, drain_when=AT_ONCE) as system, system.deployment.instance() as instance:
+    with system.deployment.instance() as instance:
         watch, random = Watch(system.streams, system.lake), Random(seed)
-        wait_for(lambda: watch.settled() == STREAMS, seconds=240, what="every stream has its table")
+        wait_for(lambda: watch.settled() == len(system.streams), seconds=240, what="every stream has its table")
         load = Load(system, rate=RATE, bad=BAD, seed=seed)
         done = _kill(system, _schedule(random, seconds, each=each), random)
         load.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdi_assets.sources.generator import Traffic, WebRequests
-from tests.faults.soak.site import running_system
+from tests.faults.soak.site import System
 from tests.faults.soak.watch import Watch, wait_for
 
 PER_STREAM = 200
@@ -29,9 +29,10 @@ class Many:
     runs: int
 
 
-def measure(streams: int, lagging: int) -> Many:
-    """Let all streams get their tables; then let some lag at the same moment."""
-    with running_system(streams=streams, drain_when=USUAL) as system, system.deployment.instance() as instance:
+def measure(system: System, lagging: int) -> Many:
+    """Let all streams of a new system get their tables; then let some lag at the same moment."""
+    streams = len(system.streams)
+    with system.deployment.instance() as instance:
         watch = Watch(system.streams, system.lake)
         settled = wait_for(
             lambda: watch.settled() == streams, seconds=240 + 6 * streams, what="every stream is settled"

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.faults.soak import freshness, killing, many
+from tests.faults.soak.site import running_system
 
 BEGIN, END = "<!-- soak: {} -->", "<!-- soak end -->"
 KILLS_EACH = 5
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _freshness(seconds: float, seed: int) -> list[str]:
-    seen = freshness.measure(seconds)
+    with running_system(streams=freshness.STREAMS, drain_when=freshness.AT_ONCE) as system:
+        seen = freshness.measure(system, seconds)
     return [
         f"{freshness.RATE:.0f} messages a second into {freshness.STREAMS} streams for {seen.seconds:.0f} s, "
         f"{seen.messages:,} messages:",
@@ -47,7 +49,8 @@ def _freshness(seconds: float, seed: int) -> list[str]:
 
 
 def _many(seconds: float, seed: int) -> list[str]:
-    seen = many.measure(300, 30)
+    with running_system(streams=300, drain_when=many.USUAL) as system:
+        seen = many.measure(system, 30)
     return [
         f"{seen.streams} streams, {seen.lagging} of them behind at once by {many.PER_STREAM} messages each:",
         f"all drained after {seen.drained:.0f} s, in {seen.runs} runs.",
@@ -56,7 +59,8 @@ def _many(seconds: float, seed: int) -> list[str]:
 
 
 def _killing(seconds: float, seed: int) -> list[str]:
-    seen = killing.measure(seconds, each=KILLS_EACH, seed=seed)
+    with running_system(streams=killing.STREAMS, drain_when=killing.AT_ONCE) as system:
+        seen = killing.measure(system, seconds, each=KILLS_EACH, seed=seed)
     kills = ", ".join(f"{kind} {count} times" for kind, count in seen.kills.items())
     return [
         f"SIGKILL during {seen.seconds:.0f} s of load ({killing.RATE:.0f} messages a second): {kills}; seed {seed}.",

@@ -16,7 +16,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kdi_assets.components.load import load_streams
-from kdi_assets.runtime.broker import Broker, start_broker
+from kdi_assets.runtime.broker import JVM_OPTIONS, Broker, start_broker
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import Stream
 from tests.conftest import CHECKOUT
@@ -62,16 +62,25 @@ def running_system(
     status: str = "active",
     environment: Mapping[str, str] | None = None,
     broker_properties: Mapping[str, str] | None = None,
+    jvm_options: Sequence[str] = (),
+    monitoring_seconds: int | None = None,
     units: Sequence[str] = ("driver", "code-server", "daemon"),
 ) -> Iterator[System]:
-    """A system of its own: broker, PostgreSQL, warm driver, code server, daemon; all of it ends with the body."""
+    """A system of its own: broker, PostgreSQL, warm driver, code server, daemon; all of it ends with the body.
+
+    Args:
+        jvm_options: Of broker and driver, beside those that they have anyway.
+        monitoring_seconds: Between two looks at runs that may be dead; by default as deployed.
+    """
     with TemporaryDirectory(prefix="kdi-soak-") as made, running_postgres() as postgres:
         folder = Path(made)
-        broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi", properties=broker_properties or {})
+        options, properties = (*JVM_OPTIONS, *jvm_options), broker_properties or {}
+        broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi", jvm_options=options, properties=properties)
         topics = [f"stream_{number}" for number in range(streams)]
         try:
             _create_topics(broker, topics, config or {})
-            deployment = _deployment(folder, postgres, broker, environment or {})
+            more = {"SPARK_SUBMIT_OPTS": " ".join(jvm_options), **(environment or {})}
+            deployment = _deployment(folder, postgres, broker, more, monitoring_seconds)
             documents = [web_requests_document(t, drain_when=drain_when, status=status) for t in topics]
             (deployment.streams / "defs.yaml").write_text("---\n".join(documents))
             with patch.dict("os.environ", deployment.environment):
@@ -85,7 +94,9 @@ def running_system(
             broker.stop()
 
 
-def _deployment(folder: Path, postgres: Postgres, broker: Broker, environment: Mapping[str, str]) -> Deployment:
+def _deployment(
+    folder: Path, postgres: Postgres, broker: Broker, environment: Mapping[str, str], monitoring_seconds: int | None
+) -> Deployment:
     more = {
         "PYTHONPATH": str(CHECKOUT),
         "KDI_SPARK_MASTER": "local[2]",
@@ -94,7 +105,8 @@ def _deployment(folder: Path, postgres: Postgres, broker: Broker, environment: M
         **environment,
     }
     (folder / "site").mkdir()
-    deployment = Deployment(folder / "site", postgres=postgres.create_database("dagster"), environment=more)
+    database = postgres.create_database("dagster")
+    deployment = Deployment(folder / "site", postgres=database, environment=more, monitoring_seconds=monitoring_seconds)
     (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
     return deployment
 
