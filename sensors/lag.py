@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,6 +29,10 @@ from sensors.table_log import TableLogs
 
 RECONCILE_SECONDS = 10.0
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s; asked for 5 it ticks every 5 or 10
+WAIT_SECONDS = 4.0
+"""How long a tick that requests nothing waits for a run to end: what came meanwhile is requested in it, and not in the
+next, which under a steady load is half of its period earlier. It ends before the daemon would have it begin again."""
+ASK_SECONDS = 0.5
 
 
 class LookAt(Protocol):
@@ -40,7 +45,10 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``lag_<cluster>``, for all its streams but the retired ones."""
     clusters = by_cluster(s for s in streams if s.status != "retired")
     # A tick does not wait for leaders: the next one comes in five seconds.
-    return [lag_sensor(cluster, own, look=Look(leader_seconds=0.0)) for cluster, own in clusters.items()]
+    return [
+        lag_sensor(cluster, own, look=Look(leader_seconds=0.0), wait_seconds=WAIT_SECONDS)
+        for cluster, own in clusters.items()
+    ]
 
 
 def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
@@ -49,9 +57,15 @@ def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
     return {cluster: tuple(own) for cluster, own in groupby(ordered, key=lambda s: s.cluster.name)}
 
 
-def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
-    """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes."""
-    tick = _Tick(cluster, streams, look)
+def lag_sensor(
+    cluster: str, streams: Sequence[Stream], *, look: LookAt, wait_seconds: float = 0.0
+) -> dg.SensorDefinition:
+    """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes.
+
+    Args:
+        wait_seconds: How long a tick may last for a run to end that keeps it from requesting another.
+    """
+    tick = _Tick(cluster, streams, look, wait_seconds)
 
     @dg.sensor(
         name=f"lag_{identifier(cluster)}",
@@ -71,18 +85,18 @@ def lag_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.S
 class _Tick:
     """What the sensor does every few seconds, and what it need not find out anew each time."""
 
-    def __init__(self, cluster: str, streams: Sequence[Stream], look: LookAt) -> None:
+    def __init__(self, cluster: str, streams: Sequence[Stream], look: LookAt, wait_seconds: float) -> None:
         self._streams, self._by_name, self._look = streams, {s.name: s for s in streams}, look
+        self._wait_seconds = wait_seconds
         self._logs, self._observations, self._alerts = TableLogs(), Observations(), Alerts(cluster)
 
     def __call__(self, context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        lake, now = Settings.from_environment().lake, datetime.now(UTC)
+        lake, until = Settings.from_environment().lake, time.monotonic() + self._wait_seconds
         remembered = read_cursor(context.cursor)
         untold, memories = self._reconciled(lake, context.instance, remembered)
-        backlogs, in_flight = self._seen(lake, context.instance, now=now)
-        decision = streams_to_drain(
-            backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
-        )
+        now, backlogs, in_flight, decision = self._decided(lake, context.instance, memories)
+        while decision.in_flight and not decision.due and self._one_ended(context.instance, in_flight, until):
+            now, backlogs, in_flight, decision = self._decided(lake, context.instance, memories)
         requests = run_requests(decision.due, self._by_name, now=now)
         incidents, alerted = self._alerts(
             backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, known=remembered.incidents, now=now
@@ -109,15 +123,28 @@ class _Tick:
         memories = {name: remembered.of(name) for name in self._by_name}
         return reconcile_all(turn, lake=lake, instance=instance, memories=memories, read=self._logs.read_piece)
 
-    def _seen(
-        self, lake: str, instance: dg.DagsterInstance, *, now: datetime
-    ) -> tuple[Sequence[Backlog], dict[str, str]]:
-        """What waits, and the streams that a run drains."""
+    def _decided(
+        self, lake: str, instance: dg.DagsterInstance, memories: Mapping[str, Memory]
+    ) -> tuple[datetime, Sequence[Backlog], dict[str, str], Decision]:
+        """The moment, what waits then, the streams that a run drains, and what to make of it."""
+        now = datetime.now(UTC)
         # In flight before the look as well as after: a run that ended in between has drained what was seen.
         before = tables_in_flight(instance)
         backlogs = self._look(self._streams, lake=lake)
-        running = {**tables_in_flight(instance), **before}
-        return backlogs, _in_flight(self._streams, running, now=now)
+        in_flight = _in_flight(self._streams, {**tables_in_flight(instance), **before}, now=now)
+        decision = streams_to_drain(
+            backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
+        )
+        return now, backlogs, in_flight, decision
+
+    def _one_ended(self, instance: dg.DagsterInstance, in_flight: Collection[str], until: float) -> bool:
+        """Wait until a run has ended that drained one of the streams; false if none did in time."""
+        keys = {table_key(self._by_name[name]) for name in in_flight}
+        while time.monotonic() + ASK_SECONDS < until:
+            time.sleep(ASK_SECONDS)
+            if keys - tables_in_flight(instance).keys():
+                return True
+        return False
 
 
 def _in_flight(

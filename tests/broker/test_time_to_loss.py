@@ -12,7 +12,7 @@ from confluent_kafka.admin import ResourceType
 
 from kdi_assets.drain.look import Look
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.runtime.broker import Broker, start_broker
+from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
 from sensors.alerts import Alerts
 from sensors.memory import Followed, Memory
@@ -29,7 +29,8 @@ TRIALS, KEPT_MS, LOST_SECONDS = 10, 12_000, 120.0
 def broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
     """One that looks for what is to be deleted all the time; the broker of the other tests never does."""
     often = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "1000"}
-    broker = start_broker(tmp_path / "broker", home=settings.home, properties=often)
+    jvm_options = (*JVM_OPTIONS, *QUICK_START)
+    broker = start_broker(tmp_path / "broker", home=settings.home, jvm_options=jvm_options, properties=often)
     yield broker
     broker.stop()
 

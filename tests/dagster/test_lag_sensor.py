@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from threading import Timer
 
 import dagster as dg
 import pytest
@@ -39,9 +40,10 @@ class Cluster:
     refusals: dict[str, KdiError] = field(default_factory=dict)
     unsettled: set[str] = field(default_factory=set)
     cursor: str | None = None
+    wait_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self._sensor = lag_sensor("main", self.streams, look=self.look)
+        self._sensor = lag_sensor("main", self.streams, look=self.look, wait_seconds=self.wait_seconds)
 
     def look(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [self._backlog(stream) for stream in streams]
@@ -140,6 +142,26 @@ def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
     assert f"in flight: bronze/orders 5,000 offsets, 2 s, run {run.run_id[:8]} for" in (
         cluster.tick().skip_message or ""
     )
+
+
+def test_a_tick_waits_for_a_run_to_end_and_requests_what_came_meanwhile(instance: DagsterInstance) -> None:
+    """The next one begins up to five seconds later; with nobody waiting that would be half of a message's way."""
+    cluster = Cluster(instance, waiting={"bronze/orders": 5000}, wait_seconds=60.0)
+    run = unfinished_run(instance, ORDERS, status="STARTED", selected=True)
+    ending = Timer(0.3, instance.report_run_canceled, [run])
+    ending.start()
+
+    assert requested(cluster.tick()) == [["bronze/orders"]]
+    ending.join()
+
+
+def test_a_tick_waits_no_longer_than_told_and_not_at_all_where_something_is_due(instance: DagsterInstance) -> None:
+    cluster = Cluster(instance, waiting={"bronze/orders": 5000}, wait_seconds=1.2)
+    unfinished_run(instance, ORDERS, status="STARTED", selected=True)
+
+    assert "in flight: bronze/orders" in (cluster.tick().skip_message or "")
+    impatient = Cluster(instance, waiting={"bronze/orders": 5000, "bronze/clicks": 5000}, wait_seconds=3600.0)
+    assert requested(impatient.tick()) == [["bronze/clicks"]]
 
 
 def test_a_stream_whose_runs_move_nothing_is_not_requested_at_every_tick(cluster: Cluster) -> None:
