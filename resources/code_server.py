@@ -2,7 +2,7 @@
 
 ``dagster api grpc`` starts a new Python for every run, which imports Dagster and the definitions again: seconds of CPU
 for a drain that needs one. Here runs are forked off a process that has imported both and does nothing else; a process
-for each run they stay. All options are those of ``dagster api grpc``.
+for each run they stay, and they die with the one they were forked off. All options are those of ``dagster api grpc``.
 """
 
 from __future__ import annotations

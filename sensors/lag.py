@@ -45,10 +45,9 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``lag_<cluster>``, for all its streams but the retired ones."""
     clusters = by_cluster(s for s in streams if s.status != "retired")
     # A tick does not wait for leaders: the next one comes in five seconds.
-    return [
-        lag_sensor(cluster, own, look=Look(leader_seconds=0.0), wait_seconds=WAIT_SECONDS)
-        for cluster, own in clusters.items()
-    ]
+    # Nor do they all wait for runs: the daemon ticks a few sensors at a time, or one by one.
+    share = WAIT_SECONDS / max(1, len(clusters))
+    return [lag_sensor(c, own, look=Look(leader_seconds=0.0), wait_seconds=share) for c, own in clusters.items()]
 
 
 def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
@@ -94,6 +93,8 @@ class _Tick:
         lake, until = Settings.from_environment().lake, time.monotonic() + self._wait_seconds
         remembered = read_cursor(context.cursor)
         untold, memories = self._reconciled(lake, context.instance, remembered)
+        if untold:
+            until = 0.0  # told late already, and a run that goes on meanwhile may tell of newer ones
         now, backlogs, in_flight, decision = self._decided(lake, context.instance, memories)
         while decision.in_flight and not decision.due and self._one_ended(context.instance, in_flight, until):
             now, backlogs, in_flight, decision = self._decided(lake, context.instance, memories)

@@ -192,7 +192,7 @@ class TopicTableFields(Fields):
     properties: dict[Annotated[str, AfterValidator(checks.table_property)], str] = Field(
         default={},
         description="Delta table properties, set when the table is created.",
-        examples=[{"delta.checkpointInterval": "20"}],
+        examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}],
     )
     description: str = Field(
         default="", description="What the table holds, for its readers.", examples=["One row per request"]

@@ -23,9 +23,9 @@ def bucket_sql(timestamp: str, *, now: datetime) -> str:
         timestamp: Spark SQL of the message's timestamp. Kafka's "no timestamp" is a millisecond before 1970.
     """
     # A decimal, because Spark hands one to the code that it generates; a double would stand in that code, and every
-    # drain would compile it anew.
-    micros = f"{round(now.timestamp() * 1e6)}BD - CAST(unix_micros({timestamp}) AS DECIMAL(20, 0))"
-    age = f"CAST({micros} AS DOUBLE) / 1e6D"
+    # drain would compile it anew. Of milliseconds, as Kafka's times are, it is a long inside.
+    millis = f"{round(now.timestamp() * 1e3)}BD - CAST(unix_millis({timestamp}) AS DECIMAL(16, 0))"
+    age = f"CAST({millis} AS DOUBLE) / 1e3D"
     bucket = f"floor(log2(greatest({age}, 1e-3D)) * {PER_OCTAVE})"
     return f"CASE WHEN unix_micros({timestamp}) >= 0 THEN least(greatest({bucket}, {LOWEST}), {HIGHEST}) END"
 

@@ -103,6 +103,12 @@ def _die_with(parent: int) -> None:
             os._exit(1)
 
 
+def killed_with_parent(parent: int) -> None:
+    """In a child that was forked and stays what it is: killed when its parent dies; nothing in children of its own."""
+    if _libc is not None and os.getppid() == parent:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @atexit.register
 def _stop_running() -> None:
     for child in list(_running):

