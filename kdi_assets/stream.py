@@ -50,6 +50,21 @@ class KafkaCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """A schema registry with Confluent's API, and how to speak to it.
+
+    Attributes:
+        url: Of the API: what stands before ``/subjects`` and ``/schemas``.
+        properties: Those that are given of ``username``, ``password``, ``proxy``, ``tls.ca``, ``tls.certificate``,
+            ``tls.key`` and ``tls.key_password``.
+    """
+
+    name: str
+    url: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DateWindow:
     """Event dates that rows may have: ``[start, today + ahead_days]``, both inclusive, in UTC."""
 
@@ -159,6 +174,7 @@ class Stream:
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
+        registry: Where the schemas of the topic's messages are kept; none: nowhere that we ask.
         renamed_from: The path that the table had before; empty: none.
         max_records: At most so many offsets in one plan, gaps included, over all topic partitions.
         properties: Table properties set when the table is created.
@@ -173,6 +189,7 @@ class Stream:
     coordinates: str = "kafka"
     date_window: DateWindow = DateWindow()
     app_id: str = ""
+    registry: SchemaRegistry | None = None
     start: StartPolicy = "earliest"
     drain_when: DrainWhen = DrainWhen()
     status: Status = "active"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
+REGISTRY = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: https://registry:8081}\n"
 
 
 def stream(table: str, *, more: str = "") -> str:

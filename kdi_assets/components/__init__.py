@@ -1,6 +1,6 @@
 """What a YAML document means: its fields, and the assets and checks that they become.
 
-The two components are loaded when they are asked for: they bring Dagster with them, and the command line, which reads
+The components are loaded when they are asked for: they bring Dagster with them, and the command line, which reads
 the same documents with `load`, does without it.
 """
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kdi_assets.components.kafka_cluster import KafkaCluster
+    from kdi_assets.components.schema_registry import SchemaRegistry
     from kdi_assets.components.topic_table import TopicTable
 
-__all__ = ["KafkaCluster", "TopicTable"]
+__all__ = ["KafkaCluster", "SchemaRegistry", "TopicTable"]
 
-_MODULES = {"KafkaCluster": "kafka_cluster", "TopicTable": "topic_table"}
+_MODULES = {"KafkaCluster": "kafka_cluster", "SchemaRegistry": "schema_registry", "TopicTable": "topic_table"}
 
 
 def __getattr__(name: str) -> object:

@@ -16,6 +16,8 @@ TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 COLUMN = re.compile(r"(?!_kdi_)[^\s.`]+(\.[^\s.`]+)*")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 BROKER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}")
+REGISTRY = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[^\s/:?#@\[\]]+)(:\d{1,5})?(/[^\s?#]*)?")
+PROXY = re.compile(r"http://([^\s/@]+@)?(\[[0-9A-Fa-f:]+\]|[^\s/:?#@\[\]]+):\d{1,5}/?")
 OWNER = re.compile(r"team:\S+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # what Dagster takes
 DURATION = re.compile(r"(\d{1,6}) (second|minute|hour|day)s?")
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
@@ -127,6 +129,30 @@ def cluster(value: str) -> str:
     if not CLUSTER.fullmatch(value):
         raise wrong(f"{value!r} is not a cluster's name", "letters, digits, '_' and '-', e.g. main")
     return value
+
+
+def registry(value: str) -> str:
+    if not CLUSTER.fullmatch(value):
+        raise wrong(f"{value!r} is not a registry's name", "letters, digits, '_' and '-', e.g. main")
+    return value
+
+
+def registry_or_none(value: str) -> str:
+    return registry(value) if value else value
+
+
+def registry_url(value: str) -> str:
+    if "@" in value:
+        raise wrong("holds user or password", "write them as username and password")
+    if not REGISTRY.fullmatch(value):
+        raise wrong(f"{value!r} is not the address of a registry", "e.g. https://registry:8081, or https://host/path")
+    return value
+
+
+def proxy(value: object) -> object:
+    if isinstance(value, str) and not PROXY.fullmatch(value):
+        raise wrong(f"{value!r} is not the address of a proxy", "e.g. http://proxy:3128")
+    return client_value(value)
 
 
 def bootstrap_servers(value: str) -> str:

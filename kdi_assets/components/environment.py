@@ -1,4 +1,4 @@
-"""Properties of a cluster whose values come from the environment: secrets, which belong in no file."""
+"""Properties of clusters and registries whose values come from the environment: secrets, which belong in no file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from kdi_assets.errors import Terminal
 class EnvironmentVariableMissing(Terminal):
     """A client property is to come from an environment variable that is not set."""
 
-    cluster: str
+    of: str
     property: str
     variable: str
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"cluster {self.cluster}: {self.property} comes from the environment variable {self.variable}, which is not"
-            " set.",
-            "no broker was asked; no topic and no table was touched.",
+            f"{self.of}: {self.property} comes from the environment variable {self.variable}, which is not set.",
+            "nobody was asked; no topic and no table was touched.",
             f"the same command with {self.variable} set",
         )
 
@@ -31,15 +30,15 @@ class EnvironmentProperties(Mapping[str, str]):
     """Client properties, some of them read from the environment at the moment of use.
 
     At use, not at load: a check of the documents needs no secrets, and neither a message nor a log that shows the
-    cluster can show them.
+    cluster or the registry can show them.
 
     Attributes:
-        cluster: Name of the cluster, for the error.
+        of: Whose they are, for the error: ``cluster main``, ``registry main``.
         written: Properties with their values.
         variables: Properties with the environment variable that holds their value.
     """
 
-    cluster: str
+    of: str
     written: Mapping[str, str]
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -53,7 +52,7 @@ class EnvironmentProperties(Mapping[str, str]):
             return self.written[name]
         variable = self.variables[name]
         if variable not in os.environ:
-            raise EnvironmentVariableMissing(cluster=self.cluster, property=name, variable=variable)
+            raise EnvironmentVariableMissing(of=self.of, property=name, variable=variable)
         return os.environ[variable]
 
     def __iter__(self) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kdi_assets.components import checks
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.environment import EnvironmentProperties
 from kdi_assets.components.strict import Fields as Fields
-from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Status, Stream
+from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, SchemaRegistry, StartPolicy, Status, Stream
 
 
 class DateWindowFields(Fields):
@@ -127,6 +127,9 @@ class TopicTableFields(Fields):
     cluster: str = Field(
         default="main", description="Name of the KafkaCluster document of the topic.", examples=["main"]
     )
+    registry: Annotated[str, AfterValidator(checks.registry_or_none)] = Field(
+        default="", description="Name of the SchemaRegistry document of the topic's schemas.", examples=["main"]
+    )
     columns: dict[Annotated[str, AfterValidator(checks.column)], Annotated[str, AfterValidator(checks.sql)]] = Field(
         default={},
         description="Further columns: target path (dots nest) to Spark SQL over the same names as `date`.",
@@ -207,7 +210,7 @@ class TopicTableFields(Fields):
             raise checks.wrong("checks.blocking names fresh, and freshness is not given", "give freshness as well")
         return self
 
-    def stream(self, cluster: KafkaCluster) -> Stream:
+    def stream(self, cluster: KafkaCluster, registry: SchemaRegistry | None = None) -> Stream:
         """The stream that these fields describe."""
         return Stream(
             topic=self.topic,
@@ -219,6 +222,7 @@ class TopicTableFields(Fields):
             coordinates=self.coordinates,
             date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
             app_id=self.app_id,
+            registry=registry,
             start=_start_policy(self.start),
             drain_when=self.drain_when.drain_when(),
             status=cast(Status, self.status),
@@ -266,9 +270,12 @@ class KafkaClusterFields(Fields):
 
     def kafka_cluster(self, *, bootstrap_servers: str = "") -> KafkaCluster:
         """The cluster that these fields describe; ``bootstrap_servers``, if given, go ahead of the document's."""
-        return KafkaCluster(self.name, bootstrap_servers or self.bootstrap_servers, self._client_properties())
+        properties = with_secrets(f"cluster {self.name}", self.properties)
+        return KafkaCluster(self.name, bootstrap_servers or self.bootstrap_servers, properties)
 
-    def _client_properties(self) -> Mapping[str, str]:
-        written = {name: value for name, value in self.properties.items() if isinstance(value, str)}
-        variables = {name: value.env for name, value in self.properties.items() if isinstance(value, FromEnvironment)}
-        return EnvironmentProperties(self.name, written, variables) if variables else written
+
+def with_secrets(of: str, properties: Mapping[str, str | FromEnvironment]) -> Mapping[str, str]:
+    """Properties, of which some are read from the environment when they are used."""
+    written = {name: value for name, value in properties.items() if isinstance(value, str)}
+    variables = {name: value.env for name, value in properties.items() if isinstance(value, FromEnvironment)}
+    return EnvironmentProperties(of, written, variables) if variables else written

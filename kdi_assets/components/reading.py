@@ -1,4 +1,4 @@
-"""From the documents of a folder to clusters and streams: what is right is built, what is wrong is collected."""
+"""From the documents of a folder to clusters, registries and streams: what is right is built, the rest is collected."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from kdi_assets.components.explain import AnyFields, validated
 from kdi_assets.components.fields import KafkaClusterFields, TopicTableFields
 from kdi_assets.components.folder import read_folder
 from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
+from kdi_assets.components.registry_fields import SchemaRegistryFields
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream import KafkaCluster, SchemaRegistry, Stream
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
+SCHEMA_REGISTRY = "kdi_assets.components.SchemaRegistry"
 MAIN = "main"
 
 
@@ -30,12 +32,14 @@ class Loaded:
         streams: By name.
         documents: The document of every stream, by the stream's name.
         clusters: By name.
-        mistakes: All of them; a document that holds one makes no stream and no cluster.
+        registries: By name.
+        mistakes: All of them; a document that holds one makes no stream, no cluster and no registry.
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
     documents: dict[str, Document] = field(default_factory=dict)
     clusters: dict[str, KafkaCluster] = field(default_factory=dict)
+    registries: dict[str, SchemaRegistry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
 
 
@@ -55,18 +59,23 @@ def read_streams(folder: Path, *, main_servers: str | None = None) -> Loaded:
     known = _by_type(found.documents, loaded.mistakes)
     servers = Settings.from_environment().kafka if main_servers is None else main_servers
     _add_clusters(known[KAFKA_CLUSTER], loaded, main_servers=servers)
-    _add_streams(known[TOPIC_TABLE], loaded, wrong_clusters=_names(known[KAFKA_CLUSTER]) - loaded.clusters.keys())
+    _add_registries(known[SCHEMA_REGISTRY], loaded)
+    wrong = _Wrong(
+        clusters=_names(known[KAFKA_CLUSTER]) - loaded.clusters.keys(),
+        registries=_names(known[SCHEMA_REGISTRY]) - loaded.registries.keys(),
+    )
+    _add_streams(known[TOPIC_TABLE], loaded, wrong=wrong)
     return loaded
 
 
 @lru_cache(maxsize=4)
-def clusters_of(folder: Path, main_servers: str) -> Mapping[str, KafkaCluster]:
-    """The clusters of a folder, for components that Dagster loads one by one; read once in a process."""
-    return read_streams(folder, main_servers=main_servers).clusters
+def read_once(folder: Path, main_servers: str) -> Loaded:
+    """A folder, for components that Dagster loads one by one; read once in a process."""
+    return read_streams(folder, main_servers=main_servers)
 
 
 def _by_type(documents: Iterable[Document], mistakes: list[DocumentMistake]) -> Mapping[str, list[Document]]:
-    known: dict[str, list[Document]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: []}
+    known: dict[str, list[Document]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: [], SCHEMA_REGISTRY: []}
     for document in documents:
         if document.type in known:
             known[document.type].append(document)
@@ -77,8 +86,8 @@ def _by_type(documents: Iterable[Document], mistakes: list[DocumentMistake]) -> 
     return known
 
 
-def _names(clusters: Sequence[Document]) -> set[str]:
-    return {str(d.attributes.get("name")) for d in clusters if isinstance(d.attributes, dict)}
+def _names(documents: Sequence[Document]) -> set[str]:
+    return {str(d.attributes.get("name")) for d in documents if isinstance(d.attributes, dict)}
 
 
 def _right(model: type[AnyFields], document: Document, mistakes: list[DocumentMistake]) -> AnyFields | None:
@@ -90,39 +99,45 @@ def _right(model: type[AnyFields], document: Document, mistakes: list[DocumentMi
 
 
 def _add_clusters(documents: Sequence[Document], loaded: Loaded, *, main_servers: str) -> None:
-    places: dict[str, str] = {}
+    places = _Names(loaded.mistakes)
     for document in documents:
         fields = _right(KafkaClusterFields, document, loaded.mistakes)
-        if fields is None:
+        if fields is None or not places.take(fields.name, document):
             continue
-        if fields.name in places:
-            message = f"{fields.name!r} is described at {places[fields.name]} already"
-            loaded.mistakes.append(document.mistake("name", message, "rename or remove one of the two"))
-            continue
-        places[fields.name] = _place(document, "name")
         servers = main_servers if fields.name == MAIN else ""
         loaded.clusters[fields.name] = fields.kafka_cluster(bootstrap_servers=servers)
     if main_servers and MAIN not in loaded.clusters:
         loaded.clusters[MAIN] = KafkaCluster(MAIN, main_servers)
 
 
+def _add_registries(documents: Sequence[Document], loaded: Loaded) -> None:
+    places = _Names(loaded.mistakes)
+    for document in documents:
+        fields = _right(SchemaRegistryFields, document, loaded.mistakes)
+        if fields is not None and places.take(fields.name, document):
+            loaded.registries[fields.name] = fields.schema_registry()
+
+
 def _place(document: Document, attribute: str) -> str:
     return f"{document.file}:{document.line_of(attribute)}"
 
 
-def _add_streams(documents: Sequence[Document], loaded: Loaded, *, wrong_clusters: set[str]) -> None:
+def _add_streams(documents: Sequence[Document], loaded: Loaded, *, wrong: _Wrong) -> None:
     paths = _Paths()
     for document in documents:
         fields = _right(TopicTableFields, document, loaded.mistakes)
         if fields is None:
             continue
         mistakes = list(paths.take(fields.table, document))
-        cluster = loaded.clusters.get(fields.cluster)
-        if cluster is None and fields.cluster not in wrong_clusters:  # a wrong one has its mistake in the list already
-            mistakes.append(unknown_cluster(fields.cluster, document, loaded.clusters.keys() | wrong_clusters))
+        # A name whose own document is wrong has its mistake in the list already.
+        if fields.cluster not in loaded.clusters.keys() | wrong.clusters:
+            mistakes.append(unknown_cluster(fields.cluster, document, loaded.clusters.keys() | wrong.clusters))
+        if fields.registry and fields.registry not in loaded.registries.keys() | wrong.registries:
+            mistakes.append(unknown_registry(fields.registry, document, loaded.registries.keys() | wrong.registries))
         loaded.mistakes += mistakes
-        if cluster and not mistakes:
-            loaded.streams[fields.table] = fields.stream(cluster)
+        if fields.cluster in loaded.clusters and fields.registry in {"", *loaded.registries} and not mistakes:
+            cluster, registry = loaded.clusters[fields.cluster], loaded.registries.get(fields.registry)
+            loaded.streams[fields.table] = fields.stream(cluster, registry)
             loaded.documents[fields.table] = document
 
 
@@ -130,6 +145,37 @@ def unknown_cluster(name: str, document: Document, known: Collection[str]) -> Do
     """A stream that names a cluster which no document describes."""
     right = did_you_mean(name, known) if known else f"add one, or set KDI_KAFKA for {MAIN}"
     return document.mistake("cluster", f"no KafkaCluster document is named {name!r}", right)
+
+
+def unknown_registry(name: str, document: Document, known: Collection[str]) -> DocumentMistake:
+    """A stream that names a registry which no document describes."""
+    right = did_you_mean(name, known) if known else "add one"
+    return document.mistake("registry", f"no SchemaRegistry document is named {name!r}", right)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """Names whose documents hold mistakes: to a stream that names one, nothing more is to be said."""
+
+    clusters: set[str]
+    registries: set[str]
+
+
+class _Names:
+    """Names that documents of one type have taken, and where."""
+
+    def __init__(self, mistakes: list[DocumentMistake]) -> None:
+        self._places: dict[str, str] = {}
+        self._mistakes = mistakes
+
+    def take(self, name: str, document: Document) -> bool:
+        """Whether the name was free; note the mistake where it was not."""
+        if name not in self._places:
+            self._places[name] = _place(document, "name")
+            return True
+        message = f"{name!r} is described at {self._places[name]} already"
+        self._mistakes.append(document.mistake("name", message, "rename or remove one of the two"))
+        return False
 
 
 class _Paths:

@@ -11,7 +11,7 @@ from kdi_assets.components.assets import stream_definitions
 from kdi_assets.components.documents import Document
 from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.folder import shown
-from kdi_assets.components.reading import clusters_of, unknown_cluster
+from kdi_assets.components.reading import read_once, unknown_cluster, unknown_registry
 from kdi_assets.settings import Settings
 
 
@@ -28,7 +28,10 @@ class TopicTable(dg.Component, dg.Resolvable, TopicTableFields):
         return cls.model_construct(**dict(model))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        clusters = clusters_of(context.component_tree.defs_module_path, Settings.from_environment().kafka)
-        if self.cluster not in clusters:
-            raise unknown_cluster(self.cluster, Document(shown(context.path), 1, "", None, {}), clusters)
-        return stream_definitions(self.stream(clusters[self.cluster]))
+        loaded = read_once(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        document = Document(shown(context.path), 1, "", None, {})
+        if self.cluster not in loaded.clusters:
+            raise unknown_cluster(self.cluster, document, loaded.clusters)
+        if self.registry and self.registry not in loaded.registries:
+            raise unknown_registry(self.registry, document, loaded.registries)
+        return stream_definitions(self.stream(loaded.clusters[self.cluster], loaded.registries.get(self.registry)))

@@ -13,13 +13,13 @@ import dagster as dg
 import pytest
 from dagster.components.core.package_entry import discover_package_objects
 
-from kdi_assets.components import KafkaCluster, TopicTable
+from kdi_assets.components import KafkaCluster, SchemaRegistry, TopicTable
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import DocumentMistake, Mistakes
 from kdi_assets.components.tree import component_definitions
 from kdi_assets.definitions import defs
 from resources.spark import SparkResource
-from tests.documents import CLUSTER, stream, written
+from tests.documents import CLUSTER, REGISTRY, stream, written
 
 CHECKOUT = Path(__file__).parent.parent.parent
 AWKWARD = """
@@ -145,11 +145,32 @@ def test_a_component_made_in_another_project_says_which_cluster_it_misses(tmp_pa
     assert (cause.field, cause.message) == ("cluster", "no KafkaCluster document is named 'cloud'")
 
 
-def test_dagster_finds_both_components_with_every_field_described() -> None:
+def test_a_component_made_in_another_project_says_which_registry_it_misses(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, a=stream("x", more=", registry: cloud"))
+
+    with pytest.raises(Exception, match="definitions for a") as refused:
+        component_definitions(folder)
+
+    cause = refused.value.__cause__
+    assert isinstance(cause, DocumentMistake)
+    assert (cause.field, cause.message) == ("registry", "no SchemaRegistry document is named 'cloud'")
+
+
+def test_dagster_and_the_command_line_see_the_same_registry(tmp_path: Path) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("x", more=", registry: main"))
+    expected = load_streams(folder)["x"]
+
+    component = specs(folder)["x"].metadata["dagster/component_origin"].instance
+
+    assert expected.registry is not None
+    assert component.stream(expected.cluster, expected.registry) == expected
+
+
+def test_dagster_finds_all_components_with_every_field_described() -> None:
     found = {key.name: obj for key, obj in discover_package_objects(["kdi_assets.components"]).items()}
 
-    assert found == {"KafkaCluster": KafkaCluster, "TopicTable": TopicTable}
-    for component in (TopicTable, KafkaCluster):
+    assert found == {"KafkaCluster": KafkaCluster, "SchemaRegistry": SchemaRegistry, "TopicTable": TopicTable}
+    for component in (TopicTable, KafkaCluster, SchemaRegistry):
         schema = component.model().model_json_schema()
         assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
     assert {"schema", "date", "table"} <= TopicTable.model().model_json_schema()["properties"].keys()

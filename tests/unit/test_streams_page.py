@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from kdi_assets.components.fields import DrainWhenFields, KafkaClusterFields, TopicTableFields
+from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "streams.md"
 
@@ -27,6 +28,8 @@ def fields_in(section: str) -> set[str]:
         ("## `kdi_assets.components.TopicTable`", TopicTableFields),
         ("### `drain_when`", DrainWhenFields),
         ("## `kdi_assets.components.KafkaCluster`", KafkaClusterFields),
+        ("## `kdi_assets.components.SchemaRegistry`", SchemaRegistryFields),
+        ("### `tls`", TlsFields),
     ],
 )
 def test_the_page_has_a_row_for_every_field(section: str, model: type[BaseModel]) -> None:

@@ -1,0 +1,164 @@
+"""The document of a registry: what it becomes, who may name it, and its mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.components.environment import EnvironmentVariableMissing
+from kdi_assets.components.load import load_streams
+from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.stream import SchemaRegistry
+from tests.documents import CLUSTER, REGISTRY, stream, written
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KDI_KAFKA", raising=False)
+
+
+def registry(attributes: str) -> str:
+    return f"type: kdi_assets.components.SchemaRegistry\nattributes: {{{attributes}}}\n"
+
+
+def named(folder: Path, document: str) -> SchemaRegistry | None:
+    """The registry of the only stream of a folder."""
+    written(folder, kafka=CLUSTER, registry=document, a=stream("a", more=", registry: main"))
+    return load_streams(folder)["a"].registry
+
+
+def mistakes(folder: Path) -> list[str]:
+    with pytest.raises(Mistakes) as refused:
+        load_streams(folder)
+    return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]
+
+
+def test_a_stream_names_a_registry_or_none(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", more=", registry: main"), b=stream("b"))
+
+    streams = load_streams(tmp_path)
+
+    assert streams["a"].registry == SchemaRegistry("main", "https://registry:8081")
+    assert streams["b"].registry is None
+
+
+def test_only_what_is_written_becomes_a_property(tmp_path: Path) -> None:
+    document = registry(
+        "name: main, url: https://registry/path/, username: kdi, password: p, proxy: 'http://us:er@proxy:3128',"
+        " tls: {ca: ca.pem, certificate: c.pem, key: c.key}"
+    )
+
+    assert named(tmp_path, document) == SchemaRegistry(
+        "main",
+        "https://registry/path",
+        {
+            "username": "kdi",
+            "password": "p",
+            "proxy": "http://us:er@proxy:3128",
+            "tls.ca": "ca.pem",
+            "tls.certificate": "c.pem",
+            "tls.key": "c.key",
+        },
+    )
+
+
+SECRETS = (
+    "name: main, url: https://registry, username: {env: KDI_T_U}, password: {env: KDI_T_P}, proxy: {env: KDI_T_X},"
+    " tls: {certificate: c.pem, key_password: {env: KDI_T_K}}"
+)
+
+
+def test_secrets_are_read_from_the_environment_when_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = named(tmp_path, registry(SECRETS))
+    assert found is not None
+    with pytest.raises(EnvironmentVariableMissing, match=r"registry main: tls\.key_password comes from .* KDI_T_K"):
+        found.properties["tls.key_password"]
+
+    for letter in "UPXK":
+        monkeypatch.setenv(f"KDI_T_{letter}", f"hush {letter}")
+
+    assert dict(found.properties) == {
+        "tls.certificate": "c.pem",
+        "username": "hush U",
+        "password": "hush P",
+        "proxy": "hush X",
+        "tls.key_password": "hush K",
+    }
+    assert "hush" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ("url: https://r", "name: is missing; e.g. name: main"),
+        ("name: main", "url: is missing; e.g. url: https://registry:8081"),
+        ("name: a b, url: https://r", "name: 'a b' is not a registry's name; letters, digits, '_' and '-', e.g. main"),
+        (
+            "name: main, url: registry:8081",
+            "url: 'registry:8081' is not the address of a registry; e.g. https://registry:8081, or https://host/path",
+        ),
+        (
+            "name: main, url: 'https://r/?x=1'",
+            "url: 'https://r/?x=1' is not the address of a registry; e.g. https://registry:8081, or https://host/path",
+        ),
+        (
+            "name: main, url: 'https://us:er@r'",
+            "url: holds user or password; write them as username and password",
+        ),
+        (
+            "name: main, url: https://r, username: kdi",
+            "attributes: of username and password one is missing; give both, or neither",
+        ),
+        (
+            "name: main, url: https://r, username: kdi, password: 1234",
+            "password: takes text, not 1234; put it in quotes, or write {env: NAME} for a secret",
+        ),
+        (
+            "name: main, url: https://r, proxy: proxy",
+            "proxy: 'proxy' is not the address of a proxy; e.g. http://proxy:3128",
+        ),
+        (
+            "name: main, url: https://r, tls: {key: c.key}",
+            "tls: there is a key and no certificate; give tls.certificate as well",
+        ),
+        ("name: main, url: https://r, tls: {cert: c}", "tls.cert: no such field; known: ca, certificate, key, key_pas"),
+        ("name: main, url: https://r, tsl: {}", "tsl: no such field; did you mean tls?"),
+    ],
+)
+def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, attributes: str, said: str) -> None:
+    written(tmp_path, kafka=CLUSTER, registry=registry(attributes), a=stream("a", more=", registry: main"))
+
+    found = [m for m in mistakes(tmp_path) if not m.startswith("a/")]
+
+    assert [m.startswith(f"registry/defs.yaml:2 {said}") for m in found] == [True], found
+
+
+def test_a_registry_that_nobody_describes_is_reported_with_the_ones_there_are(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", more=", registry: mian"))
+
+    assert mistakes(tmp_path) == [
+        "a/defs.yaml:2 registry: no SchemaRegistry document is named 'mian'; did you mean main?",
+    ]
+
+
+def test_a_stream_of_a_registry_whose_document_is_wrong_is_not_reported_too(tmp_path: Path) -> None:
+    wrong = REGISTRY.replace("https://", "")
+    written(tmp_path, kafka=CLUSTER, registry=wrong, a=stream("a", more=", registry: main"))
+
+    assert [m.partition(" ")[0] for m in mistakes(tmp_path)] == ["registry/defs.yaml:2"]
+
+
+def test_two_registries_of_one_name_are_reported(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER, r1=REGISTRY, r2=REGISTRY)
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith("r2/defs.yaml:2 name: 'main' is described at ")
+
+
+def test_a_cluster_and_a_registry_may_have_one_name(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", more=", registry: main"))
+
+    assert load_streams(tmp_path)["a"].cluster.name == "main"
