@@ -1,0 +1,112 @@
+"""Why a registry gives no answer that a drain can go on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kdi_assets.errors import Terminal, Transient
+
+UNTOUCHED = "nothing was committed; positions stay as they are, and schemas that were ever fetched stay known."
+
+
+@dataclass(eq=False, kw_only=True)
+class RegistryUnavailable(Transient):
+    """The registry does not answer, or says that it cannot now; what is asked for was never fetched before."""
+
+    registry: str
+    url: str
+    asked: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"registry {self.registry}: no answer from {self.url} to {self.asked} ({self.detail}).",
+            UNTOUCHED,
+            "kdi doctor    (is it up, are its address and the proxy right?), then repeat the command",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class RegistryAccessRefused(Terminal):
+    """The registry, or the proxy before it, answers and does not let us in."""
+
+    registry: str
+    url: str
+    refused: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"registry {self.registry}: {self.url} refuses {self.refused} ({self.detail}).",
+            UNTOUCHED,
+            "correct username, password, tls or proxy of the registry's document, the environment variables that it "
+            "names, or our rights there; then kdi doctor",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class RegistryNotTrusted(Terminal):
+    """The certificates of the two sides do not fit."""
+
+    registry: str
+    url: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"registry {self.registry}: no secure connection to {self.url}: {self.detail}.",
+            UNTOUCHED + " No credentials were sent.",
+            "correct url or tls of the registry's document, or the certificate there; then kdi doctor",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class RegistrySettingRefused(Terminal):
+    """A setting of the registry's document cannot be used on this machine."""
+
+    registry: str
+    setting: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"registry {self.registry}: {self.setting} cannot be used: {self.detail}.",
+            "the registry was not asked; no topic and no table was touched.",
+            f"correct {self.setting} of the registry's document, or the file that it names; then kdi doctor",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class RegistryNotUnderstood(Terminal):
+    """Something answers at the address, and not as a registry would: it must not be taken for "there is no such id"."""
+
+    registry: str
+    url: str
+    asked: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"registry {self.registry}: {self.url} does not answer {self.asked} as a registry does ({self.detail}).",
+            UNTOUCHED,
+            "correct url of the registry's document (it ends before /subjects and /schemas), or what stands in "
+            "between; then kdi doctor",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class SubjectVersionUnknown(Terminal):
+    """The registry has no such subject, or no such version of it."""
+
+    registry: str
+    subject: str
+    version: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"registry {self.registry}: there is no version {self.version} of the subject {self.subject} "
+            f"({self.detail}).",
+            UNTOUCHED,
+            "correct subject and version in the stream's document, or register the schema; then kdi check",
+        )

@@ -1,0 +1,135 @@
+"""The schemas of one registry as a drain asks for them: whatever was ever known stays known, with the registry down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from time import monotonic
+
+from kdi_assets.formats.registry.cache import SchemaFiles
+from kdi_assets.formats.registry.client import RegistryClient
+from kdi_assets.formats.registry.refusals import RegistryUnavailable
+from kdi_assets.formats.registry.schema import Reference, Referenced, Registered, RegisteredVersion, Schema, Version
+from kdi_assets.stream import SchemaRegistry
+
+UNKNOWN_SECONDS = 30.0
+"""How long an id that the registry does not know is not asked for again: it may be registered at any time."""
+HIGHEST_ID = 2**31 - 1
+log = logging.getLogger(__name__)
+
+
+class Schemas:
+    """Schemas by id, by subject and by version; asks the registry only for what it never told.
+
+    Every call may raise what ``Connection.ask`` raises. ``RegistryUnavailable`` means that an answer is needed which
+    was never given before: trying again helps, and no message may be judged by it.
+    """
+
+    def __init__(self, registry: SchemaRegistry, *, home: Path, now_seconds: Callable[[], float] = monotonic) -> None:
+        """Ask nothing yet.
+
+        Args:
+            home: Below it the answers are kept, in the folder ``registry`` (``Settings.home``).
+            now_seconds: A clock that never goes back.
+        """
+        self._client = RegistryClient(registry)
+        self._files = SchemaFiles(home, registry)
+        self._now_seconds = now_seconds
+        self._known: dict[int, Schema] = {}
+        self._unknown: dict[int, float] = {}  # until when, by id
+
+    def by_ids(self, ids: Iterable[int]) -> dict[int, Schema | None]:
+        """The schema of every id; ``None`` for those that the registry, asked a moment ago, does not know.
+
+        Args:
+            ids: Any numbers: they may come from the bytes of messages that were never framed.
+        """
+        now = self._now_seconds()
+        self._unknown = {schema_id: until for schema_id, until in self._unknown.items() if until > now}
+        return {schema_id: self.by_id(schema_id) for schema_id in ids}
+
+    def by_id(self, schema_id: int) -> Schema | None:
+        """The schema of an id; ``None`` if the registry, asked a moment ago, does not know it."""
+        if not 0 <= schema_id <= HIGHEST_ID:
+            return None
+        known = self._known.get(schema_id) or self._files.schema(schema_id)
+        if known is None and self._now_seconds() >= self._unknown.get(schema_id, float("-inf")):
+            known = self._asked_for(schema_id)
+        if known is not None:
+            self._known[schema_id] = known
+        return known
+
+    def ids_of(self, subject: str) -> tuple[int, ...]:
+        """The ids of all versions of a subject, deleted ones too; none of a subject that nobody registered.
+
+        With the registry down those that it told before, if it told any. All of them can then be had by ``by_id``.
+        """
+        known = self._files.ids(subject)
+        try:
+            for number in self._client.version_numbers(subject):
+                if number not in known:
+                    known[number] = self._kept(self._client.version(subject, number)).id
+        except RegistryUnavailable as silent:
+            if not known:
+                raise
+            log.warning("%s  The %d schemas of %s that are known go on to be used.", silent, len(known), subject)
+        else:
+            self._files.keep_ids(subject, known, latest=self._files.latest(subject))
+        return tuple(sorted(set(known.values())))
+
+    def version(self, subject: str, number: int | None = None) -> Version:
+        """A version of a subject, by default the latest; with the registry down as it was told before.
+
+        Asked for in every process, though versions do not change: a subject that was deleted for good and registered
+        anew gives old numbers to new schemas.
+
+        Raises:
+            SubjectVersionUnknown: There is no such subject or version.
+        """
+        ids = self._files.ids(subject)
+        try:
+            version = self._kept(self._client.version(subject, number))
+        except RegistryUnavailable as silent:
+            known = self._files.latest(subject) if number is None else number
+            if known is None or known not in ids:
+                raise
+            log.warning("%s  Version %d of %s is known and goes on to be used.", silent, known, subject)
+            return Version(subject, known, ids[known])
+        latest = version.number if number is None else self._files.latest(subject)
+        self._files.keep_ids(subject, {**ids, version.number: version.id}, latest=latest)
+        return version
+
+    def _asked_for(self, schema_id: int) -> Schema | None:
+        registered = self._client.schema(schema_id)
+        if registered is not None:
+            return self._resolved(registered)
+        self._unknown[schema_id] = self._now_seconds() + UNKNOWN_SECONDS
+        return None
+
+    def _kept(self, told: RegisteredVersion) -> Version:
+        """The version, once its schema is known by its id."""
+        if self._known.get(told.version.id) is None and self._files.schema(told.version.id) is None:
+            self._known[told.version.id] = self._resolved(told.schema)
+        return told.version
+
+    def _resolved(self, registered: Registered) -> Schema:
+        """The schema with all that it refers to, kept."""
+        references: dict[str, Referenced] = {}
+        self._follow(registered.references, references, met=set())
+        schema = Schema(registered.id, registered.type, registered.text, tuple(references.values()))
+        self._files.keep_schema(schema)
+        return schema
+
+    def _follow(self, named: Collection[Reference], found: dict[str, Referenced], *, met: set[str]) -> None:
+        """Add what is referred to, each before whatever refers to it.
+
+        Source: Confluent's serializers, which take the first of two references of one name.
+        """
+        for reference in named:
+            if reference.name in met:
+                continue
+            met.add(reference.name)
+            told = self._client.version(reference.subject, reference.version).schema
+            self._follow(told.references, found, met=met)
+            found[reference.name] = Referenced(reference.name, told.text)

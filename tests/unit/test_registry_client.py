@@ -1,0 +1,266 @@
+"""One question to a registry: what is an answer, what passes by itself, and what someone must mend."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from kdi_assets.errors import KdiError, Transient
+from kdi_assets.formats.registry import connection
+from kdi_assets.formats.registry.client import RegistryClient
+from kdi_assets.formats.registry.refusals import (
+    RegistryAccessRefused,
+    RegistryNotTrusted,
+    RegistryNotUnderstood,
+    RegistrySettingRefused,
+    RegistryUnavailable,
+    SubjectVersionUnknown,
+)
+from kdi_assets.formats.registry.schema import Reference, Registered, Version
+from kdi_assets.stream import SchemaRegistry
+from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
+from tests.fake_registry import Fault, RunningRegistry, ask_at_once, fake_registry
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_at_once(monkeypatch)
+
+
+@pytest.fixture
+def registry() -> Iterator[RunningRegistry]:
+    with fake_registry() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_schema_is_told_with_its_type_its_text_and_what_it_refers_to(
+    registry: RunningRegistry, chunked: bool
+) -> None:
+    registry.chunked = chunked
+    avro = registry.register("a", '"strïng"')
+    reference = {"name": "common.proto", "subject": "a", "version": 1}
+    protobuf = registry.register("b", "message B {}", type="PROTOBUF", references=[reference])
+    client = RegistryClient(registry.described())
+
+    assert client.schema(avro) == Registered(avro, "AVRO", '"strïng"', ())
+    assert client.schema(protobuf) == Registered(
+        protobuf, "PROTOBUF", "message B {}", (Reference("common.proto", "a", 1),)
+    )
+    assert client.schema(99) is None
+    assert client.types() == ("AVRO", "JSON", "PROTOBUF")
+
+
+def test_versions_are_told_with_deleted_ones_and_the_latest_without(registry: RunningRegistry) -> None:
+    first, second, third = (registry.register("shop/a b%", f'"{n}"') for n in range(3))
+    registry.deleted.add(("shop/a b%", 3))
+    client = RegistryClient(registry.described())
+
+    assert client.version_numbers("shop/a b%") == (1, 2, 3)
+    assert client.version("shop/a b%", None).version == Version("shop/a b%", 2, second)
+    assert client.version("shop/a b%", 3).version == Version("shop/a b%", 3, third)
+    assert client.version("shop/a b%", 1).schema == Registered(first, "AVRO", '"0"', ())
+
+
+def test_a_subject_or_version_that_nobody_registered_is_named(registry: RunningRegistry) -> None:
+    registry.register("known", '"int"')
+    client = RegistryClient(registry.described())
+
+    assert client.version_numbers("nobody") == ()
+    with pytest.raises(SubjectVersionUnknown, match=r"no version latest of the subject nobody \(40401: "):
+        client.version("nobody", None)
+    with pytest.raises(SubjectVersionUnknown, match=r"no version 7 of the subject known \(40402: "):
+        client.version("known", 7)
+
+
+HTML = b"<html>Sign in to continue</html>"
+CUT = b'{"schema": "\\"int\\""}'
+
+
+@pytest.mark.parametrize(
+    ("fault", "refusal", "said"),
+    [
+        (Fault(500, b'{"error_code": 50001, "message": "store"}'), RegistryUnavailable, "HTTP 500, 50001: store"),
+        (Fault(503, b"upstream"), RegistryUnavailable, "HTTP 503: upstream"),
+        (Fault(429), RegistryUnavailable, "HTTP 429"),
+        (Fault(200, CUT, cut=True), RegistryUnavailable, "IncompleteRead"),
+        (Fault(401, b'{"error_code": 40101, "message": "who?"}'), RegistryAccessRefused, "refuses authentication"),
+        (Fault(403), RegistryAccessRefused, "refuses authorization"),
+        (Fault(407), RegistryAccessRefused, "authentication at the proxy"),
+        (Fault(200, HTML), RegistryNotUnderstood, "HTTP 200: <html>Sign in"),
+        (Fault(200), RegistryNotUnderstood, "HTTP 200"),
+        (Fault(200, b'{"id": 3}'), RegistryNotUnderstood, "it said {'id': 3}"),
+        (Fault(200, b'["a"]'), RegistryNotUnderstood, "it said ['a']"),
+        (Fault(200, b'{"schema": "x", "references": ["y"]}'), RegistryNotUnderstood, "it said "),
+        (Fault(302, location="https://elsewhere/login"), RegistryNotUnderstood, "HTTP 302 to https://elsewhere/login"),
+        # Not "there is no such id": every message would become a dead letter.
+        (Fault(404, HTML), RegistryNotUnderstood, "HTTP 404: <html>"),
+        (Fault(404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), RegistryNotUnderstood, "404: HTTP 404"),
+        (Fault(404, b'{"error_code": 40401, "message": "no subject"}'), RegistryNotUnderstood, "no subject"),
+        (Fault(422, b'{"error_code": 42202, "message": "version"}'), RegistryNotUnderstood, "42202: version"),
+    ],
+)
+def test_a_wrong_answer_is_never_taken_for_an_unknown_id(
+    registry: RunningRegistry, fault: Fault, refusal: type[KdiError], said: str
+) -> None:
+    registry.faults = [fault]
+
+    with pytest.raises(refusal) as refused:
+        RegistryClient(registry.described(username="kdi", password="hush")).schema(1)
+
+    assert said in str(refused.value)
+    assert "hush" not in str(refused.value)
+    assert len(registry.asked) == (3 if issubclass(refusal, Transient) else 1)
+
+
+def test_what_passes_by_itself_is_asked_for_again(registry: RunningRegistry) -> None:
+    known = registry.register("a", '"int"')
+    registry.faults = [Fault(503), Fault(200, b"", cut=True), Fault(200, b'{"schema": "\\"int\\""}')]
+
+    assert RegistryClient(registry.described()).schema(known) == Registered(known, "AVRO", '"int"', ())
+
+
+def test_nobody_there_is_transient_and_names_the_address(registry: RunningRegistry) -> None:
+    registry.stop()
+
+    with pytest.raises(RegistryUnavailable, match="no answer from http://localhost:.* to GET /schemas/ids/1"):
+        RegistryClient(registry.described()).schema(1)
+
+
+@pytest.mark.parametrize("trickle_seconds", [0.02, 30.0])
+def test_an_answer_that_takes_too_long_is_not_waited_for(registry: RunningRegistry, trickle_seconds: float) -> None:
+    registry.faults = [Fault(200, b" " * 2000, trickle_seconds=trickle_seconds)]
+    began = monotonic()
+
+    with pytest.raises(RegistryUnavailable):
+        RegistryClient(registry.described(), answer_seconds=0.3).schema(1)
+
+    assert monotonic() - began < 5
+
+
+def test_user_and_password_are_sent_as_they_are(registry: RunningRegistry) -> None:
+    registry.users = {"kdi": "pass:wörd"}
+
+    assert RegistryClient(registry.described(username="kdi", password="pass:wörd")).types()
+    with pytest.raises(RegistryAccessRefused, match=r"refuses authentication \(HTTP 401, 401: Unauthorized\)"):
+        RegistryClient(registry.described(username="kdi", password="wrong")).types()
+    with pytest.raises(RegistryAccessRefused):
+        RegistryClient(registry.described()).types()
+
+
+def test_a_proxy_is_asked_with_its_own_credentials(registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = registry.url.replace("http://", "http://us%3Aer:hu%40sh@")
+    beyond = SchemaRegistry("main", "http://beyond.invalid:8081/api", {"username": "kdi", "password": "p"})
+
+    with pytest.raises(RegistryNotUnderstood):  # the fake knows no /api
+        RegistryClient(SchemaRegistry("main", beyond.url, {**beyond.properties, "proxy": proxy})).types()
+    monkeypatch.setenv("HTTP_PROXY", registry.url)
+    with pytest.raises(RegistryNotUnderstood):
+        RegistryClient(beyond).types()
+
+    assert registry.asked == ["http://beyond.invalid:8081/api/schemas/types"] * 2
+    assert [h.get("Proxy-Authorization") for h in registry.headers] == ["Basic dXM6ZXI6aHVAc2g=", None]
+    assert {h["Authorization"] for h in registry.headers} == {"Basic a2RpOnA="}
+
+
+def test_hosts_that_the_environment_excepts_are_asked_without_its_proxy(
+    registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(RegistryUnavailable, match="proxy: "):
+        RegistryClient(registry.described()).types()
+
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    assert RegistryClient(registry.described()).types()
+
+
+@pytest.mark.parametrize(
+    ("status", "refusal"), [(407, RegistryAccessRefused), (403, RegistryAccessRefused), (502, RegistryUnavailable)]
+)
+def test_a_proxy_that_makes_no_tunnel_says_why(registry: RunningRegistry, status: int, refusal: type[KdiError]) -> None:
+    registry.tunnel_status = status
+
+    with pytest.raises(refusal, match=str(status)):
+        RegistryClient(SchemaRegistry("main", "https://beyond.invalid:8081", {"proxy": registry.url})).types()
+
+
+def test_through_a_tunnel_only_the_proxys_credentials_can_be_seen(
+    registry: RunningRegistry, certificates: Certificates
+) -> None:
+    proxy = registry.url.replace("http://", "http://p:q@")
+    with fake_registry(certificates.server_context()) as beyond:
+        beyond.users = {"kdi": "hush"}
+        described = beyond.described(username="kdi", password="hush", tls__ca=str(certificates.ca), proxy=proxy)
+
+        assert RegistryClient(described).types()
+
+    assert registry.asked == [f"CONNECT {beyond.url.removeprefix('https://')}"]
+    assert registry.headers[0]["Proxy-Authorization"] == "Basic cDpx"
+    assert "Authorization" not in registry.headers[0]
+    assert "Proxy-Authorization" not in beyond.headers[0]
+
+
+def test_a_certificate_is_trusted_only_if_its_authority_is_named(certificates: Certificates) -> None:
+    with fake_registry(certificates.server_context()) as registry:
+        assert RegistryClient(registry.described(tls__ca=str(certificates.ca))).types()
+        with pytest.raises(RegistryNotTrusted, match="self-signed|unable to get local issuer"):
+            RegistryClient(registry.described()).types()
+
+
+def test_a_certificate_of_another_host_is_not_trusted(certificates: Certificates) -> None:
+    with fake_registry(certificates.server_context()) as registry:
+        named = registry.described(tls__ca=str(certificates.ca))
+        other = SchemaRegistry("main", named.url.replace("localhost", "127.0.0.1"), named.properties)
+
+        with pytest.raises(RegistryNotTrusted, match="127.0.0.1"):
+            RegistryClient(other).types()
+
+
+def test_a_registry_that_asks_for_our_certificate_gets_it(certificates: Certificates) -> None:
+    with fake_registry(certificates.server_context(client_wanted=True)) as registry:
+        ours = {"tls__certificate": str(certificates.client), "tls__key": str(certificates.client_key)}
+        ca = str(certificates.ca)
+
+        assert RegistryClient(registry.described(tls__ca=ca, **ours, tls__key_password=KEY_PASSWORD)).types()
+        with pytest.raises(RegistryNotTrusted):
+            RegistryClient(registry.described(tls__ca=ca)).types()
+
+
+@pytest.mark.parametrize("password", ["", "wrong"])
+def test_a_key_that_cannot_be_opened_is_a_setting_to_correct(certificates: Certificates, password: str) -> None:
+    """Without a password OpenSSL would ask the terminal, and a run has none."""
+    properties = {"tls.certificate": str(certificates.client), "tls.key": str(certificates.client_key)}
+    properties |= {"tls.key_password": password} if password else {}
+
+    with pytest.raises(RegistrySettingRefused, match=r"tls\.certificate cannot be used"):
+        RegistryClient(SchemaRegistry("main", "https://localhost:1", properties)).types()
+
+
+def test_an_authority_that_is_not_there_is_a_setting_to_correct(tmp_path: Path) -> None:
+    missing = str(tmp_path / "ca.pem")
+
+    with pytest.raises(RegistrySettingRefused, match=r"tls\.ca cannot be used: .*ca\.pem: .*No such file"):
+        RegistryClient(SchemaRegistry("main", "https://localhost:1", {"tls.ca": missing})).types()
+
+
+def test_a_server_that_speaks_no_tls_is_not_trusted(registry: RunningRegistry) -> None:
+    described = registry.described()
+
+    with pytest.raises(RegistryNotTrusted):
+        RegistryClient(SchemaRegistry("main", described.url.replace("http:", "https:"), {})).types()
+
+
+def test_the_systems_authorities_are_the_usual_ones() -> None:
+    context = connection._tls(SchemaRegistry("main", "https://localhost:1"))
+
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context.cert_store_stats() == ssl.create_default_context().cert_store_stats()

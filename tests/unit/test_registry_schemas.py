@@ -1,0 +1,337 @@
+"""What a drain asks of a registry: ids for ever, the registry up or down, whatever happened to the files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.formats.registry import cache
+from kdi_assets.formats.registry.refusals import RegistryNotUnderstood, RegistryUnavailable, SubjectVersionUnknown
+from kdi_assets.formats.registry.schema import Referenced, Schema, Version
+from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
+from tests.fake_registry import Fault, RunningRegistry, ask_at_once, fake_registry
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_at_once(monkeypatch)
+
+
+@pytest.fixture
+def registry() -> Iterator[RunningRegistry]:
+    with fake_registry() as running:
+        yield running
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_an_id_is_asked_for_once_whatever_the_process(registry: RunningRegistry, tmp_path: Path) -> None:
+    known = registry.register("a", '"strïng"')
+
+    first = Schemas(registry.described(), home=tmp_path)
+    told = [first.by_id(known), first.by_id(known), Schemas(registry.described(), home=tmp_path).by_id(known)]
+
+    assert told == [Schema(known, "AVRO", '"strïng"')] * 3
+    assert registry.asked == [f"/schemas/ids/{known}"]
+
+
+def test_another_process_reads_what_this_one_kept(registry: RunningRegistry, tmp_path: Path) -> None:
+    known = registry.register("a", '"int"')
+    Schemas(registry.described(), home=tmp_path).by_id(known)
+    registry.stop()
+
+    program = (
+        "import sys; from pathlib import Path; from kdi_assets.stream import SchemaRegistry;"
+        "from kdi_assets.formats.registry.schemas import Schemas;"
+        "print(Schemas(SchemaRegistry('main', sys.argv[1]), home=Path(sys.argv[2])).by_id(int(sys.argv[3])).text);"
+        "print('urllib3' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, registry.url, tmp_path, str(known)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.split() == ['"int"', "False"]
+
+
+def test_with_the_registry_down_known_ids_are_answered_and_an_unknown_one_is_transient(
+    registry: RunningRegistry, tmp_path: Path
+) -> None:
+    known = registry.register("a", '"int"')
+    Schemas(registry.described(), home=tmp_path).by_ids([known])
+    registry.stop()
+    down = Schemas(registry.described(), home=tmp_path)
+
+    assert down.by_ids([known]) == {known: Schema(known, "AVRO", '"int"')}
+    with pytest.raises(RegistryUnavailable):
+        down.by_ids([known, known + 1])
+
+
+def test_an_id_that_the_registry_does_not_know_is_unknown_for_a_while_only(
+    registry: RunningRegistry, tmp_path: Path
+) -> None:
+    clock = Clock()
+    schemas = Schemas(registry.described(), home=tmp_path, now_seconds=clock)
+
+    assert schemas.by_ids([1, 1]) == {1: None}
+    late = registry.register("a", '"int"')
+    clock.seconds = UNKNOWN_SECONDS - 1
+    assert (late, schemas.by_ids([late])) == (1, {1: None})
+    assert registry.asked == ["/schemas/ids/1"]
+    clock.seconds = UNKNOWN_SECONDS
+    assert schemas.by_ids([late]) == {1: Schema(1, "AVRO", '"int"')}
+
+
+def test_another_process_asks_for_an_unknown_id_again(registry: RunningRegistry, tmp_path: Path) -> None:
+    assert Schemas(registry.described(), home=tmp_path).by_id(1) is None
+    registry.register("a", '"int"')
+
+    assert Schemas(registry.described(), home=tmp_path).by_id(1) == Schema(1, "AVRO", '"int"')
+
+
+@pytest.mark.parametrize("schema_id", [-1, 2**31, 2**32 - 1])
+def test_a_number_that_is_no_id_is_unknown_without_a_question(
+    registry: RunningRegistry, tmp_path: Path, schema_id: int
+) -> None:
+    registry.stop()
+
+    assert Schemas(registry.described(), home=tmp_path).by_id(schema_id) is None
+
+
+def _truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def _flipped(content: bytes) -> bytes:
+    return content.replace(b"int", b"unt")
+
+
+def _empty(_: bytes) -> bytes:
+    return b""
+
+
+def _zeros(content: bytes) -> bytes:
+    return bytes(len(content))
+
+
+@pytest.mark.parametrize("damage", [_truncated, _flipped, _empty, _zeros])
+def test_a_damaged_file_is_noticed_and_its_schema_asked_for_again(
+    registry: RunningRegistry, tmp_path: Path, damage: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert callable(damage)
+    known = registry.register("a", '"int"')
+    Schemas(registry.described(), home=tmp_path).by_id(known)
+    (file,) = tmp_path.rglob(f"{known}.json")
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+
+    assert Schemas(registry.described(), home=tmp_path).by_id(known) == Schema(known, "AVRO", '"int"')
+
+    assert f"{file} is damaged; the registry is asked again" in caplog.text
+    assert file.read_bytes() == whole
+    assert len(registry.asked) == 2
+
+
+def test_a_damaged_file_is_never_an_answer_with_the_registry_down(registry: RunningRegistry, tmp_path: Path) -> None:
+    known = registry.register("a", '"int"')
+    Schemas(registry.described(), home=tmp_path).by_id(known)
+    (file,) = tmp_path.rglob(f"{known}.json")
+    file.write_bytes(_flipped(file.read_bytes()))
+    registry.stop()
+
+    with pytest.raises(RegistryUnavailable):
+        Schemas(registry.described(), home=tmp_path).by_id(known)
+
+
+def test_a_file_under_another_ids_name_is_not_that_ids(registry: RunningRegistry, tmp_path: Path) -> None:
+    first, second = registry.register("a", '"int"'), registry.register("b", '"long"')
+    Schemas(registry.described(), home=tmp_path).by_id(first)
+    (file,) = tmp_path.rglob(f"{first}.json")
+    file.with_name(f"{second}.json").write_bytes(file.read_bytes())
+
+    assert Schemas(registry.described(), home=tmp_path).by_id(second) == Schema(second, "AVRO", '"long"')
+
+
+def test_a_file_of_a_later_release_is_not_read(registry: RunningRegistry, tmp_path: Path) -> None:
+    known = registry.register("a", '"int"')
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(cache, "FORMAT", cache.FORMAT + 1)
+        Schemas(registry.described(), home=tmp_path).by_id(known)
+    assert list(tmp_path.rglob(f"{known}.json"))
+
+    Schemas(registry.described(), home=tmp_path).by_id(known)
+
+    assert len(registry.asked) == 2
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning_only(
+    registry: RunningRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = registry.register("a", '"int"')
+    (tmp_path / "registry").write_bytes(b"a file where the folder should be")
+
+    schemas = Schemas(registry.described(), home=tmp_path)
+
+    assert schemas.by_id(known) == schemas.by_id(known) == Schema(known, "AVRO", '"int"')
+    assert "the next process asks the registry again" in caplog.text
+
+
+def test_registries_and_their_users_do_not_share_ids(tmp_path: Path) -> None:
+    """One address may serve many customers, whom it tells apart by their keys."""
+    with fake_registry() as one, fake_registry() as other:
+        one.register("a", '"int"')
+        other.register("a", '"long"')
+        alice, bob = one.described(username="alice", password="p"), one.described(username="bob", password="p")
+        texts = [schema.text for r in (alice, other.described()) if (schema := Schemas(r, home=tmp_path).by_id(1))]
+        one.subjects["a"][1].text = '"string"'  # what bob is told
+
+        assert texts == ['"int"', '"long"']
+        assert Schemas(bob, home=tmp_path).by_id(1) == Schema(1, "AVRO", '"string"')
+        assert Schemas(alice, home=tmp_path).by_id(1) == Schema(1, "AVRO", '"int"')
+
+
+def reference(name: str, subject: str, version: int = 1) -> dict[str, object]:
+    return {"name": name, "subject": subject, "version": version}
+
+
+def test_references_of_references_are_told_each_once_before_what_refers_to_it(
+    registry: RunningRegistry, tmp_path: Path
+) -> None:
+    registry.register("money", "money", type="PROTOBUF")
+    registry.register("item", "item", type="PROTOBUF", references=[reference("money.proto", "money")])
+    order = registry.register(
+        "order",
+        "order",
+        type="PROTOBUF",
+        references=[reference("item.proto", "item"), reference("money.proto", "money")],
+    )
+    registry.deleted.add(("money", 1))  # of a deleted one too, as long as something refers to it
+
+    told = Schemas(registry.described(), home=tmp_path).by_id(order)
+    registry.stop()
+
+    expected = (Referenced("money.proto", "money"), Referenced("item.proto", "item"))
+    assert told == Schema(order, "PROTOBUF", "order", expected)
+    assert Schemas(registry.described(), home=tmp_path).by_id(order) == told
+
+
+def test_references_in_a_circle_end(registry: RunningRegistry, tmp_path: Path) -> None:
+    registry.register("a", "a", references=[reference("b", "b")])
+    registry.register("b", "b", references=[reference("a", "a"), reference("b", "b")])
+
+    told = Schemas(registry.described(), home=tmp_path).by_id(1)
+
+    assert told == Schema(1, "AVRO", "a", (Referenced("a", "a"), Referenced("b", "b")))
+
+
+def test_a_schema_is_not_kept_before_all_that_it_refers_to_is_known(registry: RunningRegistry, tmp_path: Path) -> None:
+    order = registry.register("order", "order", references=[reference("item", "item")])
+    with pytest.raises(SubjectVersionUnknown):
+        Schemas(registry.described(), home=tmp_path).by_id(order)
+    registry.register("item", "item")
+
+    assert Schemas(registry.described(), home=tmp_path).by_id(order) == Schema(
+        order, "AVRO", "order", (Referenced("item", "item"),)
+    )
+
+
+def test_all_ids_of_a_subject_are_known_afterwards_without_the_registry(
+    registry: RunningRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = tuple(registry.register("a", f'"{n}"') for n in range(3))
+    registry.register("b", '"int"')
+    registry.deleted.add(("a", 2))
+
+    assert Schemas(registry.described(), home=tmp_path).ids_of("a") == ids
+    registry.stop()
+    down = Schemas(registry.described(), home=tmp_path)
+    assert down.ids_of("a") == ids
+    assert "The 3 schemas of a that are known go on to be used." in caplog.text
+    assert [schema.text for schema in down.by_ids(ids).values() if schema] == ['"0"', '"1"', '"2"']
+    with pytest.raises(RegistryUnavailable):
+        down.ids_of("b")
+
+
+def test_of_a_subject_only_new_versions_are_asked_for(registry: RunningRegistry, tmp_path: Path) -> None:
+    first = registry.register("a", '"0"')
+    Schemas(registry.described(), home=tmp_path).ids_of("a")
+    second = registry.register("a", '"1"')
+    registry.asked.clear()
+
+    assert Schemas(registry.described(), home=tmp_path).ids_of("a") == (first, second)
+    assert registry.asked == ["/subjects/a/versions?deleted=true", "/subjects/a/versions/2?deleted=true"]
+
+
+def test_a_subject_that_nobody_registered_yet_has_no_ids(registry: RunningRegistry, tmp_path: Path) -> None:
+    assert Schemas(registry.described(), home=tmp_path).ids_of("a") == ()
+
+
+def test_the_latest_version_is_asked_for_each_time_and_remembered_for_when_nobody_answers(
+    registry: RunningRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = registry.register("a", '"0"'), registry.register("a", '"1"')
+    schemas = Schemas(registry.described(), home=tmp_path)
+
+    assert schemas.version("a", 1) == Version("a", 1, first)
+    assert schemas.version("a") == Version("a", 2, second)
+    third = registry.register("a", '"2"')
+    assert Schemas(registry.described(), home=tmp_path).version("a") == Version("a", 3, third)
+    registry.stop()
+
+    down = Schemas(registry.described(), home=tmp_path)
+    assert (down.version("a"), down.version("a", 1)) == (Version("a", 3, third), Version("a", 1, first))
+    assert down.by_ids([first, third]) == {first: Schema(first, "AVRO", '"0"'), third: Schema(third, "AVRO", '"2"')}
+    assert "Version 3 of a is known and goes on to be used." in caplog.text
+    with pytest.raises(RegistryUnavailable):
+        down.version("a", 4)
+
+
+def test_ids_alone_do_not_say_which_version_is_the_latest(registry: RunningRegistry, tmp_path: Path) -> None:
+    """The latest is not the highest: deleted versions are among the ids."""
+    registry.register("a", '"0"')
+    registry.register("a", '"1"')
+    registry.deleted.add(("a", 2))
+    Schemas(registry.described(), home=tmp_path).ids_of("a")
+    registry.stop()
+
+    with pytest.raises(RegistryUnavailable):
+        Schemas(registry.described(), home=tmp_path).version("a")
+
+
+def test_a_version_that_is_gone_is_refused_while_the_registry_answers(
+    registry: RunningRegistry, tmp_path: Path
+) -> None:
+    registry.register("a", '"0"')
+    Schemas(registry.described(), home=tmp_path).version("a")
+    registry.subjects.clear()
+
+    with pytest.raises(SubjectVersionUnknown):
+        Schemas(registry.described(), home=tmp_path).version("a")
+
+
+def test_an_address_that_became_somebody_elses_changes_nothing_that_is_known(
+    registry: RunningRegistry, tmp_path: Path
+) -> None:
+    known = registry.register("a", '"int"')
+    Schemas(registry.described(), home=tmp_path).by_id(known)
+    registry.faults = [Fault(404, b"<html>parked</html>")]
+    schemas = Schemas(registry.described(), home=tmp_path)
+
+    assert schemas.by_id(known) == Schema(known, "AVRO", '"int"')
+    with pytest.raises(RegistryNotUnderstood):
+        schemas.by_id(known + 1)
