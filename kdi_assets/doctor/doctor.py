@@ -14,6 +14,7 @@ from kdi_assets.doctor.documents import documents
 from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.doctor.instance import dagster
 from kdi_assets.doctor.places import places
+from kdi_assets.doctor.registry import registry
 from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.doctor.storage import storage
 from kdi_assets.settings import Settings
@@ -41,8 +42,11 @@ def examine(
     """
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be gone
     clusters = {stream.cluster.name: stream.cluster for stream in streams}
+    registries = {stream.registry.name: stream.registry for stream in streams if stream.registry}
     said = list(documents(loaded, folder))
-    alone = side_by_side([*_alone(settings, environment), *map(_brokers, clusters.values())], seconds=ALONE_SECONDS)
+    looks = [Examination("registry", name, partial(registry, r, settings.home)) for name, r in registries.items()]
+    looks = [*_alone(settings, environment), *looks, *map(_brokers, clusters.values())]
+    alone = side_by_side(looks, seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     by_brokers = side_by_side(list(_by_brokers(answering, streams, settings.lake)), seconds=BROKERS_SECONDS)

@@ -18,11 +18,17 @@ from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.jars import JarMissing
 from kdi_assets.sources import kafka_probe
 from tests.conftest import CHECKOUT
+from tests.fake_registry import ask_at_once
 from tests.typed import Answer, Kdi, typed
 
 CLUSTERS = """
 type: kdi_assets.components.KafkaCluster
 attributes: {{name: {name}, bootstrap_servers: "127.0.0.1:1"}}
+---
+"""
+REGISTRY = """
+type: kdi_assets.components.SchemaRegistry
+attributes: {{name: {name}, url: "http://127.0.0.1:1"}}
 ---
 """
 STREAM = """
@@ -191,6 +197,25 @@ def test_a_property_that_the_client_does_not_take_is_named(kdi: Kdi, defs: Path)
     assert answer.code == 1
     assert findings(answer)["brokers"]["error"]["type"] == "PropertyRefused"
     assert "secruity.protocol" in findings(answer)["brokers"]["error"]["happened"]
+
+
+def test_each_registry_that_a_stream_names_is_looked_at_once(
+    kdi: Kdi, defs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask_at_once(monkeypatch)
+    named = "".join(
+        STREAM.format(topic=topic, cluster="one").replace("table:", "registry: used, table:") for topic in ("a", "b")
+    )
+    documents = CLUSTERS.format(name="one") + REGISTRY.format(name="used") + REGISTRY.format(name="unused") + named
+    (defs / "defs.yaml").write_text(documents.rstrip("-\n"))
+
+    answer = kdi("--json")
+
+    looked = [finding for finding in answer.objects if finding["examination"] == "registry"]
+    assert answer.code == 75
+    assert [(f["of"], f["verdict"], f["found"]) for f in looked] == [
+        ("used", "wrong", "registry unavailable; 0 schemas known")
+    ]
 
 
 def test_a_stream_that_nobody_described_is_bad_usage(kdi: Kdi) -> None:
