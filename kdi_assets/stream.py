@@ -171,6 +171,8 @@ class Stream:
         table: Path below the lake's root, e.g. ``bronze/web_requests``; it also names the stream and its asset.
         record_ddl: Spark DDL of the message's record, verbatim.
         columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
+        filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
+            dead letter. Empty: every message is kept.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
@@ -186,6 +188,7 @@ class Stream:
     date_expression: str
     cluster: KafkaCluster
     columns: Mapping[str, str] = field(default_factory=dict)
+    filter: str = ""
     coordinates: str = "kafka"
     date_window: DateWindow = DateWindow()
     app_id: str = ""

@@ -14,7 +14,7 @@ def dead_letter_rate(subject: Subject) -> Finding:
     """Whether the share of dead letters is above the stream's limit, over the drains of the last 24 hours."""
     drains, limit = subject.drains_since(subject.now - timedelta(hours=24)), subject.stream.checks.dead_letter_rate
     letters = sum(c.entry.dead_letters for c in drains)
-    messages = sum(c.entry.rows + c.entry.tombstones for c in drains) + letters
+    messages = sum(c.entry.messages for c in drains)
     share = letters / messages if messages else 0.0
     numbers = {"share": share, "dead_letters": letters, "messages": messages, "limit": limit, "drains": len(drains)}
     said = f"{letters:,} of {messages:,} messages ({share:.2%}) of the last 24 hours became dead letters"

@@ -1,4 +1,4 @@
-"""`kdi audit`: is every offset a row, a dead letter, a tombstone, a gap or a declared loss, and none of them twice?"""
+"""`kdi audit`: is every offset a row, a dead letter, filtered, a gap or a declared loss, and none twice?"""
 
 from __future__ import annotations
 

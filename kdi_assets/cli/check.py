@@ -93,6 +93,8 @@ def _without(stream: Stream, field: str) -> Stream | None:
     path = field.removeprefix("columns.")
     if path in stream.columns and field != path:
         return replace(stream, columns={p: sql for p, sql in stream.columns.items() if p != path})
+    if field == "filter":
+        return replace(stream, filter="")
     if field == "date" and stream.date_expression != PLAIN_DATE:
         return replace(stream, date_expression=PLAIN_DATE)
     return None

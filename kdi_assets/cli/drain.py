@@ -89,7 +89,9 @@ def _text(outcome: Outcome) -> str:
         settled = "positions committed; " if report.settled else ""
         return f"{name}: {settled}nothing was waiting ({report.seconds:.1f} s)"
     letters = sum(c.dead_letters for c in outcome.commits)
-    facts = [counted(_rows(outcome), "row"), counted(letters, "dead letter"), _versions(outcome.commits)]
+    filtered = sum(c.filtered for c in outcome.commits)
+    facts = [counted(_rows(outcome), "row"), counted(letters, "dead letter")]
+    facts += [*([f"{filtered:,} filtered"] if filtered else ()), _versions(outcome.commits)]
     if report is None:
         return f"{name}: {', '.join(facts)}, then refused"
     facts.append(f"{report.seconds:.1f} s")
@@ -107,6 +109,7 @@ def _fields(outcome: Outcome) -> dict[str, object]:
         "rows_by_date": _rows_by_date(commits),
         "dead_letters": sum(c.dead_letters for c in commits),
         "tombstones": sum(c.tombstones for c in commits),
+        "filtered": sum(c.filtered for c in commits),
         "gap_offsets": sum(c.gaps for c in commits),
         "versions": [c.version for c in commits],
         "bytes": sum(c.bytes for c in commits),

@@ -60,11 +60,12 @@ def peek(
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """One message and its verdict: a row as JSON, or a reason; neither for a tombstone."""
+    """One message and its verdict: a row as JSON, or a reason; neither for a tombstone and a filtered one."""
 
     topic_partition: TopicPartition
     offset: int
     timestamp: datetime
+    has_value: bool = True
     row: str | None = None
     reason: str | None = None
     field: str | None = None
@@ -73,7 +74,9 @@ class Peeked:
     @property
     def verdict(self) -> str:
         """In the words of the ledger."""
-        return "row" if self.row is not None else "dead letter" if self.reason else "tombstone"
+        if self.row is not None:
+            return "row"
+        return "dead letter" if self.reason else "filtered" if self.has_value else "tombstone"
 
     def text(self) -> str:
         """As people read it."""
@@ -121,11 +124,11 @@ def peek_at(
         found_rows = {(r["partition"], r["offset"]): str(r["row"]) for r in rows.collect()}
         found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
     messages = []
-    for at, timestamp in sorted(picked.items()):
+    for at, (timestamp, has_value) in sorted(picked.items()):
         letter = found_letters.get(at)
         why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
         tp = TopicPartition(stream.topic, at[0])
-        messages.append(Peeked(tp, at[1], timestamp, found_rows.get(at), **why))
+        messages.append(Peeked(tp, at[1], timestamp, has_value, found_rows.get(at), **why))
     return messages
 
 
@@ -166,16 +169,20 @@ def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) 
     return "newest", sorted(newest)
 
 
-def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool) -> Mapping[At, datetime]:
-    """Coordinates and timestamps of the messages to show: neighbours within each topic partition."""
+def _pick(
+    messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool
+) -> Mapping[At, tuple[datetime, bool]]:
+    """Coordinates of the messages to show, their timestamps and whether they have a value: neighbours within each
+    topic partition."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     order = F.col("offset").desc() if newest else F.col("offset").asc()
     rank = F.row_number().over(Window.partitionBy("partition").orderBy(order))
-    ranked = messages.select("partition", "offset", "timestamp", rank.alias("rank"))
+    has_value = F.col("value").isNotNull().alias("has_value")
+    ranked = messages.select("partition", "offset", "timestamp", has_value, rank.alias("rank"))
     first = ranked.where(F.col("rank") <= -(-count // len(windows))).orderBy("rank", "partition").limit(count)
-    return {(r["partition"], r["offset"]): r["timestamp"].astimezone(UTC) for r in first.collect()}
+    return {(r["partition"], r["offset"]): (r["timestamp"].astimezone(UTC), r["has_value"]) for r in first.collect()}
 
 
 def _ranges(topic: str, picked: Sequence[At]) -> list[OffsetRange]:

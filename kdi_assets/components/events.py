@@ -84,6 +84,7 @@ def commit_counts(commit: Commit) -> dict[str, int]:
         "dates": len(commit.rows_by_date),  # not which: a commit of 3,000 dates has 3,000 events
         "dead_letters": commit.dead_letters,
         "tombstones": commit.tombstones,
+        "filtered": commit.filtered,
         "gap_offsets": commit.gaps,
         "bytes": commit.bytes,
     }
@@ -121,6 +122,7 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
         "drained_rows": report.rows_added,
         "dead_letters": report.dead_letters,
         "tombstones": sum(commit.tombstones for commit in report.commits),
+        "filtered": report.filtered,
         "gap_offsets": sum(commit.gaps for commit in report.commits),
         "bytes": sum(commit.bytes for commit in report.commits),
         "backlog_before": report.backlog_before,
@@ -148,9 +150,9 @@ def freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:
 
 def in_words(stream: Stream, report: DrainReport) -> str:
     """The drain as a line of the run's log."""
-    became = (
-        f"{report.rows_added:,} rows on {len(report.rows_by_date):,} dates and {report.dead_letters:,} dead letters"
-    )
+    filtered = f", {report.filtered:,} filtered," if report.filtered else ""
+    rows = f"{report.rows_added:,} rows on {len(report.rows_by_date):,} dates"
+    became = f"{rows} and {report.dead_letters:,} dead letters{filtered}"
     return f"{stream.name}: {became} in {report.seconds:.1f} s; {report.backlog_after:,} offsets came meanwhile"
 
 

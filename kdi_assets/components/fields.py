@@ -135,6 +135,13 @@ class TopicTableFields(Fields):
         description="Further columns: target path (dots nest) to Spark SQL over the same names as `date`.",
         examples=[{"host": "parse_url(url, 'HOST')"}],
     )
+    filter_sql: Annotated[str, AfterValidator(checks.sql)] = Field(
+        default="",
+        alias="filter",
+        description="Spark SQL condition over the same names as `date`. A message for which it is not true (false, or"
+        " null) is filtered: counted, and passed over. Where it raises, the message is a dead letter.",
+        examples=["method = 'GET' AND kafka.key IS NOT NULL"],
+    )
     coordinates: Annotated[str, AfterValidator(checks.column)] = Field(
         default="kafka",
         description="The struct column (dots nest) that keeps topic, partition, offset and timestamp of every row.",
@@ -219,6 +226,7 @@ class TopicTableFields(Fields):
             date_expression=self.date_expression,
             cluster=cluster,
             columns=self.columns,
+            filter=self.filter_sql,
             coordinates=self.coordinates,
             date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
             app_id=self.app_id,

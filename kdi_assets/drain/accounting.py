@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.judge import DEAD_LETTER, TOMBSTONE, Counts
+from kdi_assets.drain.judge import DEAD_LETTER, FILTERED, TOMBSTONE, Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
 from kdi_assets.ledger.entry import RangeCounts
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A plan that adds up: every offset of its ranges is a row, a dead letter, a tombstone or a confirmed gap."""
+    """A plan that adds up: every offset of its ranges is a row, a dead letter, a tombstone, filtered or a gap."""
 
     ranges: tuple[RangeCounts, ...]
     gaps: tuple[OffsetRange, ...]
@@ -130,10 +130,12 @@ def _missing(messages: DataFrame, ranges: Sequence[OffsetRange]) -> list[OffsetR
 
 def _range_counts(r: OffsetRange, counts: Counts, gaps: Sequence[OffsetRange]) -> RangeCounts:
     number = r.topic_partition.partition
-    letters, tombstones = (counts.others.get((number, verdict), 0) for verdict in (DEAD_LETTER, TOMBSTONE))
+    others = (counts.others.get((number, verdict), 0) for verdict in (DEAD_LETTER, TOMBSTONE, FILTERED))
+    letters, tombstones, filtered = others
     missing = sum(g.offset_count for g in gaps if g.topic_partition == r.topic_partition)
     # The digest has proved that exactly the offsets of the range were read: what is nothing else is a row.
-    return RangeCounts(r, r.offset_count - letters - tombstones - missing, letters, tombstones, missing)
+    rows = r.offset_count - letters - tombstones - filtered - missing
+    return RangeCounts(r, rows, letters, tombstones, missing, filtered)
 
 
 def _mismatch(plan: Plan, detail: str) -> AccountingMismatch:

@@ -45,6 +45,7 @@ class Commit:
     tombstones: int
     gaps: int
     bytes: int
+    filtered: int = 0
     ages: Mapping[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -60,6 +61,7 @@ class Commit:
             tombstones=entry.tombstones,
             gaps=sum(gap.offset_count for gap in entry.gaps),
             bytes=entry.bytes,
+            filtered=entry.filtered,
         )
 
     @property
@@ -135,6 +137,7 @@ def carry_out(
         digest=counts.digest,
         dead_letter_digest=counts.dead_letter_digest,
         tombstone_digest=counts.tombstone_digest,
+        filtered_digest=counts.filtered_digest,
         rows_by_date=dict(sorted(staged.rows_by_date.items())),
         bytes=staged.bytes,
         dead_letters_at=letters.at,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.carry_out import refuse_other_schema
 from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.judge import is_filtered
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.shape import analyse, as_message, evaluate, expose, record_type, table_columns
 from kdi_assets.formats.json import VALUE, decode_json
@@ -43,9 +44,11 @@ class Comparison:
     Attributes:
         ranges: What was read again: below the positions, as far back as Kafka reaches.
         messages: How many there are in them.
-        agreed: Rows and letters that are what today's definition makes of the message; tombstones without either.
+        agreed: Rows and letters that are what today's definition makes of the message; tombstones and filtered
+            messages without either.
         changed: Messages whose row or letter is another one.
-        absent: Messages with a value and with neither; what was deleted or declared lost is not among them.
+        absent: Messages with a value, not filtered, and with neither; what was deleted or declared lost is not among
+            them.
         changed_at: Where, and which ledger commit brought them; the first ranges.
         absent_at: The same of the absent.
         notes: What may be behind it.
@@ -158,7 +161,7 @@ class _Comparing:
             absent=absent - explained,
             changed_at=self._at(differing.where("stored")) if changed else (),
             absent_at=self._at(nowhere) if absent - explained else (),
-            notes=(*notes, *(self._causes() if changed else ())),
+            notes=(*notes, *(self._causes() if changed else ()), *(self._filtered() if absent - explained else ())),
         )
 
     def _judged(self) -> DataFrame:
@@ -170,9 +173,9 @@ class _Comparing:
         seen = both.groupBy(*_AT).agg(
             F.expr("max(stored_hash IS NOT NULL)").alias("stored"),
             F.expr(f"coalesce(max({same}), false)").alias("same"),
-            F.expr("max(tombstone)").alias("tombstone"),
+            F.expr("max(untraced)").alias("untraced"),
         )
-        return seen.selectExpr(*_AT, "stored", "CASE WHEN stored THEN same ELSE tombstone END AS agrees")
+        return seen.selectExpr(*_AT, "stored", "CASE WHEN stored THEN same ELSE untraced END AS agrees")
 
     def _messages(self) -> DataFrame:
         from pyspark.sql import functions as F
@@ -189,7 +192,7 @@ class _Comparing:
         return evaluated.select(
             F.expr("kafka.partition").alias("partition"),
             F.expr("kafka.offset").alias("offset"),
-            F.expr(f"{VALUE} IS NULL").alias("tombstone"),
+            F.expr(f"{VALUE} IS NULL OR {is_filtered(self.stream)}").alias("untraced"),
             _hash(columns).alias("row_hash"),
             _hash(letter).alias("letter_hash"),
         )
@@ -259,6 +262,13 @@ class _Comparing:
 
     def _range(self, r: Mapping[str, Any]) -> OffsetRange:
         return OffsetRange(TopicPartition(self.stream.topic, r["partition"]), r["start"], r["end"])
+
+    def _filtered(self) -> list[str]:
+        """Why messages may be in neither table that nobody lost."""
+        filtered = sum(p.counts.filtered for p in self.covered.pieces)
+        if not filtered:
+            return []
+        return [f"a message is in neither table also where the filter was changed since: {filtered:,} were filtered"]
 
     def _causes(self) -> list[str]:
         """What may have changed rows that nobody tampered with."""

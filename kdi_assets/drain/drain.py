@@ -79,6 +79,10 @@ class DrainReport:
     def dead_letters(self) -> int:
         return sum(c.dead_letters for c in self.commits)
 
+    @property
+    def filtered(self) -> int:
+        return sum(c.filtered for c in self.commits)
+
 
 def drain(
     stream: Stream,

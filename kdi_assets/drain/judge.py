@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.shape import DATE, as_message, evaluate, expose, expressions, result, table_columns
+from kdi_assets.drain.shape import DATE, FILTER, as_message, evaluate, expose, expressions, result, table_columns
 from kdi_assets.formats.json import DECODED, VALUE, decode_json, json_rules
 from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
     from pyspark.sql.types import StructType
 
-ROW, TOMBSTONE, DEAD_LETTER = 0, 1, 2
-_VERDICTS = 4  # room for one more, and a power of two reads well in a debugger
+ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
+_VERDICTS = 4
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
 _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES)
@@ -37,6 +37,7 @@ class Counts:
         digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
         dead_letter_digest: The same of the dead letters.
         tombstone_digest: The same of the tombstones.
+        filtered_digest: The same of the filtered messages.
         ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.ages``.
         message_bytes: Of their keys and values.
     """
@@ -47,6 +48,7 @@ class Counts:
     digest: int
     dead_letter_digest: int
     tombstone_digest: int
+    filtered_digest: int = 0
     ages: Mapping[int, int] = field(default_factory=dict)
     message_bytes: int = 0
 
@@ -89,12 +91,12 @@ def judge(
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
-    observed = judged.observe(counts, *_aggregates(topic_partitions))
+    observed = judged.observe(counts, *_aggregates(stream, topic_partitions))
     return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED)
 
 
 def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: datetime) -> DataFrame:
-    """The messages that ``judge`` keeps no row of, tombstones aside, with the reason.
+    """The messages that ``judge`` condemned, with the reason.
 
     Args:
         messages: The same ranges that were judged, with headers.
@@ -136,6 +138,7 @@ def counted(counts: Observation) -> Counts:
         digest=int(seen["digest"] or 0),
         dead_letter_digest=int(seen["dead_letter_digest"] or 0),
         tombstone_digest=int(seen["tombstone_digest"] or 0),
+        filtered_digest=int(seen.get("filtered_digest") or 0),
         ages={int(bin_["x"]): int(bin_["y"]) for bin_ in seen["ages"] or ()},
         message_bytes=int(seen["bytes"] or 0),
     )
@@ -146,8 +149,19 @@ def _evaluated(messages: DataFrame, stream: Stream, record: StructType) -> DataF
 
 
 def _verdict(stream: Stream, now: datetime) -> str:
-    dead = f"NOT {DECODED} OR {any_of(_row_rules(stream, now))}"
-    return f"CASE WHEN {VALUE} IS NULL THEN {TOMBSTONE} WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+    undecoded, filtered = f"NOT {DECODED}", ""
+    if stream.filter:
+        # Ahead of what condemns a row: what a filter leaves out need not have a date, nor suit any expression.
+        undecoded += f" OR {name(result(FILTER))} IS NULL"
+        filtered = f"WHEN {undecoded} THEN {DEAD_LETTER} WHEN {is_filtered(stream)} THEN {FILTERED} "
+    dead = f"{undecoded} OR {any_of(_row_rules(stream, now))}"
+    return f"CASE WHEN {VALUE} IS NULL THEN {TOMBSTONE} {filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+
+
+def is_filtered(stream: Stream) -> str:
+    """Spark SQL over what ``evaluate`` gives: whether the filter was evaluated and leaves the message out."""
+    kept = name(result(FILTER))
+    return f"({kept} IS NOT NULL AND NOT coalesce({kept}.v, false))" if stream.filter else "false"
 
 
 def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
@@ -163,7 +177,7 @@ def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
     ]
 
 
-def _aggregates(topic_partitions: int) -> list[Column]:
+def _aggregates(stream: Stream, topic_partitions: int) -> list[Column]:
     from pyspark.sql import functions as F
 
     digest = f"xxhash64({_PARTITION}, {_OFFSET})"
@@ -171,6 +185,7 @@ def _aggregates(topic_partitions: int) -> list[Column]:
     # partition and verdict would cost three times as much at 64 topic partitions. It skips nulls, and so the rows,
     # which are nearly all: how many of them each topic partition had follows from its range.
     other = f"CASE WHEN {_VERDICT} <> {ROW} THEN {_PARTITION} * {_VERDICTS} + {_VERDICT} END"
+    filtered = f"bit_xor(CASE WHEN {_VERDICT} = {FILTERED} THEN {digest} END)"
     return [
         F.expr("count(*)").alias("messages"),
         F.expr(f"count_if({_VERDICT} = {ROW})").alias("rows"),
@@ -180,4 +195,5 @@ def _aggregates(topic_partitions: int) -> list[Column]:
         F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
+        *([F.expr(filtered).alias("filtered_digest")] if stream.filter else ()),
     ]

@@ -21,7 +21,7 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-DATE = "date"
+DATE, FILTER = "date", "filter"
 
 Tree = dict[str, "str | Tree"]
 """Column name to Spark SQL over the working columns, or to the columns of a struct."""
@@ -54,7 +54,7 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
-    from pyspark.sql.types import NullType
+    from pyspark.sql.types import BooleanType, NullType
 
     record = record_type(stream)
     working = expose(decode_json(as_message(spark.createDataFrame([], KAFKA_DDL)), record), record)
@@ -66,6 +66,9 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise _mistake(stream, field, _first_line(refused)) from refused
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
             raise _mistake(stream, field, "it is always null and has no type; cast it")
+        if field == FILTER and not isinstance(found.schema["_kdi_found"].dataType, BooleanType):
+            given = found.schema["_kdi_found"].dataType.simpleString()
+            raise _mistake(stream, field, f"it gives {given}; a condition is true or false")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
     try:
@@ -151,9 +154,10 @@ def expose(decoded: DataFrame, record: StructType) -> DataFrame:
 
 
 def expressions(stream: Stream) -> dict[str, str]:
-    """Field of the document to the Spark SQL that stands there: each of ``columns``, then ``date``."""
+    """Field of the document to the Spark SQL that stands there: ``filter``, each of ``columns``, then ``date``."""
+    kept = {FILTER: stream.filter} if stream.filter else {}
     written = {f"columns.{path}": sql for path, sql in stream.columns.items()}
-    return {**written, "date": f"CAST(({stream.date_expression}\n) AS DATE)"}
+    return {**kept, **written, "date": f"CAST(({stream.date_expression}\n) AS DATE)"}
 
 
 def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:

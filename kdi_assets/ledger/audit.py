@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.changes import changes
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage, offsets_in
+from kdi_assets.ledger.entry import Untraced
 from kdi_assets.ledger.history import LiveHistory, live_history, removes_rows
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import Found, count, inside, letters_now, ours, rows_at
@@ -60,7 +61,8 @@ def audit(
         offsets=covered.offsets,
         rows=sum(c.rows for c in counted.values()) - result.not_ours,
         dead_letters=sum(c.letters for c in counted.values()),
-        tombstones=result.tombstones,
+        tombstones=result.untraced.tombstones,
+        filtered=result.untraced.filtered,
         gaps=covered.gaps,
         declared_losses=offsets_in(covered.declared_losses),
         deleted=sum(d.offsets for d in result.deletions),
@@ -110,12 +112,12 @@ class _Table:
 
     def agreed(self, counted: Mapping[int, Found]) -> Reckoned | None:
         """What counts and digests prove; ``None`` if they prove nothing."""
-        tombstones = sum(p.counts.tombstones for p in self.covered.pieces)
+        untraced = sum((p.counts.untraced for p in self.covered.pieces), Untraced())
         if _agrees(counted, self.covered):
-            return Reckoned(tombstones=tombstones)
+            return Reckoned(untraced=untraced)
         deleted = self._deleted()
         if deleted is not None and _agrees(_added(counted, deleted[0]), self.covered):
-            return Reckoned(tombstones=tombstones, deletions=deleted[1])
+            return Reckoned(untraced=untraced, deletions=deleted[1])
         return None
 
     def _deleted(self) -> tuple[dict[int, Found], tuple[Deletion, ...]] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import xor
 
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, Untraced
 from kdi_assets.ledger.state import RETIRED
 from kdi_assets.stream import OffsetRange, TopicPartition
 
@@ -39,9 +39,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Count and digest of an entry's tombstones, which leave no other trace."""
+    """Counts and digest of what an entry took and what left no other trace: tombstones and filtered messages."""
 
-    tombstones: int
+    untraced: Untraced
     digest: int
 
 
@@ -54,7 +54,7 @@ class Coverage:
         end: The positions.
         drained: Every range that was ever drained, also those that positions were set back over.
         pieces: The ranges that count.
-        tombstones: By version, of the entries that nothing was cut from.
+        untraced: By version, of the entries that nothing was cut from.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all rows and dead letters; ``None`` if something was cut.
         renewed: Whether the topic was made anew: an offset may belong to several entries.
         bounded: Whether only a part of what was drained is looked at.
@@ -68,7 +68,7 @@ class Coverage:
     drained: tuple[Piece, ...]
     pieces: tuple[Piece, ...]
     declared_losses: tuple[OffsetRange, ...]
-    tombstones: Mapping[int, Recorded]
+    untraced: Mapping[int, Recorded]
     digest: int | None
     renewed: bool = False
     bounded: bool = False
@@ -84,8 +84,8 @@ class Coverage:
         return offsets_in(g for p in self.pieces for g in p.gaps)
 
     @property
-    def has_tombstones(self) -> bool:
-        return any(p.counts.tombstones for p in self.pieces)
+    def has_untraced(self) -> bool:
+        return any(p.counts.untraced.count for p in self.pieces)
 
     def bounds(self) -> dict[TopicPartition, OffsetRange]:
         """From the first position of every topic partition to its current one."""
@@ -112,7 +112,7 @@ class Coverage:
             self,
             pieces=tuple(replace(p, range=left[0], gaps=cut(p.gaps)) for p, left in kept if left),
             declared_losses=cut(self.declared_losses),
-            tombstones={v: recorded for v, recorded in self.tombstones.items() if whole.get(v, True)},
+            untraced={v: recorded for v, recorded in self.untraced.items() if whole.get(v, True)},
             digest=None,
             bounded=True,
         )
@@ -142,7 +142,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         standing.append(entry)
         at, topic_id = {tp: p for tp, p in entry.positions.items() if p != RETIRED}, entry.topic_id
     whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
-    recorded = (e.digest ^ e.tombstone_digest for e in standing)
+    recorded = (e.digest ^ e.untraced_digest for e in standing)
     return Coverage(
         topic=entries[-1].topic,
         begin=_begin(entries[0]),
@@ -150,7 +150,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         drained=tuple(Piece(e.version, r.range, r) for e in entries for r in e.ranges),
         pieces=tuple(_pieces(standing, entries)),
         declared_losses=tuple(r for e in standing for r in e.declared_losses),
-        tombstones={e.version: Recorded(e.tombstones, e.tombstone_digest) for e in standing if e.version in whole},
+        untraced={e.version: Recorded(e.untraced, e.untraced_digest) for e in standing if e.version in whole},
         digest=reduce(xor, recorded, 0) if len(whole) == len(entries) else None,
         renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
         torn=tuple(torn),

@@ -11,8 +11,11 @@ from typing import Any, Literal
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import OffsetRange, TopicPartition
 
-FORMAT = 1
-"""Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it."""
+FORMAT = 2
+"""Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it.
+
+2: there may be filtered messages, which a release that does not know them would miss. An entry without any is of 1.
+"""
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal"]
 
@@ -33,6 +36,25 @@ class WrittenByNewerRelease(Terminal):
 
 
 @dataclass(frozen=True, slots=True)
+class Untraced:
+    """Messages that leave nothing in any table: the ledger alone can tell of them."""
+
+    tombstones: int = 0
+    filtered: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.tombstones + self.filtered
+
+    def __add__(self, other: Untraced) -> Untraced:
+        return Untraced(self.tombstones + other.tombstones, self.filtered + other.filtered)
+
+    def __str__(self) -> str:
+        tombstones, filtered = f"{self.tombstones:,} tombstones", f"{self.filtered:,} filtered messages"
+        return tombstones if not self.filtered else f"{tombstones} and {filtered}" if self.tombstones else filtered
+
+
+@dataclass(frozen=True, slots=True)
 class RangeCounts:
     """One range of a drain: which offsets, and what became of them."""
 
@@ -41,6 +63,11 @@ class RangeCounts:
     dead_letters: int = 0
     tombstones: int = 0
     gaps: int = 0
+    filtered: int = 0
+
+    @property
+    def untraced(self) -> Untraced:
+        return Untraced(self.tombstones, self.filtered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +89,7 @@ class LedgerEntry:
         gaps: Offsets that hold no visible message, confirmed by a second client.
         declared_losses: Offsets that someone decided to give up.
         digest: ``bit_xor(xxhash64(partition, offset))`` of the messages that the drain read.
+        dead_letter_digest, tombstone_digest, filtered_digest: The same of those that became this.
         rows_by_date: Rows that the commit added, by their date.
         planned_at: When the drain was planned, UTC; ``None`` of another kind, or of a release that did not say.
         ends: Where the topic partitions ended then, exclusive.
@@ -86,6 +114,7 @@ class LedgerEntry:
     digest: int = 0
     dead_letter_digest: int = 0
     tombstone_digest: int = 0
+    filtered_digest: int = 0
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
     dead_letters_at: DeadLettersAt | None = None
@@ -108,22 +137,41 @@ class LedgerEntry:
     def tombstones(self) -> int:
         return sum(r.tombstones for r in self.ranges)
 
+    @property
+    def filtered(self) -> int:
+        return sum(r.filtered for r in self.ranges)
+
+    @property
+    def messages(self) -> int:
+        """All that the drain read, whatever became of them."""
+        return self.rows + self.dead_letters + self.tombstones + self.filtered
+
+    @property
+    def untraced(self) -> Untraced:
+        return Untraced(self.tombstones, self.filtered)
+
+    @property
+    def untraced_digest(self) -> int:
+        """Of the messages that leave nothing in any table."""
+        return self.tombstone_digest ^ self.filtered_digest
+
     def to_json(self) -> str:
         """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
         plain = asdict(self) | {
             "positions": {str(tp.partition): offset for tp, offset in self.positions.items()},
-            "ranges": [[*_triple(r.range), r.rows, r.dead_letters, r.tombstones, r.gaps] for r in self.ranges],
+            "ranges": [[*_triple(r.range), *(getattr(r, name) for name in _COUNTS)] for r in self.ranges],
             "gaps": [_triple(r) for r in self.gaps],
             "declared_losses": [_triple(r) for r in self.declared_losses],
             "rows_by_date": {day.isoformat(): rows for day, rows in self.rows_by_date.items()},
             "planned_at": self.planned_at.isoformat() if self.planned_at else None,
             "ends": {str(tp.partition): end for tp, end in self.ends.items()},
         }
-        return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
+        return json.dumps({"kdi_ledger": 2 if self.filtered else 1, **plain}, separators=(",", ":"))
 
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
-_COUNTED = 3 + len(fields(RangeCounts)) - 1  # of a range in the log: partition, start, end and the counts we know
+_COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
+_COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
 
 
 def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | None:

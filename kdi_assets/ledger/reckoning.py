@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.ledger.changes import Changes, changes, letters_taken, predicate, removed_by_count
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.coverage import Coverage
+from kdi_assets.ledger.entry import Untraced
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import DIGEST, covering, differing, islands, ours
 from kdi_assets.ledger.report import SHOWN, Deletion, Double, Hole
-from kdi_assets.ledger.tombstones import Group, Settled, settle
+from kdi_assets.ledger.untraced import Group, Settled, settle
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Reckoned:
         at_odds: What counts that cannot both be true say; then the audit is not complete.
     """
 
-    tombstones: int = 0
+    untraced: Untraced = Untraced()
     missing: int = 0
     twice: int = 0
     not_ours: int = 0
@@ -62,7 +63,7 @@ def reckon(
     """
     from pyspark import StorageLevel
 
-    # On disk: a table with many tombstones has as many offsets here, and each step below reads them again.
+    # On disk: tombstones and filtered messages, which may be many, are here too, and each step below reads them.
     off = differing(spark, found, covered).persist(StorageLevel.DISK_ONLY)
     try:
         return _Reckoning(spark, stream, lake, off, covered, history).result()
@@ -85,10 +86,10 @@ class _Reckoning:
             f"coalesce(sum(CASE WHEN {self._twice} THEN present - expected END), 0) AS twice",
             f"coalesce(sum(CASE WHEN present > expected AND NOT {self._ours} THEN present - expected END), 0) AS other",
         ).collect()[0]
-        lost = self._missing() if sums["missing"] or self.covered.has_tombstones else Reckoned()
+        lost = self._missing() if sums["missing"] or self.covered.has_untraced else Reckoned()
         doubles = self._doubles() if sums["twice"] else ()
         return Reckoned(
-            tombstones=lost.tombstones,
+            untraced=lost.untraced,
             missing=lost.missing,
             twice=sums["twice"],
             not_ours=sums["other"],
@@ -116,7 +117,7 @@ class _Reckoning:
         return {c.version: c for c in self.history.foreign}
 
     def _missing(self) -> Reckoned:
-        """Tombstones, deletions and holes."""
+        """What leaves no trace, deletions and holes."""
         from pyspark import StorageLevel
 
         missing = self.off.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
@@ -126,7 +127,7 @@ class _Reckoning:
         try:
             deletions = self._deletions(taken)
             left = taken.where("NOT coalesce(deliberate, false)")
-            settled = self._settle_tombstones(left)
+            settled = self._settle_untraced(left)
             return self._explain(left, settled, deletions, feed)
         finally:
             taken.unpersist()
@@ -146,8 +147,8 @@ class _Reckoning:
         of_letters = [Deletion(v, "DELETE", "", n, what="dead letters") for v, n in sorted(letters.items())]
         return (*of_rows, *of_letters)
 
-    def _settle_tombstones(self, left: DataFrame) -> Settled:
-        """Which of the offsets that nobody took are the tombstones that entries recorded."""
+    def _settle_untraced(self, left: DataFrame) -> Settled:
+        """Which of the offsets that nobody took are the tombstones and filtered messages that entries recorded."""
         from pyspark.sql import functions as F
 
         nobody = left.where("taken_by IS NULL").groupBy("version", "partition")
@@ -164,9 +165,9 @@ class _Reckoning:
         deletions: tuple[Deletion, ...],
         feed: Changes,
     ) -> Reckoned:
-        """What is left when tombstones and deletions are taken out: explained by count, or missing."""
+        """What is left when those and deletions are taken out: explained by count, or missing."""
         suspects = settled.suspects(self.spark, left)
-        missing = _sum(suspects) - settled.among_suspects
+        missing = _sum(suspects) - settled.among_suspects.count
         unread = [c for c in feed.unread if removes_rows(c)]
         # Of what nobody else is known to have taken; and within bounds, a count of the whole table says nothing.
         unread = [] if self.covered.bounded else unread
@@ -178,11 +179,10 @@ class _Reckoning:
             missing = max(0, missing - sum(d.offsets for d in by_count))
             notes.append(f"{said}: what it changed can no longer be read; its own count explains what is missing")
         holes = self._holes(suspects) if missing else ()
-        if missing and settled.among_suspects:
-            among = f"{settled.among_suspects:,} of the offsets named as missing"
-            notes.append(f"{among} are tombstones; which ones, is not known")
+        if missing and settled.among_suspects.count:
+            notes.append(f"among the offsets named as missing are {settled.among_suspects}; which ones, is not known")
         return Reckoned(
-            tombstones=settled.tombstones + settled.among_suspects,
+            untraced=settled.untraced + settled.among_suspects,
             missing=missing,
             holes=holes,
             deletions=(*deletions, *by_count),

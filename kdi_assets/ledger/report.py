@@ -12,6 +12,8 @@ SHOWN = 20
 """Ranges named at most; the report says how many offsets there are in all."""
 IN_LINE = 3
 """Ranges named in the one line."""
+SELDOM = ("filtered", "deleted")
+"""Named in the one line where there are any."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -123,11 +125,12 @@ class AuditReport:
         offsets: Offsets that the live ledger entries cover, less those that a decision set positions back over.
         rows: Rows of the table, by their coordinates.
         dead_letters: Letters that count.
+        filtered: Messages that the stream's filter left out.
         deleted: Offsets whose row or letter someone removed on purpose.
         missing: Offsets covered by an entry that are nothing of all this.
         twice: How often offsets are there beyond what entries cover.
         ghosts: Letters of tries that never committed; they are in the table and count for nothing.
-        holes: Where offsets are missing; the first ranges. Tombstones among them cannot be told apart.
+        holes: Where offsets are missing; the first ranges. What leaves no trace cannot be told from them.
         doubles: Where offsets are there too often; the first ranges.
         deletions: Who deleted.
         notes: What limits the audit: takeover, cleaned log, a bound, what only a count explains.
@@ -140,6 +143,7 @@ class AuditReport:
     rows: int = 0
     dead_letters: int = 0
     tombstones: int = 0
+    filtered: int = 0
     gaps: int = 0
     declared_losses: int = 0
     deleted: int = 0
@@ -153,8 +157,8 @@ class AuditReport:
 
     def line(self) -> str:
         """The report in one line."""
-        parts = ["rows", "dead_letters", "tombstones", "gaps", "declared_losses"]
-        parts += ["deleted"] if self.deleted else []
+        parts = ["rows", "dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted"]
+        parts = [p for p in parts if p not in SELDOM or getattr(self, p)]
         sums = " + ".join(f"{getattr(self, p):,} {p.replace('_', ' ')}" for p in parts)
         verdict = "none missing, none twice" if self.complete else self._faults()
         notes = "".join(f"; {note}" for note in self.notes)
@@ -167,12 +171,12 @@ class AuditReport:
 
     def fields(self) -> dict[str, object]:
         """As programs read it."""
-        numbers = ("offsets", "rows", "dead_letters", "tombstones", "gaps", "declared_losses", "deleted", "missing")
+        numbers = ("offsets", "rows", "dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted")
         return {
             "stream": self.stream,
             "complete": self.complete,
             "table_version": self.version,
-            **{name: getattr(self, name) for name in (*numbers, "twice", "ghosts")},
+            **{name: getattr(self, name) for name in (*numbers, "missing", "twice", "ghosts")},
             "holes": [hole.fields() for hole in self.holes],
             "doubles": [double.fields() for double in self.doubles],
             "deletions": [deletion.fields() for deletion in self.deletions],

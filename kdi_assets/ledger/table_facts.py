@@ -27,7 +27,7 @@ class TableFacts:
 
     Attributes:
         drained_at: When the newest drain among the live rows was committed.
-        messages: Messages of the drains committed within the last 24 hours: rows, dead letters and tombstones.
+        messages: Messages of the drains committed within the last 24 hours, whatever became of them.
         dead_letters: Those of them that are dead letters.
         messages_1h, dead_letters_1h: The same within the last hour.
         freshness: Of the drains within the last hour: by share (0.5, 0.95, 0.99) the seconds within which so many
@@ -133,9 +133,8 @@ def _walked_back(commits: Iterable[CommitInfo], app_id: str, since: datetime) ->
 
 def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
     for drain in drains_among(commits, app_id):
-        entry, letters = drain.entry, drain.entry.dead_letters
-        messages = entry.rows + letters + entry.tombstones
-        yield _Drain(drain.committed_at, messages, letters, entry.ages, drain.seconds)
+        entry = drain.entry
+        yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds)
 
 
 def _facts(seen: _Seen, now: datetime) -> TableFacts:

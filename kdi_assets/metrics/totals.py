@@ -22,6 +22,7 @@ class Totals:
     rows: int = 0
     dead_letters: int = 0
     tombstones: int = 0
+    filtered: int = 0
     gap_offsets: int = 0
     declared_loss_offsets: int = 0
     message_bytes: int = 0
@@ -35,10 +36,11 @@ class Totals:
             return
         self.drains += 1
         self.conflicts += entry.conflicts
-        self.messages += entry.rows + entry.dead_letters + entry.tombstones
+        self.messages += entry.messages
         self.rows += entry.rows
         self.dead_letters += entry.dead_letters
         self.tombstones += entry.tombstones
+        self.filtered += entry.filtered
         self.gap_offsets += sum(r.gaps for r in entry.ranges)
         self.message_bytes += entry.message_bytes
         self.file_bytes += entry.bytes

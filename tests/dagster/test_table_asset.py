@@ -86,7 +86,9 @@ def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(insta
 def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instance: DagsterInstance) -> None:
     stream = a_stream()
 
-    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, YESTERDAY: 2}, dead_letters=4, tombstones=1)]))
+    run(
+        instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, YESTERDAY: 2}, dead_letters=4, tombstones=1, filtered=6)])
+    )
 
     of_old = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[OLD.isoformat()])
     (record,) = instance.fetch_materializations(of_old, limit=10).records
@@ -95,7 +97,7 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     assert (event.tags or {})["dagster/data_version"] == "7"
     said = {name: value.value for name, value in event.metadata.items()}
     assert said["rows_added"] == 3
-    counts = {"rows": 5, "dates": 2, "dead_letters": 4, "tombstones": 1, "gap_offsets": 0, "bytes": 1024}
+    counts = {"rows": 5, "dates": 2, "dead_letters": 4, "tombstones": 1, "filtered": 6, "gap_offsets": 0, "bytes": 1024}
     assert said["commit"] == counts
     assert said["offset_ranges"] == {"web_requests/0": "[700, 705)"}
     assert said["delta_version"] == 7

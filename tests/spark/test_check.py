@@ -61,6 +61,8 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
         ("(url, 'HOST')", "(ulr, 'HOST')", 10, "columns.host", "`ulr` cannot be resolved"),
         ("to_date(at)", "to_date(", 12, "date", "PARSE_SYNTAX_ERROR"),
         ("to_date(at)", "to_date(at)\n  coordinates: id", 13, "coordinates", "id is a column already"),
+        ("to_date(at)", "to_date(at)\n  filter: idd > 1", 13, "filter", "`idd` cannot be resolved"),
+        ("to_date(at)", "to_date(at)\n  filter: id", 13, "filter", "it gives bigint; a condition is true or false"),
     ],
 )
 def test_what_spark_does_not_understand_is_said_with_file_line_and_field(

@@ -1,12 +1,12 @@
-"""What the ledger entries stand for, together; and which of the missing offsets are tombstones."""
+"""What the ledger entries stand for, together; and which of the missing offsets never left a trace."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from kdi_assets.ledger.coverage import Coverage, coverage
-from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
-from kdi_assets.ledger.tombstones import BY_COUNT, Group, settle
+from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, Untraced
+from kdi_assets.ledger.untraced import BY_COUNT, EITHER, Group, settle
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 P0, P1 = (TopicPartition("orders", n) for n in range(2))
@@ -26,6 +26,11 @@ def drained(
     counts = tuple(RangeCounts(r, rows=r.offset_count - tombstones, tombstones=tombstones) for r in ranges)
     entry = settled(version, "drain", {r.topic_partition: r.end for r in ranges}, topic_id)
     return replace(entry, ranges=counts, tombstone_digest=digest)
+
+
+def with_filtered(entry: LedgerEntry, filtered: int, digest: int) -> LedgerEntry:
+    ranges = tuple(replace(r, rows=r.rows - filtered, filtered=filtered) for r in entry.ranges)
+    return replace(entry, ranges=ranges, filtered_digest=digest)
 
 
 def pieces(covered: Coverage) -> list[tuple[int, int, int]]:
@@ -50,7 +55,7 @@ def test_a_set_back_position_cuts_what_was_drained_before_and_its_losses() -> No
 
     assert (pieces(covered), covered.declared_losses, covered.offsets) == ([(1, 0, 12)], (), 12)
     assert covered.set_back == ("v3 set orders/0 back from 25 to 12",)
-    assert (covered.digest, set(covered.tombstones)) == (None, {0, 3})
+    assert (covered.digest, set(covered.untraced)) == (None, {0, 3})
 
 
 def test_bounds_cut_ranges_and_their_gaps() -> None:
@@ -60,7 +65,7 @@ def test_bounds_cut_ranges_and_their_gaps() -> None:
 
     assert (pieces(covered), covered.gaps, covered.offsets) == ([(1, 6, 16)], 3, 10)
     assert list(covered.visible()) == [(1, r(P0, 8, 15))]
-    assert coverage([START, gapped]).within({P0: r(P0, 0, 20)}).tombstones.keys() == {0, 1}
+    assert coverage([START, gapped]).within({P0: r(P0, 0, 20)}).untraced.keys() == {0, 1}
 
 
 def test_gaps_of_an_older_topic_are_not_those_of_the_one_made_anew() -> None:
@@ -81,9 +86,9 @@ def test_what_is_missing_is_a_tombstone_where_count_and_digest_say_so() -> None:
     more = settle([Group(1, 0, 3, 0b0101), Group(1, 1, 2, 0b0010)], covered)
     fewer = settle([Group(1, 0, 1, 0b0001), Group(1, 1, 2, 0b0010)], covered)
 
-    assert (proved.tombstones, proved.open) == (4, frozenset())
-    assert (others.tombstones, set(others.open)) == (0, {(1, 0), (1, 1)})  # as many, and not the same
-    assert (more.tombstones, set(more.open), more.among_suspects) == (2, {(1, 0)}, 2)
+    assert (proved.untraced, proved.open) == (Untraced(4), frozenset())
+    assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0), (1, 1)})  # as many, and not the same
+    assert (more.untraced, set(more.open), more.among_suspects) == (Untraced(2), {(1, 0)}, Untraced(2))
     assert len(fewer.at_odds) == 1
 
 
@@ -92,5 +97,26 @@ def test_tombstones_of_a_cut_range_are_bounded_by_their_count() -> None:
 
     within, beyond = settle([Group(1, 0, 1, 9)], covered), settle([Group(1, 0, 3, 9)], covered)
 
-    assert (within.tombstones, within.notes) == (1, (BY_COUNT,))
-    assert (beyond.tombstones, set(beyond.open)) == (0, {(1, 0)})
+    assert (within.untraced, within.notes) == (Untraced(1), (BY_COUNT,))
+    assert (beyond.untraced, set(beyond.open)) == (Untraced(), {(1, 0)})
+
+
+def test_tombstones_and_filtered_messages_are_proved_by_one_digest() -> None:
+    covered = coverage([START, with_filtered(drained(1, [r(P0, 0, 10)], tombstones=2, digest=0b0110), 3, 0b1000)])
+
+    proved, others = settle([Group(1, 0, 5, 0b1110)], covered), settle([Group(1, 0, 5, 0b0110)], covered)
+    fewer = settle([Group(1, 0, 4, 0b0110)], covered)
+
+    assert proved.untraced == Untraced(tombstones=2, filtered=3)
+    assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0)})
+    assert fewer.at_odds == (
+        "v1 recorded 2 tombstones and 3 filtered messages in orders/0 [0, 10); rows lie where some of them were",
+    )
+
+
+def test_of_a_cut_range_tombstones_and_filtered_messages_are_not_told_apart() -> None:
+    entry = with_filtered(drained(1, [r(P0, 0, 10)], tombstones=2, digest=1), 3, 2)
+
+    within = settle([Group(1, 0, 4, 9)], coverage([START, entry]).within({P0: r(P0, 0, 5)}))
+
+    assert (within.untraced.count, within.notes, within.open) == (4, (EITHER,), frozenset())

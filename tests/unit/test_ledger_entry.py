@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -42,10 +43,31 @@ def test_what_others_write_there_is_no_entry() -> None:
 
 
 def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
-    newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": 2})
+    newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": 3})
 
     with pytest.raises(WrittenByNewerRelease, match="newer release"):
         entry_of(newer, 12, "orders")
+
+
+def test_an_entry_is_of_the_newer_format_only_where_an_older_release_would_miss_filtered_messages() -> None:
+    (counts,) = ENTRY.ranges
+    filtered = replace(ENTRY, ranges=(replace(counts, rows=2, filtered=4),), filtered_digest=77)
+
+    assert json.loads(ENTRY.to_json())["kdi_ledger"] == 1
+    assert json.loads(filtered.to_json())["kdi_ledger"] == 2
+    assert entry_of(filtered.to_json(), 12, "orders") == filtered
+
+
+def test_an_entry_of_a_release_that_did_not_filter_has_none_filtered() -> None:
+    plain = json.loads(ENTRY.to_json())
+    (counts,) = plain["ranges"]
+    plain |= {"ranges": [counts[:-1]]}
+    del plain["filtered_digest"]
+
+    entry = entry_of(json.dumps(plain), 12, "orders")
+
+    assert entry == ENTRY
+    assert (entry.filtered, entry.untraced.count) == (0, 1)
 
 
 def test_fields_that_a_later_release_of_the_same_format_added_are_left_aside() -> None:

@@ -70,6 +70,13 @@ def only_mistake(folder: Path, line: str) -> str:
     return f"{mistake.field}: {mistake.message}; {mistake.right}"
 
 
+def test_a_filter_reaches_the_stream_as_it_was_written(tmp_path: Path) -> None:
+    condition = "kind = 'order' AND get(kafka.headers, 0).key <> '{test}'"
+
+    assert only_stream(tmp_path, with_attribute(f'filter: "{condition}"')).filter == condition
+    assert only_mistake(tmp_path, 'filter: " "') == "filter: is empty; give it Spark SQL"
+
+
 def test_the_shortest_document_has_five_lines_and_sensible_defaults(tmp_path: Path) -> None:
     stream = only_stream(tmp_path, with_attribute(""))
 

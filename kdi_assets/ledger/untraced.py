@@ -1,8 +1,11 @@
-"""Tombstones: they leave no trace, so they are told from what is missing by the count and digest that entries keep."""
+"""Tombstones and filtered messages: they leave no trace, so they are told from what is missing by count and digest.
+
+Entries keep both. An offset that is nowhere has no kind: one digest proves the two kinds together.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -10,11 +13,15 @@ from operator import xor
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.coverage import Coverage, Piece
+from kdi_assets.ledger.entry import Untraced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BY_COUNT = "tombstones of a range that is cut are known by their count alone"
+BY_COUNT_FILTERED = "filtered messages of a range that is cut are known by their count alone"
+EITHER = "tombstones and filtered messages of a range that is cut are known by their count alone, and not apart"
+NONE = Untraced()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +36,23 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Tombstones told from what is missing.
+    """What leaves no trace, told from what is missing.
 
     Attributes:
-        tombstones: Offsets that are tombstones.
-        open: (version, partition) of entries whose missing offsets are more than their tombstones.
-        among_suspects: Tombstones among those, which cannot be told apart.
-        at_odds: Tombstones that were recorded and are no longer among what is missing.
+        untraced: Offsets that are tombstones or filtered messages.
+        open: (version, partition) of entries whose missing offsets are more than those.
+        among_suspects: Of those offsets, tombstones and filtered messages, which cannot be told from the others.
+        at_odds: What was recorded and is no longer among what is missing.
     """
 
-    tombstones: int = 0
+    untraced: Untraced = NONE
     open: frozenset[tuple[int, int]] = frozenset()
-    among_suspects: int = 0
+    among_suspects: Untraced = NONE
     notes: tuple[str, ...] = ()
     at_odds: tuple[str, ...] = ()
 
     def suspects(self, spark: SparkSession, left: DataFrame) -> DataFrame:
-        """The offsets that are no tombstones, or cannot be told from them: ``partition, offset, version, n, taken_by``.
+        """The offsets that left a trace, or cannot be told from them: ``partition, offset, version, n, taken_by``.
 
         Args:
             left: The same columns, of all that nobody removed on purpose.
@@ -59,7 +66,7 @@ class Settled:
 
 
 def settle(groups: Sequence[Group], covered: Coverage) -> Settled:
-    """Compare offsets that nobody took with the tombstones recorded.
+    """Compare offsets that nobody took with the tombstones and filtered messages recorded.
 
     By digest where an entry is whole. Where it is not, by the count of each range: a range that is cut may have had
     fewer than that. Of a topic that was made anew an offset belongs to several entries: by the count of all of them.
@@ -74,47 +81,60 @@ def settle(groups: Sequence[Group], covered: Coverage) -> Settled:
 
 
 def _none_left(groups: Sequence[Group], covered: Coverage) -> Iterable[Group]:
-    """Of ranges with tombstones, none of which is missing any more."""
+    """Of ranges that recorded some, none of which is missing any more."""
     known = {(g.version, g.partition) for g in groups}
     for piece in covered.pieces:
         at = (piece.version, piece.range.topic_partition.partition)
-        if piece.counts.tombstones and not piece.is_cut and at not in known:
+        if piece.counts.untraced.count and not piece.is_cut and at not in known:
             yield Group(*at, count=0, digest=0)
 
 
 def _of_entry(
     version: int, groups: Sequence[Group], pieces: dict[tuple[int, int], Piece], covered: Coverage
 ) -> Settled:
-    recorded, count = covered.tombstones.get(version), sum(g.count for g in groups)
-    if recorded and count == recorded.tombstones and reduce(xor, (g.digest for g in groups), 0) == recorded.digest:
-        return Settled(count)
-    surplus = {g.partition: g.count - pieces[version, g.partition].counts.tombstones for g in groups}
+    recorded, count = covered.untraced.get(version), sum(g.count for g in groups)
+    if recorded and count == recorded.untraced.count and reduce(xor, (g.digest for g in groups), 0) == recorded.digest:
+        return Settled(recorded.untraced)
+    surplus = {g.partition: g.count - pieces[version, g.partition].counts.untraced.count for g in groups}
     if recorded and not any(surplus.values()):
-        # As many as were recorded, and others: rows lie where tombstones were, and rows are missing.
+        # As many as were recorded, and others: rows lie where there were none, and rows are missing.
         return Settled(open=frozenset((version, g.partition) for g in groups))
     return _together(_of_range(g, pieces[version, g.partition]) for g in groups)
 
 
 def _of_range(group: Group, piece: Piece) -> Settled:
-    recorded = piece.counts.tombstones
-    notes = (BY_COUNT,) if piece.is_cut and recorded else ()
-    if group.count > recorded:
+    recorded = piece.counts.untraced
+    notes = (_by_count(recorded),) if piece.is_cut and recorded.count else ()
+    if group.count > recorded.count:
         return Settled(open=frozenset([(group.version, group.partition)]), among_suspects=recorded, notes=notes)
-    if group.count < recorded and not piece.is_cut:
-        odds = f"v{group.version} recorded {recorded:,} tombstones in {piece.range}; rows lie where some of them were"
-        return Settled(group.count, at_odds=(odds,))
-    return Settled(group.count, notes=notes)
+    found = _as_recorded(group.count, recorded)
+    if group.count < recorded.count and not piece.is_cut:
+        odds = f"v{group.version} recorded {recorded} in {piece.range}; rows lie where some of them were"
+        return Settled(found, at_odds=(odds,))
+    return Settled(found, notes=notes)
+
+
+def _by_count(recorded: Untraced) -> str:
+    return EITHER if recorded.tombstones and recorded.filtered else BY_COUNT_FILTERED if recorded.filtered else BY_COUNT
+
+
+def _as_recorded(count: int, recorded: Untraced) -> Untraced:
+    """So many offsets as what was recorded; of a part of two kinds it is not known how many are of which."""
+    tombstones = min(count, recorded.tombstones)
+    return Untraced(tombstones, count - tombstones)
 
 
 def _by_partition(groups: Sequence[Group], covered: Coverage) -> Iterable[Settled]:
-    recorded: Counter[int] = Counter()
+    recorded: defaultdict[int, Untraced] = defaultdict(Untraced)
     for piece in covered.pieces:
-        recorded[piece.range.topic_partition.partition] += piece.counts.tombstones
+        recorded[piece.range.topic_partition.partition] += piece.counts.untraced
     for partition in sorted({g.partition for g in groups}):
         found = [g for g in groups if g.partition == partition]
         count = sum(g.count for g in found)
-        if count <= recorded[partition]:
-            yield Settled(count, notes=("the topic was made anew: tombstones are known by their count alone",))
+        if count <= recorded[partition].count:
+            what = "tombstones and filtered messages" if recorded[partition].filtered else "tombstones"
+            note = f"the topic was made anew: {what} are known by their count alone"
+            yield Settled(_as_recorded(count, recorded[partition]), notes=(note,))
         else:
             yield Settled(open=frozenset((g.version, partition) for g in found), among_suspects=recorded[partition])
 
@@ -122,9 +142,9 @@ def _by_partition(groups: Sequence[Group], covered: Coverage) -> Iterable[Settle
 def _together(parts: Iterable[Settled]) -> Settled:
     every = list(parts)
     return Settled(
-        tombstones=sum(s.tombstones for s in every),
+        untraced=sum((s.untraced for s in every), NONE),
         open=frozenset().union(*(s.open for s in every)),
-        among_suspects=sum(s.among_suspects for s in every),
+        among_suspects=sum((s.among_suspects for s in every), NONE),
         notes=tuple(dict.fromkeys(note for s in every for note in s.notes)),
         at_odds=tuple(odds for s in every for odds in s.at_odds),
     )
