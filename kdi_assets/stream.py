@@ -159,6 +159,25 @@ class Checks:
     dead_letter_rate: float = 0.01
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimit:
+    """How many dead letters a plan may have; it is passed by more than ``count`` that are also more than ``share``.
+
+    Attributes:
+        share: Of the messages that should become rows, 0 to 1.
+    """
+
+    share: float = 0.5
+    count: int = 100
+
+    def is_passed_by(self, dead_letters: int, *, of: int) -> bool:
+        """Whether so many dead letters are too many of so many messages that should become rows."""
+        return dead_letters > self.count and dead_letters > self.share * of
+
+    def __str__(self) -> str:
+        return f"more than {self.count:,} and more than {self.share:.4g} of them"
+
+
 StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
 """Where a stream without positions begins: a word, a point in time, or the next offset of each topic partition."""
 
@@ -173,6 +192,7 @@ class Stream:
         columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
         filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
             dead letter. Empty: every message is kept.
+        dead_letter_limit: Beyond it a drain stops before anything is committed.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
@@ -198,6 +218,7 @@ class Stream:
     status: Status = "active"
     freshness: FreshnessLimits | None = None
     checks: Checks = Checks()
+    dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
     renamed_from: str = ""
     max_records: int = 5_000_000
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -26,6 +26,9 @@ def drain(
         list[str] | None, typer.Argument(metavar="STREAM", help="Tables' paths, their last parts, or topics.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every stream that a document describes.")] = False,
+    accept_dead_letters: Annotated[
+        bool, typer.Option("--accept-dead-letters", help="This once, however many: `dead_letter_limit` does not count.")
+    ] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,11 +41,15 @@ def drain(
     """
     if bool(streams) == all_:
         raise typer.BadParameter("name streams, or give --all" if not all_ else "give --all, or names, not both")
+    if all_ and accept_dead_letters:
+        raise typer.BadParameter(
+            "name the streams whose dead letters you have seen", param_hint="--accept-dead-letters"
+        )
     outcomes = []
     chosen = streams_meant(streams or (), defs)
     with one_session("drain") as session:
         for stream in chosen:
-            outcomes.append(outcome := drain_one(stream, session))
+            outcomes.append(outcome := drain_one(stream, session, accept_dead_letters=accept_dead_letters))
             if as_json:
                 json_line(_fields(outcome))
             else:
@@ -61,7 +68,7 @@ class Outcome:
     refusal: KdiError | None = None
 
 
-def drain_one(stream: Stream, session: OneSession) -> Outcome:
+def drain_one(stream: Stream, session: OneSession, *, accept_dead_letters: bool = False) -> Outcome:
     """Drain a stream with a line of progress for every step; a refusal is shown and becomes the outcome."""
     from kdi_assets.drain.drain import drain
 
@@ -74,7 +81,14 @@ def drain_one(stream: Stream, session: OneSession) -> Outcome:
     try:
         with session.watched():
             lake = Settings.from_environment().lake
-            report = drain(stream, lake=lake, session=session, report=progress, on_commit=on_commit)
+            report = drain(
+                stream,
+                lake=lake,
+                session=session,
+                accept_dead_letters=accept_dead_letters,
+                report=progress,
+                on_commit=on_commit,
+            )
     except KdiError as refusal:
         refuse(refusal)
         return Outcome(stream, commits, refusal=refusal)

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from kdi_assets.components import checks
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.environment import EnvironmentProperties
+from kdi_assets.components.judging_fields import DeadLetterLimitFields
 from kdi_assets.components.strict import Fields as Fields
 from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, SchemaRegistry, StartPolicy, Status, Stream
 
@@ -187,6 +188,12 @@ class TopicTableFields(Fields):
         description="The checks of the table: which of them block, and the limit of dead letters.",
         examples=[{"blocking": ["every_offset_accounted_for"], "dead_letter_rate": 0.01}],
     )
+    dead_letter_limit: DeadLetterLimitFields = Field(
+        default=DeadLetterLimitFields(),
+        description="How many dead letters one plan may have. Beyond it the drain stops before anything is written: the"
+        " document may be wrong, not the messages.",
+        examples=[{"share": 0.1, "count": 1000}],
+    )
     renamed_from: Annotated[str, AfterValidator(checks.table_or_none)] = Field(
         default="",
         description="The table's path before it was renamed; until its folders are moved, nothing is drained.",
@@ -236,6 +243,7 @@ class TopicTableFields(Fields):
             status=cast(Status, self.status),
             freshness=self.freshness.freshness() if self.freshness else None,
             checks=self.asset_checks.limits(),
+            dead_letter_limit=self.dead_letter_limit.limit(),
             renamed_from=self.renamed_from,
             max_records=self.max_records,
             properties=self.properties,

@@ -12,6 +12,7 @@ from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
+from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.shape import DATE, analyse, expressions, record_type
@@ -81,15 +82,18 @@ def carry_out(
     *,
     run_id: str = "",
     conflicts: int = 0,
+    accept_dead_letters: bool = False,
     at: Callable[[str], None] = lambda point: None,
 ) -> Commit:
     """Bring the plan's messages into the table, in one commit.
 
     Args:
         conflicts: Plans of this drain before, which other commits overtook; recorded.
+        accept_dead_letters: However many there are.
 
     Raises:
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
+        TooManyDeadLetters: Nobody said yet that the document is right.
         OvertakenCommit: Another commit came first and matters; plan again.
         AccountingMismatch, UnexplainedGap: What was read is not what was planned.
         TopicRecreated: The topic was made anew while it was read.
@@ -109,6 +113,8 @@ def carry_out(
         counts = counted(observation)
     stages.ended("read and write")
     at("files written")
+    if not accept_dead_letters:
+        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, record, spark))
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
@@ -218,12 +224,16 @@ def _write_letters(
     """Read the ranges once more for the messages that became no row; without any, nothing is read."""
     if not counts.dead_letters:
         return Written(0, 0, plan.dead_letters_at)
-    letters = condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
+    letters = _letters(plan, stream, record, spark)
     with spark_failures(stream, "writing dead letters"):
         written = append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
     if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
         raise replaced(stream, lake, plan.dead_letters_at, f"replaced by table {written.at.table_id}")
     return written
+
+
+def _letters(plan: Plan, stream: Stream, record: StructType, spark: SparkSession) -> DataFrame:
+    return condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
 
 
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:

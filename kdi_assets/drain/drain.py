@@ -90,6 +90,7 @@ def drain(
     lake: str,
     session: Callable[[], SparkSession],
     run_id: str = "",
+    accept_dead_letters: bool = False,
     report: Callable[[str], None] = lambda line: None,
     on_commit: Callable[[Commit], None] = lambda commit: None,
     at: Callable[[str], None] = lambda point: None,
@@ -100,6 +101,7 @@ def drain(
         lake: Root of the tables.
         session: Gives the Spark session; called only if there is something to do.
         run_id: Recorded in the ledger entry; Dagster's, if there is one.
+        accept_dead_letters: Go on beyond the stream's limit of dead letters: someone has seen them.
         report: Called with a line about each step, for a log.
         on_commit: Called after each commit, before the next plan.
         at: Called at the named points of a drain (``"before reading"``, …); tests stop the drain there.
@@ -117,7 +119,18 @@ def drain(
             with _looked_at_again(stream, lake), jvm_loss_named(stream):
                 spark = clock.watching(session())
                 if isinstance(step, Plan):
-                    commits.append(carry_out(step, stream, lake, spark, run_id=run_id, conflicts=conflicts, at=at))
+                    commits.append(
+                        carry_out(
+                            step,
+                            stream,
+                            lake,
+                            spark,
+                            run_id=run_id,
+                            conflicts=conflicts,
+                            accept_dead_letters=accept_dead_letters,
+                            at=at,
+                        )
+                    )
                 else:
                     settle(spark, step, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
                     settled.append(step.reason)

@@ -158,6 +158,23 @@ def test_drain_and_status_tell_what_was_drained(
     assert drained["lag_seconds"] is None
 
 
+def test_a_drain_of_too_many_dead_letters_stops_until_a_person_takes_them(
+    kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession, defs: Path
+) -> None:
+    written = defs / "orders" / "defs.yaml"
+    written.write_text(written.read_text().replace("date: at}", "date: at, dead_letter_limit: {share: 0.5, count: 5}}"))
+    publish(producer, orders, good=2, bad=7)
+
+    refused = kdi("drain", "orders", "--json")
+    everywhere = kdi("drain", "--all", "--accept-dead-letters")
+    taken = kdi("drain", "orders", "--accept-dead-letters")
+
+    error = refused.objects[0]["error"]
+    assert (refused.code, error["type"], error["reasons"]) == (1, "TooManyDeadLetters", [["wrong_type", "id", 7]])
+    assert (everywhere.code, "name the streams" in everywhere.err) == (2, True)
+    assert (taken.code, "2 rows, 7 dead letters" in taken.out) == (0, True)
+
+
 def test_a_refused_stream_does_not_stop_the_others(
     kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession, defs: Path
 ) -> None:

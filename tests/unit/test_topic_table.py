@@ -14,7 +14,7 @@ from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.fields import Fields, KafkaClusterFields, TopicTableFields
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
+from kdi_assets.stream import Checks, DateWindow, DeadLetterLimit, DrainWhen, FreshnessLimits, KafkaCluster, Stream
 
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -75,6 +75,34 @@ def test_a_filter_reaches_the_stream_as_it_was_written(tmp_path: Path) -> None:
 
     assert only_stream(tmp_path, with_attribute(f'filter: "{condition}"')).filter == condition
     assert only_mistake(tmp_path, 'filter: " "') == "filter: is empty; give it Spark SQL"
+
+
+def test_the_limit_of_dead_letters_is_given_by_share_and_count(tmp_path: Path) -> None:
+    limit = only_stream(tmp_path, with_attribute("dead_letter_limit: {share: 0.1, count: 1000}")).dead_letter_limit
+
+    assert limit == DeadLetterLimit(share=0.1, count=1000)
+    assert "dead_letter_limit.share: 10 is no share; between 0 and 1" in only_mistake(
+        tmp_path, "dead_letter_limit: {share: 10}"
+    )
+    assert only_mistake(tmp_path, "dead_letter_limit: {rate: 0.1}").startswith("dead_letter_limit.rate: no such field")
+
+
+@pytest.mark.parametrize(
+    ("limit", "dead_letters", "messages", "passed"),
+    [
+        (DeadLetterLimit(), 100, 100, False),  # a handful of bad messages, and no others
+        (DeadLetterLimit(), 101, 101, True),
+        (DeadLetterLimit(), 500_000, 1_000_000, False),
+        (DeadLetterLimit(), 500_001, 1_000_000, True),
+        (DeadLetterLimit(share=0, count=10), 11, 1_000_000, True),
+        (DeadLetterLimit(share=0.1, count=0), 1, 9, True),
+        (DeadLetterLimit(share=1, count=0), 9, 9, False),
+    ],
+)
+def test_the_limit_is_passed_by_too_many_that_are_also_too_large_a_share(
+    limit: DeadLetterLimit, dead_letters: int, messages: int, passed: bool
+) -> None:
+    assert limit.is_passed_by(dead_letters, of=messages) is passed
 
 
 def test_the_shortest_document_has_five_lines_and_sensible_defaults(tmp_path: Path) -> None:

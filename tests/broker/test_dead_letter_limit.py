@@ -1,0 +1,89 @@
+"""`dead_letter_limit`: a drain that would make dead letters of too much stops before anything is written."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.refusals import Reason, TooManyDeadLetters
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import DeadLetterLimit, TopicPartition
+from tests.conftest import DrivenFactory
+
+GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET","status":200,"url":"https://a.b/"}'
+WORD = GOOD.replace("200", '"OK"')
+
+
+def test_a_wrong_schema_stops_before_a_single_dead_letter_is_written(driven: DrivenFactory) -> None:
+    """Procedure: a document that takes a word for a number; drain; correct the document; drain."""
+    web = driven(partitions=2, record_ddl="meta struct<producer: struct<timestamp: string>>, url string, uuid int")
+    produced = web.produce(250, tombstones=0.1)
+
+    with pytest.raises(TooManyDeadLetters) as refused:
+        web.drain()
+
+    count = sum(m.value is not None for m in produced)
+    assert (refused.value.dead_letters, refused.value.messages) == (count, count)
+    assert refused.value.reasons == (Reason("wrong_type", "uuid", count),)
+    happened, _, run = refused.value.parts()
+    assert f"{count} of {count} messages that should become rows would be dead letters (100.0%)" in happened
+    assert f"{count} wrong_type in uuid" in happened
+    assert run.endswith(f"kdi drain {web.stream.name} --accept-dead-letters")
+    assert TableLog.open(web.stream.dead_letters_uri(web.lake)) is None
+    assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start"]
+
+
+def test_the_first_reasons_are_named_with_their_counts_and_the_rest_as_a_number(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, dead_letter_limit=DeadLetterLimit(share=0.1, count=2))
+    bad = [WORD, WORD, WORD, "{", "{", "[1]", " ", GOOD + "x", GOOD.replace("2024", "1024"), '{"status":1}']
+    web.publisher.produce_all(web.stream.topic, [GOOD, *bad, None])
+
+    with pytest.raises(TooManyDeadLetters) as refused:
+        web.drain()
+
+    assert (refused.value.dead_letters, refused.value.messages) == (10, 11)
+    assert refused.value.reasons[:2] == (Reason("wrong_type", "status", 3), Reason("malformed_json", "", 2))
+    assert len(refused.value.reasons) == 5
+    assert ", 2 others. The limit is more than 2 and more than 0.1 of them." in refused.value.parts()[0]
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+def test_someone_who_has_seen_them_takes_them_once(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, dead_letter_limit=DeadLetterLimit(share=0, count=3))
+    produced = web.publisher.produce_all(web.stream.topic, [GOOD, *[WORD] * 4])
+
+    accepted = drain(web.stream, lake=web.lake, session=web.session, accept_dead_letters=True)
+    web.publisher.produce_all(web.stream.topic, [WORD] * 4)
+    with pytest.raises(TooManyDeadLetters):
+        web.drain()
+
+    assert (accepted.rows_added, accepted.dead_letters) == (1, 4)
+    assert accepted.positions == {TopicPartition(web.stream.topic, 0): len(produced)}
+    assert web.audit().complete
+
+
+def test_plans_within_the_limit_that_came_first_stay_committed(driven: DrivenFactory) -> None:
+    web = driven(partitions=1, max_records=5, dead_letter_limit=DeadLetterLimit(share=0.5, count=1))
+    web.publisher.produce_all(web.stream.topic, [GOOD] * 5 + [WORD] * 5)
+
+    with pytest.raises(TooManyDeadLetters):
+        web.drain()
+
+    assert len(web.found().rows) == 5
+    *_, last = entries(web.uri, web.stream.app_id)
+    assert last.positions == {TopicPartition(web.stream.topic, 0): 5}
+
+
+def test_what_is_filtered_does_not_hide_that_nothing_else_became_a_row(driven: DrivenFactory) -> None:
+    limit = DeadLetterLimit(share=0.5, count=2)
+    web = driven(partitions=1, filter="kafka.offset >= 20", columns={"n": "CAST(url AS INT)"}, dead_letter_limit=limit)
+    web.publisher.produce_all(web.stream.topic, [GOOD] * 23)
+
+    with pytest.raises(TooManyDeadLetters) as refused:
+        web.drain()
+
+    assert refused.value.reasons == (Reason("expression_failed", "columns.n", 3),)
+    assert refused.value.messages == 3
