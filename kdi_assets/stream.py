@@ -139,6 +139,7 @@ CheckName = Literal[
     "dates_in_window",
     "backlog_after_drain",
     "table_health",
+    "expectations",
     "fresh",
 ]
 """The checks of a table; the first three need Spark."""
@@ -157,6 +158,18 @@ class Checks:
 
     blocking: tuple[CheckName, ...] = ("every_offset_accounted_for",)
     dead_letter_rate: float = 0.01
+
+
+ExpectationAction = Literal["warn", "dead_letter", "fail"]
+"""What a message that does not meet an expectation does: be counted, become a dead letter, or stop the drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A Spark SQL condition that is true for what is as it should be, over the same names as a stream's columns."""
+
+    sql: str
+    then: ExpectationAction = "warn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +205,7 @@ class Stream:
         columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
         filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
             dead letter. Empty: every message is kept.
+        expectations: What is expected of every message that is to be a row, by name.
         dead_letter_limit: Beyond it a drain stops before anything is committed.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
@@ -218,6 +232,7 @@ class Stream:
     status: Status = "active"
     freshness: FreshnessLimits | None = None
     checks: Checks = Checks()
+    expectations: Mapping[str, Expectation] = field(default_factory=dict)
     dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
     renamed_from: str = ""
     max_records: int = 5_000_000
@@ -246,6 +261,7 @@ class Stream:
         """
         without = {"fresh", "backlog_after_drain"} if self.status == "retired" else set()
         without |= set() if self.freshness else {"fresh"}
+        without |= set() if self.expectations else {"expectations"}
         return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
 
     def table_uri(self, lake: str) -> str:

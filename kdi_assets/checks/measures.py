@@ -10,6 +10,7 @@ from kdi_assets.checks.backlog import backlog_after_drain
 from kdi_assets.checks.coordinates import no_duplicate_coordinates
 from kdi_assets.checks.dates import dates_in_window
 from kdi_assets.checks.dead_letters import dead_letter_rate
+from kdi_assets.checks.expected import expectations
 from kdi_assets.checks.finding import Finding, refused
 from kdi_assets.checks.fresh import fresh
 from kdi_assets.checks.health import table_health
@@ -31,6 +32,7 @@ MEASURES: Mapping[CheckName, Measure] = {
     "dates_in_window": dates_in_window,
     "backlog_after_drain": backlog_after_drain,
     "table_health": table_health,
+    "expectations": expectations,
     "fresh": fresh,
 }
 

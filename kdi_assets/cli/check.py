@@ -93,6 +93,8 @@ def _without(stream: Stream, field: str) -> Stream | None:
     path = field.removeprefix("columns.")
     if path in stream.columns and field != path:
         return replace(stream, columns={p: sql for p, sql in stream.columns.items() if p != path})
+    if (expected := field.removeprefix("expectations.")) != field:
+        return replace(stream, expectations={n: e for n, e in stream.expectations.items() if n != expected})
     if field == "filter":
         return replace(stream, filter="")
     if field == "date" and stream.date_expression != PLAIN_DATE:

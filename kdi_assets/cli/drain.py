@@ -108,6 +108,7 @@ def _text(outcome: Outcome) -> str:
     facts += [*([f"{filtered:,} filtered"] if filtered else ()), _versions(outcome.commits)]
     if report is None:
         return f"{name}: {', '.join(facts)}, then refused"
+    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
     facts.append(f"{report.seconds:.1f} s")
     later = f"; {counted(report.backlog_after, 'offset')} came meanwhile" if report.backlog_after else ""
     dates = report.rows_by_date
@@ -124,6 +125,7 @@ def _fields(outcome: Outcome) -> dict[str, object]:
         "dead_letters": sum(c.dead_letters for c in commits),
         "tombstones": sum(c.tombstones for c in commits),
         "filtered": sum(c.filtered for c in commits),
+        "expectations_not_met": _unmet(commits),
         "gap_offsets": sum(c.gaps for c in commits),
         "versions": [c.version for c in commits],
         "bytes": sum(c.bytes for c in commits),
@@ -140,6 +142,11 @@ def _fields(outcome: Outcome) -> dict[str, object]:
 
 def _rows(outcome: Outcome) -> int:
     return sum(c.rows for c in outcome.commits)
+
+
+def _unmet(commits: Sequence[Commit]) -> dict[str, int]:
+    expected = dict.fromkeys(name for c in commits for name in c.unmet)
+    return {name: sum(c.unmet.get(name, 0) for c in commits) for name in expected}
 
 
 def _rows_by_date(commits: Sequence[Commit]) -> dict[date, int]:

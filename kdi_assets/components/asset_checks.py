@@ -22,6 +22,7 @@ SAYS: Mapping[CheckName, str] = {
     "dates_in_window": "All rows have dates within the stream's window, by the files' statistics.",
     "backlog_after_drain": "What waits is within `drain_when` after a drain, and drains keep up.",
     "table_health": "Files are not too small and too many, and the log is not too long.",
+    "expectations": "Every message that became a row met what the document expects of it, over the last 24 hours.",
     "fresh": "No message waits longer than `freshness` allows; an idle topic is fresh.",
 }
 SEVERITY = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
@@ -41,10 +42,9 @@ def check_specs(stream: Stream) -> list[dg.AssetCheckSpec]:
 
 
 def made_with_every_drain(stream: Stream) -> list[dg.AssetCheckKey]:
-    """What a sensor's run checks after it drained: what blocks, and starts no Spark of its own."""
-    return [
-        check_key(stream, name) for name in stream.check_names if name in stream.checks.blocking and name not in COSTLY
-    ]
+    """What a sensor's run checks after it drained: what blocks, and starts no Spark of its own, and expectations."""
+    wanted = {*stream.checks.blocking, "expectations"} - {*COSTLY}
+    return [check_key(stream, name) for name in stream.check_names if name in wanted]
 
 
 def check_result(stream: Stream, name: CheckName, finding: Finding) -> dg.AssetCheckResult:

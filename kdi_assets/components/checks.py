@@ -9,9 +9,10 @@ from typing import get_args
 from pydantic_core import PydanticCustomError
 
 from kdi_assets.components.mistakes import did_you_mean
-from kdi_assets.stream import CheckName, Status, longest_interval
+from kdi_assets.stream import CheckName, ExpectationAction, Status, longest_interval
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
+EXPECTATION = re.compile(r"[a-z][a-z0-9_]*")
 TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 COLUMN = re.compile(r"(?!_kdi_)[^\s.`]+(\.[^\s.`]+)*")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -194,6 +195,20 @@ def seconds(length: str) -> int:
 def check_name(value: object) -> object:
     if value not in get_args(CheckName):
         raise wrong(f"there is no check {value!r}", did_you_mean(str(value), get_args(CheckName)))
+    return value
+
+
+def expectation_name(value: str) -> str:
+    if not EXPECTATION.fullmatch(value):
+        raise wrong(
+            f"{value!r} is not a name for an expectation", "small letters, digits and '_', e.g. status_is_known"
+        )
+    return value
+
+
+def expectation_action(value: object) -> object:
+    if value not in get_args(ExpectationAction):
+        raise wrong(f"{value!r} is nothing to do", "warn, dead_letter or fail")
     return value
 
 

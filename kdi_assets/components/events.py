@@ -73,6 +73,7 @@ def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
         "delta_version": commit.version,
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
+        **({"expectations_not_met": dg.MetadataValue.json(dict(commit.unmet))} if commit.unmet else {}),
         **freshness_metadata([commit]),
     }
 
@@ -134,6 +135,7 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
         "commits": len(report.commits),
         "delta_version": report.version,
         "positions_committed_because": "; ".join(report.settled) or None,
+        "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
         "drained_rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
         "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
         **freshness_metadata(report.commits),

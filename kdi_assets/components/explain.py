@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeGuard, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -68,8 +68,13 @@ def _named(value: object) -> str:
 
 def _fields_at(model: type[BaseModel], steps: list[int | str]) -> type[BaseModel] | None:
     """The model of the mapping at a path, if it is one of ours."""
+    keyed = False
     for step in steps:
+        if keyed:  # the name of one of several such mappings
+            keyed = False
+            continue
         annotation = next((i.annotation for n, i in model.model_fields.items() if (i.alias or n) == step), None)
+        keyed = get_origin(annotation) is dict
         inner = next((a for a in (annotation, *get_args(annotation)) if _is_model(a)), None)
         if inner is None:
             return None

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from kdi_assets.components import checks
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.environment import EnvironmentProperties
-from kdi_assets.components.judging_fields import DeadLetterLimitFields
+from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.strict import Fields as Fields
 from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, SchemaRegistry, StartPolicy, Status, Stream
 
@@ -188,6 +188,12 @@ class TopicTableFields(Fields):
         description="The checks of the table: which of them block, and the limit of dead letters.",
         examples=[{"blocking": ["every_offset_accounted_for"], "dead_letter_rate": 0.01}],
     )
+    expectations: dict[Annotated[str, AfterValidator(checks.expectation_name)], ExpectationFields] = Field(
+        default={},
+        description="What is expected of every message that is to be a row: name to a condition and what happens where"
+        " it is not met. Counted with every drain; the check `expectations` tells of the last 24 hours.",
+        examples=[{"status_is_known": {"sql": "status BETWEEN 100 AND 599", "then": "warn"}}],
+    )
     dead_letter_limit: DeadLetterLimitFields = Field(
         default=DeadLetterLimitFields(),
         description="How many dead letters one plan may have. Beyond it the drain stops before anything is written: the"
@@ -222,6 +228,9 @@ class TopicTableFields(Fields):
     def _blocking_checks_are_there(self) -> TopicTableFields:
         if "fresh" in self.asset_checks.blocking and self.freshness is None:
             raise checks.wrong("checks.blocking names fresh, and freshness is not given", "give freshness as well")
+        if "expectations" in self.asset_checks.blocking:
+            said = "checks.blocking names expectations, and that check only warns"
+            raise checks.wrong(said, "`then: fail` stops the drain itself")
         return self
 
     def stream(self, cluster: KafkaCluster, registry: SchemaRegistry | None = None) -> Stream:
@@ -243,6 +252,7 @@ class TopicTableFields(Fields):
             status=cast(Status, self.status),
             freshness=self.freshness.freshness() if self.freshness else None,
             checks=self.asset_checks.limits(),
+            expectations={name: fields.expectation() for name, fields in self.expectations.items()},
             dead_letter_limit=self.dead_letter_limit.limit(),
             renamed_from=self.renamed_from,
             max_records=self.max_records,

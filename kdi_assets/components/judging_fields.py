@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kdi_assets.components import checks
 from kdi_assets.components.strict import Fields
-from kdi_assets.stream import DeadLetterLimit
+from kdi_assets.stream import DeadLetterLimit, Expectation, ExpectationAction
+
+
+class ExpectationFields(Fields):
+    """A condition that every message that is to be a row should meet, and what happens where one does not."""
+
+    sql: Annotated[str, AfterValidator(checks.sql)] = Field(
+        description="Spark SQL condition over the same names as `date`. What is not true (false, or null, or it raises)"
+        " does not meet it.",
+        examples=["status BETWEEN 100 AND 599"],
+    )
+    then: Annotated[str, BeforeValidator(checks.expectation_action)] = Field(
+        default=Expectation("").then,
+        description="warn: the message is a row and is counted; dead_letter: it becomes one, `expectation_not_met`;"
+        " fail: the drain stops before anything is committed.",
+        examples=["warn"],
+    )
+
+    def expectation(self) -> Expectation:
+        """What these fields describe."""
+        return Expectation(self.sql, cast(ExpectationAction, self.then))
 
 
 class DeadLetterLimitFields(Fields):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
+from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.limits import refuse_too_many_letters
@@ -34,6 +35,7 @@ class Commit:
     """One plan that became a version of the table.
 
     Attributes:
+        unmet: By expectation, the messages that did not meet it.
         ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
         seconds: From the plan to the commit.
     """
@@ -47,6 +49,7 @@ class Commit:
     gaps: int
     bytes: int
     filtered: int = 0
+    unmet: Mapping[str, int] = field(default_factory=dict)
     ages: Mapping[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -63,6 +66,7 @@ class Commit:
             gaps=sum(gap.offset_count for gap in entry.gaps),
             bytes=entry.bytes,
             filtered=entry.filtered,
+            unmet=entry.unmet,
         )
 
     @property
@@ -93,6 +97,7 @@ def carry_out(
 
     Raises:
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
+        ExpectationNotMet: One that stops the drain.
         TooManyDeadLetters: Nobody said yet that the document is right.
         OvertakenCommit: Another commit came first and matters; plan again.
         AccountingMismatch, UnexplainedGap: What was read is not what was planned.
@@ -110,9 +115,10 @@ def carry_out(
     stages = _Stages()
     with spark_failures(stream, "reading the topic and writing files"):
         staged = stage_rows(spark, rows, uri)  # files only: without a version no reader sees them
-        counts = counted(observation)
+        counts = counted(observation, stream)
     stages.ended("read and write")
     at("files written")
+    refuse_unmet(stream, counts.unmet, rows=counts.rows)
     if not accept_dead_letters:
         refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, record, spark))
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
@@ -153,6 +159,7 @@ def carry_out(
         message_bytes=counts.message_bytes,
         seconds=stages.seconds,
         conflicts=conflicts,
+        unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
     )
     with spark_failures(stream, "committing"):
         landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)

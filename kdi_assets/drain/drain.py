@@ -80,6 +80,14 @@ class DrainReport:
         return sum(c.dead_letters for c in self.commits)
 
     @property
+    def unmet(self) -> dict[str, int]:
+        """By expectation, the messages that did not meet it."""
+        unmet: Counter[str] = Counter()
+        for commit in self.commits:
+            unmet.update(commit.unmet)
+        return dict(unmet)
+
+    @property
     def filtered(self) -> int:
         return sum(c.filtered for c in self.commits)
 

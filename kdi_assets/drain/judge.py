@@ -8,6 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.expectations import (
+    Unmet,
+    expectation_rules,
+    unmet_aggregates,
+    unmet_columns,
+    unmet_counted,
+    with_unmet,
+)
 from kdi_assets.drain.shape import DATE, FILTER, as_message, evaluate, expose, expressions, result, table_columns
 from kdi_assets.formats.json import DECODED, VALUE, decode_json, json_rules
 from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
@@ -40,6 +48,7 @@ class Counts:
         filtered_digest: The same of the filtered messages.
         ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.ages``.
         message_bytes: Of their keys and values.
+        unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
     """
 
     messages: int
@@ -51,6 +60,7 @@ class Counts:
     filtered_digest: int = 0
     ages: Mapping[int, int] = field(default_factory=dict)
     message_bytes: int = 0
+    unmet: Mapping[str, Unmet] = field(default_factory=dict)
 
     @property
     def dead_letters(self) -> int:
@@ -81,9 +91,10 @@ def judge(
     from pyspark.sql import functions as F
 
     columns = [F.expr(sql).alias(column) for column, sql in table_columns(stream, record).items()]
-    judged = _evaluated(messages, stream, record).select(
+    judged = _judged(messages, stream, record, now).select(
         *columns,
-        F.expr(_verdict(stream, now)).alias(_VERDICT),
+        _VERDICT,
+        *unmet_columns(stream),
         F.expr("kafka.partition").alias(_PARTITION),
         F.expr("kafka.offset").alias(_OFFSET),
         F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
@@ -92,7 +103,7 @@ def judge(
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
     observed = judged.observe(counts, *_aggregates(stream, topic_partitions))
-    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED)
+    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream))
 
 
 def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: datetime) -> DataFrame:
@@ -107,13 +118,13 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
     """
     from pyspark.sql import functions as F
 
-    decoding, shaping = json_rules(record), _row_rules(stream, now)
+    decoding, shaping = json_rules(record), [*_row_rules(stream, now), *expectation_rules(stream)]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
     return (
-        _evaluated(messages, stream, record)
-        .where(f"{_verdict(stream, now)} = {DEAD_LETTER}")
+        _judged(messages, stream, record, now)
+        .where(f"{_VERDICT} = {DEAD_LETTER}")
         .withColumn(_RULE, number)
         .select(
             *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")),
@@ -125,7 +136,7 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
     )
 
 
-def counted(counts: Observation) -> Counts:
+def counted(counts: Observation, stream: Stream) -> Counts:
     """Read the observation of ``judge`` after its action."""
     seen = counts.get
     others: Counter[tuple[int, int]] = Counter()
@@ -141,11 +152,16 @@ def counted(counts: Observation) -> Counts:
         filtered_digest=int(seen.get("filtered_digest") or 0),
         ages={int(bin_["x"]): int(bin_["y"]) for bin_ in seen["ages"] or ()},
         message_bytes=int(seen["bytes"] or 0),
+        unmet=unmet_counted(stream, seen),
     )
 
 
-def _evaluated(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame:
-    return evaluate(expose(decode_json(as_message(messages), record), record), stream)
+def _judged(messages: DataFrame, stream: Stream, record: StructType, now: datetime) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    evaluated = evaluate(expose(decode_json(as_message(messages), record), record), stream)
+    judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
+    return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
 
 def _verdict(stream: Stream, now: datetime) -> str:
@@ -195,5 +211,6 @@ def _aggregates(stream: Stream, topic_partitions: int) -> list[Column]:
         F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
+        *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
         *([F.expr(filtered).alias("filtered_digest")] if stream.filter else ()),
     ]

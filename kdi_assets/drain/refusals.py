@@ -201,6 +201,29 @@ class TooManyDeadLetters(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
+class ExpectationNotMet(Terminal):
+    """Messages do not meet an expectation that stops the drain."""
+
+    stream: str
+    expectation: str
+    sql: str
+    count: int
+    rows: int
+    topic_partition: TopicPartition
+    offset: int
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.count:,} of {self.rows:,} messages that would become rows do not meet the "
+            f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
+            f"correct `expectations.{self.expectation}`, or give it `then: dead_letter` or `then: warn`",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
 class AccountingMismatch(Terminal):
     """What was read, written and planned does not add up."""
 

@@ -58,7 +58,7 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
 
     record = record_type(stream)
     working = expose(decode_json(as_message(spark.createDataFrame([], KAFKA_DDL)), record), record)
-    for field, sql in expressions(stream).items():
+    for field, sql in {**expressions(stream), **expectations(stream)}.items():
         try:
             found = working.select("*", F.expr(sql).alias("_kdi_found"))
             working.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
@@ -66,9 +66,9 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise _mistake(stream, field, _first_line(refused)) from refused
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
             raise _mistake(stream, field, "it is always null and has no type; cast it")
-        if field == FILTER and not isinstance(found.schema["_kdi_found"].dataType, BooleanType):
-            given = found.schema["_kdi_found"].dataType.simpleString()
-            raise _mistake(stream, field, f"it gives {given}; a condition is true or false")
+        given = found.schema["_kdi_found"].dataType
+        if field in (FILTER, *expectations(stream)) and not isinstance(given, BooleanType):
+            raise _mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
     try:
@@ -160,8 +160,13 @@ def expressions(stream: Stream) -> dict[str, str]:
     return {**kept, **written, "date": f"CAST(({stream.date_expression}\n) AS DATE)"}
 
 
+def expectations(stream: Stream) -> dict[str, str]:
+    """Field of the document to the condition that stands there, as ``expressions``; none is part of a row."""
+    return {f"expectations.{expected}": e.sql for expected, e in stream.expectations.items()}
+
+
 def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
-    """Evaluate the stream's expressions over every decoded record.
+    """Evaluate the stream's expressions and expectations over every decoded record.
 
     Returns:
         ``kafka``, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result``: null where the
@@ -172,7 +177,8 @@ def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
     spark = exposed.sparkSession
     # The condition is more than a shortcut: Spark hoists a subexpression that stands twice out of whatever surrounds
     # it, also out of the guard, but never out of a branch that may not be taken.
-    attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in expressions(stream).items()]
+    every = {**expressions(stream), **expectations(stream)}
+    attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in every.items()]
     return exposed.select("kafka", VALUE, DOCUMENT, DECODED, RECORD, *attempts)
 
 

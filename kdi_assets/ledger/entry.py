@@ -96,6 +96,7 @@ class LedgerEntry:
         ages: Messages by their age at ``planned_at``, in the buckets of ``kdi_assets.ledger.ages``.
         message_bytes: Of keys and values that the drain read, as produced and uncompressed.
         seconds: What its stages took before the commit.
+        unmet: By expectation, the messages that did not meet it; of every expectation that there was.
         conflicts: Tries of the same drain before this one that another commit overtook.
     """
 
@@ -124,6 +125,7 @@ class LedgerEntry:
     message_bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     conflicts: int = 0
+    unmet: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

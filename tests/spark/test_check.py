@@ -62,6 +62,8 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
         ("to_date(at)", "to_date(", 12, "date", "PARSE_SYNTAX_ERROR"),
         ("to_date(at)", "to_date(at)\n  coordinates: id", 13, "coordinates", "id is a column already"),
         ("to_date(at)", "to_date(at)\n  filter: idd > 1", 13, "filter", "`idd` cannot be resolved"),
+        ("to_date(at)", "to_date(at)\n  expectations: {named: {sql: 'urll > 1'}}", 13, "expectations.named", "`urll`"),
+        ("to_date(at)", "to_date(at)\n  expectations: {named: {sql: url}}", 13, "expectations.named", "gives string"),
         ("to_date(at)", "to_date(at)\n  filter: id", 13, "filter", "it gives bigint; a condition is true or false"),
     ],
 )

@@ -17,7 +17,16 @@ from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import (
+    CheckName,
+    Checks,
+    DateWindow,
+    Expectation,
+    FreshnessLimits,
+    OffsetRange,
+    Stream,
+    TopicPartition,
+)
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 if TYPE_CHECKING:
@@ -108,6 +117,23 @@ def test_a_loss_that_was_accepted_answers_the_steps_back_of_its_own_topic_partit
     table.ledger_commit("resolve", declared_losses=(OffsetRange(lost, 100, 110),))
 
     assert check("positions_never_go_back", lake).level == level
+
+
+def test_expectations_that_were_not_met_within_a_day_warn_and_are_named(table: TableByHand, lake: str) -> None:
+    stream = orders(expectations={"id_is_there": Expectation("id IS NOT NULL"), "is_ours": Expectation("id > 0")})
+    rows, unmet = {NOW.date(): 100}, {"id_is_there": 3, "is_ours": 0, "of_yesterday": 9}
+    table.ledger_commit("drain", ago=timedelta(hours=25), rows_by_date=rows, unmet={"is_ours": 50})
+    before = check("expectations", lake, stream=stream)
+    for _ in range(2):
+        table.ledger_commit("drain", rows_by_date=rows, unmet=unmet)
+
+    finding = check("expectations", lake, stream=stream)
+
+    assert before.passed and before.numbers["is_ours"] == 0
+    assert finding.level == "warn"
+    assert finding.said == "6 messages did not meet id_is_there, of the last 24 hours with 200 rows"
+    assert finding.numbers == {"id_is_there": 6, "is_ours": 0, "rows": 200, "drains": 2}
+    assert finding.lists["not met"] == ("id_is_there: 6, warn: id IS NOT NULL",)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from kdi_assets.components.fields import DrainWhenFields, KafkaClusterFields, TopicTableFields
-from kdi_assets.components.judging_fields import DeadLetterLimitFields
+from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "streams.md"
@@ -28,6 +28,7 @@ def fields_in(section: str) -> set[str]:
     [
         ("## `kdi_assets.components.TopicTable`", TopicTableFields),
         ("### `drain_when`", DrainWhenFields),
+        ("### `expectations`", ExpectationFields),
         ("### `dead_letter_limit`", DeadLetterLimitFields),
         ("## `kdi_assets.components.KafkaCluster`", KafkaClusterFields),
         ("## `kdi_assets.components.SchemaRegistry`", SchemaRegistryFields),

@@ -14,7 +14,16 @@ from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.fields import Fields, KafkaClusterFields, TopicTableFields
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.stream import Checks, DateWindow, DeadLetterLimit, DrainWhen, FreshnessLimits, KafkaCluster, Stream
+from kdi_assets.stream import (
+    Checks,
+    DateWindow,
+    DeadLetterLimit,
+    DrainWhen,
+    Expectation,
+    FreshnessLimits,
+    KafkaCluster,
+    Stream,
+)
 
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -75,6 +84,37 @@ def test_a_filter_reaches_the_stream_as_it_was_written(tmp_path: Path) -> None:
 
     assert only_stream(tmp_path, with_attribute(f'filter: "{condition}"')).filter == condition
     assert only_mistake(tmp_path, 'filter: " "') == "filter: is empty; give it Spark SQL"
+
+
+def test_expectations_have_names_conditions_and_what_happens(tmp_path: Path) -> None:
+    line = "expectations: {is_ours: {sql: \"tenant = 'acme'\", then: fail}, has_id: {sql: id > 0}}"
+
+    expected = only_stream(tmp_path, with_attribute(line)).expectations
+
+    assert expected == {"is_ours": Expectation("tenant = 'acme'", "fail"), "has_id": Expectation("id > 0", "warn")}
+    assert list(only_stream(tmp_path, with_attribute(line)).check_names).count("expectations") == 1
+    assert "expectations" not in only_stream(tmp_path, with_attribute("")).check_names
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "expectations: {Is ours: {sql: id > 0}}",
+            "expectations.Is ours: 'Is ours' is not a name for an exp",
+        ),
+        ("expectations: {ours: {sql: id > 0, then: drop}}", "expectations.ours.then: 'drop' is nothing to do; warn,"),
+        ("expectations: {ours: {sq: id > 0, sql: id > 0}}", "expectations.ours.sq: no such field; did you mean sql?"),
+        ("expectations: {ours: {then: warn}}", "expectations.ours.sql: is missing; e.g. sql: status BETWEEN"),
+    ],
+)
+def test_what_is_wrong_with_an_expectation_is_named(tmp_path: Path, line: str, said: str) -> None:
+    assert only_mistake(tmp_path, line).startswith(said)
+
+
+def test_expectations_block_by_themselves_and_not_by_their_check(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match="names expectations, and that check only warns; `then: fail` stops the drain"):
+        only_stream(tmp_path, with_attribute("checks: {blocking: [expectations]}"))
 
 
 def test_the_limit_of_dead_letters_is_given_by_share_and_count(tmp_path: Path) -> None:

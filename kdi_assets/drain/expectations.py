@@ -1,0 +1,109 @@
+"""Expectations: conditions on what is to be a row; who does not meet them is counted in the pass that judges.
+
+All of it is Spark SQL over the frame that ``judge`` has judged by everything else: a verdict that is still *row*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.drain.refusals import ExpectationNotMet
+from kdi_assets.drain.shape import result
+from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """Messages that do not meet an expectation: how many, and number and offset of one of them; ``None`` of none."""
+
+    count: int
+    example: tuple[int, int] | None = None
+
+
+def expectation_rules(stream: Stream) -> list[Rule]:
+    """What condemns a message that would be a row otherwise."""
+    asked = [f"expectations.{expected}" for expected, e in stream.expectations.items() if e.then == "dead_letter"]
+    return [Rule("expectation_not_met", _unmet(field), field) for field in asked]
+
+
+def with_unmet(judged: DataFrame, stream: Stream, *, verdict: str, row: int, dead_letter: int) -> DataFrame:
+    """Add which expectations a message does not meet that would be a row, and let its verdict follow from them.
+
+    Args:
+        judged: With what ``shape.evaluate`` gives and the column ``verdict``, which no expectation has a part in yet.
+
+    Returns:
+        ``judged`` with a ``boolean`` for each expectation, false where the verdict was another one.
+    """
+    from pyspark.sql import functions as F
+
+    if not stream.expectations:
+        return judged
+    flags = {_flag(n): f"{verdict} = {row} AND {_unmet(f)}" for n, f in enumerate(_fields(stream))}
+    dead = any_of(expectation_rules(stream))
+    then = f"CASE WHEN {verdict} = {row} AND ({dead}) THEN {dead_letter} ELSE {verdict} END"
+    return judged.withColumns({flag: F.expr(sql) for flag, sql in flags.items()} | {verdict: F.expr(then)})
+
+
+def unmet_columns(stream: Stream) -> list[str]:
+    """The columns that ``with_unmet`` adds."""
+    return [_flag(n) for n in range(len(stream.expectations))]
+
+
+def unmet_aggregates(stream: Stream, *, partition: str, offset: str) -> list[Column]:
+    """Counts of them, and where the first ones lie."""
+    from pyspark.sql import functions as F
+
+    flags = unmet_columns(stream)
+    counts = [F.expr(f"count_if({flag})").alias(f"{flag}_count") for flag in flags]
+    at = "CASE WHEN {flag} THEN named_struct('partition', {partition}, 'offset', {offset}) END"
+    return counts + [
+        F.expr(f"min({at.format(flag=flag, partition=partition, offset=offset)})").alias(f"{flag}_at") for flag in flags
+    ]
+
+
+def unmet_counted(stream: Stream, seen: Mapping[str, Any]) -> dict[str, Unmet]:
+    """Read them from the observation."""
+    return {
+        expected: Unmet(int(seen[f"{_flag(n)}_count"]), tuple(at) if (at := seen[f"{_flag(n)}_at"]) else None)
+        for n, expected in enumerate(stream.expectations)
+    }
+
+
+def refuse_unmet(stream: Stream, unmet: Mapping[str, Unmet], *, rows: int) -> None:
+    """Refuse if an expectation that stops the drain is not met.
+
+    Raises:
+        ExpectationNotMet: With the first of those that are not.
+    """
+    for expected, expectation in stream.expectations.items():
+        if expectation.then == "fail" and unmet[expected].count:
+            partition, offset = unmet[expected].example or (0, 0)
+            raise ExpectationNotMet(
+                stream=stream.name,
+                expectation=expected,
+                sql=expectation.sql,
+                count=unmet[expected].count,
+                rows=rows,
+                topic_partition=TopicPartition(stream.topic, partition),
+                offset=offset,
+            )
+
+
+def _fields(stream: Stream) -> list[str]:
+    return [f"expectations.{expected}" for expected in stream.expectations]
+
+
+def _unmet(field: str) -> str:
+    """Not true: false, null, or raised."""
+    return f"NOT coalesce({name(result(field))}.v, false)"
+
+
+def _flag(number: int) -> str:
+    return f"_kdi_unmet_{number}"
