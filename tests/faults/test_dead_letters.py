@@ -120,7 +120,7 @@ def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_i
             web.session().sql(f"{made} AS SELECT * FROM delta.`{uri}` VERSION AS OF 0")
 
     with pytest.raises(DeadLettersReplaced, match="adopt"):
-        web.drain(at=die_before_the_commit)
+        web.drain(at=at)
     assert TableLog.existing(web.uri).version == version
     decision = decide(web.stream, web.lake, "adopt", session=web.session)
     carry_out_decision(web.session(), decision, web.stream, web.lake)
