@@ -14,6 +14,7 @@ from kdi_assets.stream import DateWindow, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.faults.topics import add_topic_partitions
 from tests.kafka_log import Publisher
+from tests.spark.test_warm_driver import wait_until
 
 
 @pytest.mark.scenario("poison message")
@@ -177,6 +178,7 @@ def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(drive
         writer.client.flush(30)
         end = writer.client.commit_transaction if ending == "commit" else writer.client.abort_transaction
         end(30)
+    wait_until(lambda: look(web.stream, web.lake).open_transaction_offsets == 0)  # markers come behind the answer
 
     report = web.drain()
 
@@ -201,6 +203,7 @@ def test_an_open_transaction_holds_the_drain_at_the_last_stable_offset(driven: D
     first = web.drain()
     held = look(web.stream, web.lake).open_transaction_offsets
     writer.client.commit_transaction(30)
+    wait_until(lambda: look(web.stream, web.lake).open_transaction_offsets == 0)
     second = web.drain()
 
     assert (first.dead_letters, held) == (5, 4)
