@@ -70,7 +70,7 @@ def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
     described = count(1)
 
     def list_offsets(self: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
-        answers = ask(self, wanted, **options)
+        answers = dict(ask(self, wanted, **options))  # its own it answers, also what is none of its futures
         for partition in (p for p in answers if p.topic == leaderless):
             answers[partition] = Future()
             answers[partition].set_exception(refused)
