@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import SchemaDisagrees, TopicRecreated
 from kdi_assets.drain.resolve import carry_out_decision, decide
-from kdi_assets.ledger.entry import WrittenByNewerRelease
+from kdi_assets.ledger.entry import FORMAT, WrittenByNewerRelease
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import read_ledger
@@ -102,7 +102,7 @@ def test_an_entry_of_a_later_format_stops_the_stream_before_anything_is_read(
     Pass: both refuse with the way out, without Spark; the table stays as it is.
     """
     web = _golden(topic, cluster, producer, lake)
-    _newest_commit_says(web, kdi_ledger=2)
+    _newest_commit_says(web, kdi_ledger=FORMAT + 1)
     version = TableLog.existing(web.uri).version
 
     with pytest.raises(WrittenByNewerRelease, match="pip install --upgrade"):

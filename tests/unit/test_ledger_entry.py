@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts, WrittenByNewerRelease, entry_of
+from kdi_assets.ledger.entry import FORMAT, DeadLettersAt, LedgerEntry, RangeCounts, WrittenByNewerRelease, entry_of
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 P3 = TopicPartition("orders", 3)
@@ -43,7 +43,7 @@ def test_what_others_write_there_is_no_entry() -> None:
 
 
 def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
-    newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": 3})
+    newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": FORMAT + 1})
 
     with pytest.raises(WrittenByNewerRelease, match="newer release"):
         entry_of(newer, 12, "orders")
