@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
+from kdi_assets.message_format import Compression, Format, Json
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic; sorts by topic, then number."""
@@ -201,7 +203,7 @@ class Stream:
 
     Attributes:
         table: Path below the lake's root, e.g. ``bronze/web_requests``; it also names the stream and its asset.
-        record_ddl: Spark DDL of the message's record, verbatim.
+        record_ddl: Spark DDL of the message's record, verbatim; empty where the format says what the record is.
         columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
         filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
             dead letter. Empty: every message is kept.
@@ -239,6 +241,8 @@ class Stream:
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
     owners: tuple[str, ...] = ()
+    format: Format = Json()
+    compression: Compression = "none"
 
     def __post_init__(self) -> None:
         if not self.app_id:

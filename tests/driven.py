@@ -15,7 +15,7 @@ from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream
 from tests.kafka_log import Produced, Publisher
-from tests.oracle import Found, assert_each_offset_once, read_back
+from tests.oracle import Found, Reading, assert_each_offset_once, read_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,10 +105,18 @@ class DrivenStream:
     def found(self) -> Found:
         return read_back(self.stream, self.lake)
 
-    def assert_each_offset_once(self, produced: Sequence[Produced], *, given_up: Collection[OffsetRange] = ()) -> None:
+    def assert_each_offset_once(
+        self,
+        produced: Sequence[Produced],
+        *,
+        given_up: Collection[OffsetRange] = (),
+        reading: Reading | None = None,
+    ) -> None:
         """Ask the oracle."""
         where = self.stream.coordinates
-        assert_each_offset_once(produced, self.found(), coordinates=where, given_up=given_up, seed=self.seed)
+        assert_each_offset_once(
+            produced, self.found(), coordinates=where, given_up=given_up, seed=self.seed, reading=reading
+        )
 
     def with_definition(self, **fields: Any) -> DrivenStream:
         """The same stream under another document."""

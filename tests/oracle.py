@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 from urllib.parse import urlparse
 
@@ -57,6 +57,7 @@ def assert_each_offset_once(
     coordinates: str = "meta.kafka",
     given_up: Collection[OffsetRange] = (),
     seed: int = 0,
+    reading: Reading | None = None,
 ) -> None:
     """Nothing lost, nothing twice, nothing changed, nothing invented; tombstones leave no trace.
 
@@ -65,6 +66,7 @@ def assert_each_offset_once(
             the same offset to several messages: each must be there.
         given_up: Offsets that may be missing: declared losses, rows that someone removed.
         seed: Of what was produced; a failure names it.
+        reading: How Python reads the messages; as web requests by default.
     """
     wanted: dict[At, list[Produced]] = defaultdict(list)
     for message in produced:
@@ -88,7 +90,9 @@ def assert_each_offset_once(
             f"invented {_ranges(invented)}; seed {seed}"
         )
     for at, messages in wanted.items():
-        _assert_same(messages, seen[at], letters[at], coordinates=coordinates, seed=seed)
+        _assert_same(
+            messages, seen[at], letters[at], coordinates=coordinates, seed=seed, reading=reading or WEB_REQUESTS
+        )
 
 
 def _first(at: At, missing: Sequence[At], doubled: Sequence[At]) -> str:
@@ -97,14 +101,22 @@ def _first(at: At, missing: Sequence[At], doubled: Sequence[At]) -> str:
 
 
 def _assert_same(
-    messages: Sequence[Produced], rows: Sequence[Row], letters: Sequence[Row], *, coordinates: str, seed: int
+    messages: Sequence[Produced],
+    rows: Sequence[Row],
+    letters: Sequence[Row],
+    *,
+    coordinates: str,
+    seed: int,
+    reading: Reading,
 ) -> None:
     """Each row and letter is one of the messages, and each message at most one of them."""
     left = list(messages)
     for what, given in (("row", rows), ("dead letter", letters)):
         for one in given:
             differences = {
-                i: letter_differs(m, one) if what == "dead letter" else row_differs(m, one, coordinates=coordinates)
+                i: letter_differs(m, one, reading)
+                if what == "dead letter"
+                else row_differs(m, one, reading, coordinates=coordinates)
                 for i, m in enumerate(left)
             }
             same = next((i for i, difference in differences.items() if not difference), None)
@@ -114,32 +126,38 @@ def _assert_same(
             left.pop(same)
 
 
-def row_differs(message: Produced, row: Row, *, coordinates: str) -> str:
-    """Where the row does not say what the message said, field by field as Python reads the JSON; empty if nowhere."""
+def row_differs(message: Produced, row: Row, reading: Reading, *, coordinates: str) -> str:
+    """Where the row does not say what the message said, field by field as Python reads it; empty if nowhere."""
     try:
-        said = json.loads(message.value or b"")
-        stamp = said["meta"]["producer"]["timestamp"]
-        wanted = {field: said.get(field) for field in ("method", "session_id", "status", "url", "uuid")}
-        wanted |= {"meta.producer.timestamp": stamp, "date": stamp[:10], "host": urlparse(said["url"]).hostname}
+        wanted = reading.said(message)
     except (ValueError, TypeError, KeyError, RecursionError) as bad:
         return f"the message has no such row: {bad!r}"
     kept = _at(row, coordinates)
-    wanted |= {"topic": message.topic_partition.topic, "timestamp": message.timestamp}
-    have = {field: row[field] for field in ("method", "session_id", "status", "url", "uuid", "host")}
-    have |= {"meta.producer.timestamp": row["meta"]["producer"]["timestamp"], "date": row["date"].isoformat()}
-    have |= {"topic": kept["topic"], "timestamp": kept["timestamp"].astimezone(UTC)}
-    return _difference(wanted, have)
+    have = {path: _at(row, path) for path in wanted} | {
+        "topic": kept["topic"],
+        "timestamp": kept["timestamp"].astimezone(UTC),
+    }
+    return _difference({**wanted, "topic": message.topic_partition.topic, "timestamp": message.timestamp}, have)
 
 
-def letter_differs(message: Produced, letter: Row) -> str:
+def letter_differs(message: Produced, letter: Row, reading: Reading) -> str:
     """Where the dead letter is not the message, byte for byte, or has no reason to be one; empty if nowhere."""
     wanted: dict[str, Any] = {"value": message.value, "key": message.key, "topic": message.topic_partition.topic}
     wanted |= {"timestamp": message.timestamp, "headers": message.headers, "has a reason": True, "is good": False}
     have: dict[str, Any] = {field: letter[field] for field in ("value", "key", "topic")}
     have |= {"timestamp": letter["timestamp"].astimezone(UTC), "has a reason": bool(letter["reason"])}
-    have["is good"] = is_good(message) and letter["reason"] not in MAY_CONDEMN_THE_GOOD
+    have["is good"] = reading.is_good(message) and letter["reason"] not in MAY_CONDEMN_THE_GOOD
     have |= {"headers": tuple((h["key"], h["value"]) for h in letter["headers"] or ())}
     return _difference(wanted, have)
+
+
+def web_request(message: Produced) -> Row:
+    """What the row of a web request says."""
+    said = json.loads(message.value or b"")
+    stamp = said["meta"]["producer"]["timestamp"]
+    wanted = {field: said.get(field) for field in ("method", "session_id", "status", "url", "uuid")}
+    day = date.fromisoformat(stamp[:10])
+    return {**wanted, "meta.producer.timestamp": stamp, "date": day, "host": urlparse(said["url"]).hostname}
 
 
 def is_good(message: Produced) -> bool:
@@ -153,6 +171,22 @@ def is_good(message: Produced) -> bool:
     fields = {"meta", "method", "session_id", "status", "url", "uuid"}
     number = type(said["status"]) is int and abs(said["status"]) < 1000 if "status" in said else False
     return said.keys() == fields and number and stamp.year >= 2020 and all(isinstance(text, str) for text in texts)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Python's own reading of a stream's messages.
+
+    Attributes:
+        said: Path of a column (dots nest) to what stands there in the message's row; raises if it can have no row.
+        is_good: Whether the message must have one.
+    """
+
+    said: Callable[[Produced], Row]
+    is_good: Callable[[Produced], bool]
+
+
+WEB_REQUESTS = Reading(web_request, is_good)
 
 
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:

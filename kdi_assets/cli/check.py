@@ -103,6 +103,8 @@ def _without(stream: Stream, field: str) -> Stream | None:
 
 
 def _right(field: str) -> str:
+    if field.startswith("format.avro"):
+        return "a schema of Avro, of a record"
     return RIGHT.get(field, RIGHT_OTHERWISE)
 
 

@@ -39,6 +39,8 @@ def validated(model: type[AnyFields], document: Document) -> AnyFields | list[Do
 def _mistakes(model: type[BaseModel], document: Document, error: ValidationError) -> Iterator[DocumentMistake]:
     for detail in error.errors(include_url=False):
         steps = [step for step in detail["loc"] if step != "[key]"]
+        if detail["type"] == "wrong" and steps and (info := model.model_fields.get(str(steps[0]))):
+            steps[0] = info.alias or steps[0]  # of a value that was left out, pydantic tells the name that we gave it
         message, right = _explain(model, detail, steps)
         yield document.mistake(".".join(map(str, steps)) or "attributes", message, right)
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kdi_assets.components import checks
+from kdi_assets.components import checks, format_fields
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.environment import EnvironmentProperties
+from kdi_assets.components.format_fields import FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.strict import Fields as Fields
+from kdi_assets.message_format import Compression
 from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, SchemaRegistry, StartPolicy, Status, Stream
 
 
@@ -114,9 +117,24 @@ class TopicTableFields(Fields):
         " letters lie beside it, at the same path with _dead_letters.",
         examples=["bronze/web_requests"],
     )
-    ddl: Annotated[str, AfterValidator(checks.sql)] = Field(
+    message_format: Annotated[FormatFields, BeforeValidator(format_fields.named)] = Field(
+        default=FormatFields(),
+        alias="format",
+        description="What a message's value is: json, text, bytes, csv or avro; with its own fields, {csv: {delimiter:"
+        " ;}}.",
+        examples=["json", {"csv": {"delimiter": ";"}}],
+    )
+    compression: Annotated[str, AfterValidator(format_fields.compression)] = Field(
+        default="none",
+        description="What the producer compressed each value with: none, gzip or zstd.",
+        examples=["gzip"],
+    )
+    ddl: Annotated[str, AfterValidator(format_fields.schema_fits)] = Field(
+        default="",
+        validate_default=True,
         alias="schema",
-        description="Spark DDL of the message's record. Fields of the message that it does not name are left out.",
+        description="Spark DDL of the message's record. Fields of the message that it does not name are left out. For"
+        " text and bytes one column, `value` by default; for avro none.",
         examples=["id bigint, at timestamp"],
     )
     date_expression: Annotated[str, AfterValidator(checks.sql)] = Field(
@@ -233,8 +251,15 @@ class TopicTableFields(Fields):
             raise checks.wrong(said, "`then: fail` stops the drain itself")
         return self
 
-    def stream(self, cluster: KafkaCluster, registry: SchemaRegistry | None = None) -> Stream:
-        """The stream that these fields describe."""
+    def stream(self, cluster: KafkaCluster, registry: SchemaRegistry | None = None, *, folder: Path = Path()) -> Stream:
+        """The stream that these fields describe.
+
+        Args:
+            folder: Of the document: where the paths of files in it begin.
+
+        Raises:
+            SchemaFileMistake: A file that the document names cannot be used.
+        """
         return Stream(
             topic=self.topic,
             table=self.table,
@@ -259,6 +284,8 @@ class TopicTableFields(Fields):
             properties=self.properties,
             description=self.description,
             owners=tuple(self.owners),
+            format=self.message_format.format(folder),
+            compression=cast(Compression, self.compression),
         )
 
 

@@ -13,6 +13,7 @@ from kdi_assets.components.documents import Document, mistake_in
 from kdi_assets.components.explain import AnyFields, validated
 from kdi_assets.components.fields import KafkaClusterFields, TopicTableFields
 from kdi_assets.components.folder import read_folder
+from kdi_assets.components.format_fields import SchemaFileMistake
 from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
 from kdi_assets.components.registry_fields import SchemaRegistryFields
 from kdi_assets.settings import Settings
@@ -134,11 +135,14 @@ def _add_streams(documents: Sequence[Document], loaded: Loaded, *, wrong: _Wrong
             mistakes.append(unknown_cluster(fields.cluster, document, loaded.clusters.keys() | wrong.clusters))
         if fields.registry and fields.registry not in loaded.registries.keys() | wrong.registries:
             mistakes.append(unknown_registry(fields.registry, document, loaded.registries.keys() | wrong.registries))
-        loaded.mistakes += mistakes
         if fields.cluster in loaded.clusters and fields.registry in {"", *loaded.registries} and not mistakes:
             cluster, registry = loaded.clusters[fields.cluster], loaded.registries.get(fields.registry)
-            loaded.streams[fields.table] = fields.stream(cluster, registry)
-            loaded.documents[fields.table] = document
+            try:
+                stream = fields.stream(cluster, registry, folder=Path(document.file).parent)
+                loaded.streams[fields.table], loaded.documents[fields.table] = stream, document
+            except SchemaFileMistake as unread:
+                mistakes.append(document.mistake(unread.field, unread.message, unread.right))
+        loaded.mistakes += mistakes
 
 
 def unknown_cluster(name: str, document: Document, known: Collection[str]) -> DocumentMistake:

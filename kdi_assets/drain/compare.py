@@ -10,8 +10,8 @@ from kdi_assets.drain.carry_out import refuse_other_schema
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import is_filtered
 from kdi_assets.drain.refusals import TopicRecreated
-from kdi_assets.drain.shape import analyse, as_message, evaluate, expose, record_type, table_columns
-from kdi_assets.formats.json import VALUE, decode_json
+from kdi_assets.drain.shape import analyse, decode, evaluate, record_type, table_columns
+from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.changes import changes, removed_by_count
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage
@@ -182,7 +182,7 @@ class _Comparing:
 
         record = record_type(self.stream)
         messages = read_ranges(self.spark, self.stream.cluster, self.ranges)
-        evaluated = evaluate(expose(decode_json(as_message(messages), record), record), self.stream)
+        evaluated = evaluate(decode(messages, self.stream, record), self.stream)
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
         columns = [
             F.expr(sql).cast(types[column.lower()]).alias(column)  # the table's spelling of nested names

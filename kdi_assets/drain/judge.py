@@ -16,8 +16,9 @@ from kdi_assets.drain.expectations import (
     unmet_counted,
     with_unmet,
 )
-from kdi_assets.drain.shape import DATE, FILTER, as_message, evaluate, expose, expressions, result, table_columns
-from kdi_assets.formats.json import DECODED, VALUE, decode_json, json_rules
+from kdi_assets.drain.shape import DATE, FILTER, decode, evaluate, expressions, result, table_columns
+from kdi_assets.formats.decoder import DECODED, VALUE
+from kdi_assets.formats.of_stream import decoder_of
 from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
@@ -118,7 +119,7 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
     """
     from pyspark.sql import functions as F
 
-    decoding, shaping = json_rules(record), [*_row_rules(stream, now), *expectation_rules(stream)]
+    decoding, shaping = decoder_of(stream).rules(record), [*_row_rules(stream, now), *expectation_rules(stream)]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
@@ -159,7 +160,7 @@ def counted(counts: Observation, stream: Stream) -> Counts:
 def _judged(messages: DataFrame, stream: Stream, record: StructType, now: datetime) -> DataFrame:
     from pyspark.sql import functions as F
 
-    evaluated = evaluate(expose(decode_json(as_message(messages), record), record), stream)
+    evaluated = evaluate(decode(messages, stream, record), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 

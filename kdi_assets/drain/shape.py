@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.json import DECODED, DOCUMENT, RECORD, VALUE, decode_json
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE, FormatMistake
+from kdi_assets.formats.of_stream import decoder_of
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Stream
 
@@ -22,6 +23,7 @@ KAFKA_DDL = (
     "headers array<struct<key: string, value: binary>>"
 )
 DATE, FILTER = "date", "filter"
+_OURS = ("kafka", VALUE, PAYLOAD, DOCUMENT, DECODED, RECORD)
 
 Tree = dict[str, "str | Tree"]
 """Column name to Spark SQL over the working columns, or to the columns of a struct."""
@@ -57,11 +59,12 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     from pyspark.sql.types import BooleanType, NullType
 
     record = record_type(stream)
-    working = expose(decode_json(as_message(spark.createDataFrame([], KAFKA_DDL)), record), record)
+    working = decode(spark.createDataFrame([], KAFKA_DDL), stream, record)
+    named = working.select("kafka", *(F.col(name(f.name)) for f in record.fields))  # all that Spark should suggest
     for field, sql in {**expressions(stream), **expectations(stream)}.items():
         try:
-            found = working.select("*", F.expr(sql).alias("_kdi_found"))
-            working.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
+            found = named.select("*", F.expr(sql).alias("_kdi_found"))
+            named.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
         except PySparkException as refused:
             raise _mistake(stream, field, _first_line(refused)) from refused
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
@@ -78,16 +81,18 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
 
 
 def record_type(stream: Stream) -> StructType:
-    """The declared type of a record; the DDL is parsed by the JVM of the session in use.
+    """The type of a record, as declared or as the format has it; the JVM of the session in use is asked.
 
     Raises:
-        ShapeMistake: The DDL does not parse, or names a field twice or one that expressions use otherwise.
+        ShapeMistake: The DDL does not parse, or names a field twice or one that expressions use otherwise, or the
+            format has no such records.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
 
     try:
-        record = cast(StructType, StructType.fromDDL(stream.record_ddl))
+        record = decoder_of(stream).record_type(stream.record_ddl)
+    except FormatMistake as refused:
+        raise _mistake(stream, refused.field, refused.message) from refused
     except PySparkException as refused:
         raise _mistake(stream, "schema", _first_line(refused)) from refused
     names = [f.name.lower() for f in record.fields]
@@ -133,7 +138,21 @@ def _unusable(declared: DataType, path: str = "") -> str:
     return ""
 
 
-def as_message(messages: DataFrame) -> DataFrame:
+def decode(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame:
+    """Decode what Kafka gives.
+
+    Returns:
+        The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
+        ``_kdi_``. Lazy.
+    """
+    from pyspark.sql import functions as F
+
+    decoded = decoder_of(stream).decode(_as_message(messages), record)
+    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in record.fields]
+    return decoded.select(*_OURS, *fields)
+
+
+def _as_message(messages: DataFrame) -> DataFrame:
     """Pack what Kafka says of a message into ``kafka``, and name its value, so that no field of a record can clash."""
     from pyspark.sql import functions as F
 
@@ -142,15 +161,6 @@ def as_message(messages: DataFrame) -> DataFrame:
     if "headers" in messages.columns:
         known.append(F.col("headers"))
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
-
-
-def expose(decoded: DataFrame, record: StructType) -> DataFrame:
-    """Give expressions their names: the record's fields beside ``kafka``; ours begin with ``_kdi_``."""
-    from pyspark.sql import functions as F
-
-    ours = [F.col(c) for c in ("kafka", VALUE, DOCUMENT, DECODED, RECORD)]
-    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in record.fields]
-    return decoded.select(*ours, *fields)
 
 
 def expressions(stream: Stream) -> dict[str, str]:
@@ -179,7 +189,7 @@ def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
     # it, also out of the guard, but never out of a branch that may not be taken.
     every = {**expressions(stream), **expectations(stream)}
     attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in every.items()]
-    return exposed.select("kafka", VALUE, DOCUMENT, DECODED, RECORD, *attempts)
+    return exposed.select(*_OURS, *attempts)
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:

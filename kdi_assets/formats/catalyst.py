@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+_GUNZIP = "org.apache.commons.compress.compressors.gzip.GzipCompressorInputStream"
+_ZSTD = "com.github.luben.zstd.Zstd"
+
 
 def try_eval(spark: SparkSession, sql: str) -> Column:
     """The expression, null where it raises: what ``try_divide`` and its kin are made of."""
@@ -19,6 +22,62 @@ def is_ascii(spark: SparkSession, text: str) -> Column:
     boolean, none = jvm.org.apache.spark.sql.types.DataType.fromDDL("boolean"), jvm.PythonUtils.toSeq([])
     invoke = _catalyst(spark).objects.Invoke
     return _column(spark, invoke(_parsed(spark, text), "isFullAscii", boolean, none, none, True, True, True))
+
+
+def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
+    """What gzip made of it (Spark SQL of type binary), to the end of its last member; null where it is no gzip.
+
+    Whoever holds more comes back cut off behind ``at_most`` bytes. A reader that ends with the stream gives its native
+    memory back at once; one that fails or is cut off, with Java's next collection.
+    """
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    stream = jvm.java.lang.Class.forName("java.io.InputStream", False, loader)
+    of_bytes = jvm.java.lang.Class.forName("java.io.ByteArrayInputStream", False, loader)
+    gunzip = jvm.java.lang.Class.forName(_GUNZIP, False, loader)
+    # To the end: after the first member, other readers take what follows for padding and drop it.
+    to_the_end = _parsed(spark, "true")
+    bytes_ = _new(spark, of_bytes, [_parsed(spark, value)], as_type=stream)
+    reader = _new(spark, gunzip, [bytes_, to_the_end], as_type=stream)
+    read = _invoke(spark, reader, "readNBytes", "binary", [_parsed(spark, str(at_most))])
+    return _column(spark, _catalyst(spark).TryEval(read))
+
+
+def unzstd(spark: SparkSession, value: str, size: str) -> Column:
+    """What zstd made of it (Spark SQL of type binary), null where it is no zstd or holds more than ``size`` bytes."""
+    return _column(spark, _catalyst(spark).TryEval(_zstd(spark, "decompress", "binary", [value, size])))
+
+
+def zstd_size(spark: SparkSession, value: str) -> Column:
+    """How many bytes the first frame of zstd (Spark SQL of type binary) says it holds.
+
+    Negative if it does not say; null if it is cut off before that.
+    """
+    return _column(spark, _catalyst(spark).TryEval(_zstd(spark, "getFrameContentSize", "bigint", [value])))
+
+
+def _zstd(spark: SparkSession, function: str, ddl: str, arguments: list[str]) -> Any:
+    jvm: Any = spark._jvm
+    owner = jvm.java.lang.Class.forName(_ZSTD, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
+    type_ = jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
+    parsed = seq([_parsed(spark, argument) for argument in arguments])
+    static = _catalyst(spark).objects.StaticInvoke
+    return static(owner, type_, function, parsed, none, True, True, True, jvm.scala.Option.empty())
+
+
+def _new(spark: SparkSession, class_: Any, arguments: list[Any], *, as_type: Any) -> Any:
+    jvm: Any = spark._jvm
+    type_ = jvm.org.apache.spark.sql.types.ObjectType(as_type)
+    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
+    return _catalyst(spark).objects.NewInstance(class_, seq(arguments), none, True, type_, jvm.scala.Option.empty())
+
+
+def _invoke(spark: SparkSession, target: Any, method: str, ddl: str, arguments: list[Any]) -> Any:
+    jvm: Any = spark._jvm
+    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
+    type_ = jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
+    return _catalyst(spark).objects.Invoke(target, method, type_, seq(arguments), none, True, True, True)
 
 
 def _catalyst(spark: SparkSession) -> Any:

@@ -8,19 +8,17 @@ would be changed on the way are parsed as a wider type and narrowed by us (``jso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.catalyst import is_ascii
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD
 from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
 from kdi_assets.formats.rules import Rule, any_of, literal, name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-DOCUMENT = "_kdi_document"
-RECORD = "_kdi_record"
-DECODED = "_kdi_decoded"
 
 # Names that no message has by chance: only text written against this code could close our array and open another. A
 # record with a field of the second name is condemned. They are short because they are parsed with every message.
@@ -31,8 +29,7 @@ _OPTIONS = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-VALUE = "_kdi_value"
-_TEXT = f"CAST({VALUE} AS STRING)"
+_TEXT = f"CAST({PAYLOAD} AS STRING)"
 _ASCII, _PARSED = "_kdi_ascii", "_kdi_parsed"
 # Null unless the array holds one document and our marker, so also without a value. CASE, because Spark would copy a
 # bare element of an array to all of its uses, and the JVM compiles no method beyond 8,000 bytes.
@@ -43,53 +40,49 @@ CASE WHEN {_PARSED}.{_CORRUPT} IS NULL AND size({_PARSED}.{_LIST}) = 2
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def decode_json(messages: DataFrame, record: StructType) -> DataFrame:
-    """Add the record of every message, or the fact that it has none.
+@dataclass(frozen=True, slots=True)
+class JsonDecoder:
+    """JSON by a declared record; ``_kdi_document`` is the document as parsed."""
 
-    Args:
-        messages: ``_kdi_value: binary`` and anything else.
-        record: The type of a record; ``NOT NULL`` fields must be there.
+    def record_type(self, ddl: str) -> StructType:
+        """What the DDL says; ``NOT NULL`` fields must be there."""
+        from pyspark.sql.types import StructType
 
-    Returns:
-        ``messages`` with ``_kdi_document`` (as parsed, for ``json_rules``), ``_kdi_decoded: boolean`` (never null) and
-        ``_kdi_record: record``, null where not decoded, beside columns of its own. Lazy: nothing runs here.
-    """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+        return cast(StructType, StructType.fromDDL(ddl))
 
-    element = StructType([*wide(record).fields, StructField(_END, IntegerType())])
-    schema = StructType([StructField(_LIST, ArrayType(element)), StructField(_CORRUPT, StringType())])
-    inside = F.expr(f"""concat('{{"{_LIST}":[', {_TEXT}, ',{{"{_END}":1}}]}}')""")
-    is_utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
-    condemned = any_of(rules_of(DOCUMENT, record))
-    return (
-        messages.withColumn(_ASCII, is_ascii(messages.sparkSession, _TEXT))
-        .withColumn(_PARSED, F.from_json(inside, schema, _OPTIONS))
-        .withColumn(DOCUMENT, F.expr(_THE_ONE_DOCUMENT))
-        .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {is_utf8} AND NOT ({condemned})"))
-        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(DOCUMENT, record)} END"))
-    )
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
+        element = StructType([*wide(record).fields, StructField(_END, IntegerType())])
+        schema = StructType([StructField(_LIST, ArrayType(element)), StructField(_CORRUPT, StringType())])
+        inside = F.expr(f"""concat('{{"{_LIST}":[', {_TEXT}, ',{{"{_END}":1}}]}}')""")
+        is_utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
+        condemned = any_of(rules_of(DOCUMENT, record))
+        return (
+            messages.withColumn(_ASCII, is_ascii(messages.sparkSession, _TEXT))
+            .withColumn(_PARSED, F.from_json(inside, schema, _OPTIONS))
+            .withColumn(DOCUMENT, F.expr(_THE_ONE_DOCUMENT))
+            .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {is_utf8} AND NOT ({condemned})"))
+            .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(DOCUMENT, record)} END"))
+        )
 
-def json_rules(record: StructType) -> list[Rule]:
-    """Why a message that ``decode_json`` did not decode is none, most telling first; the last one always holds.
-
-    They cost several parses, so they are for messages that are condemned already.
-    """
-    enclosed = f"""try_parse_json(concat('[', {_TEXT}, ',"{_END}"]'))"""
-    elements = f"size(try_variant_get({enclosed}, '$', 'array<variant>'))"
-    first = f"schema_of_variant(variant_get({enclosed}, '$[0]', 'variant'))"
-    return [
-        Rule("blank", f"length(trim(BOTH ' \\t\\r\\n' FROM {_TEXT})) = 0"),
-        Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
-        Rule("trailing_text", f"{elements} <> 2 OR ({enclosed} IS NULL AND try_parse_json({_TEXT}) IS NOT NULL)"),
-        Rule("malformed_json", f"{elements} IS NULL"),
-        Rule("not_an_object", f"NOT startswith({first}, 'OBJECT')"),
-        # A field that does not parse is null: asked before whether it is missing.
-        *_field_rules(record),
-        *rules_of(DOCUMENT, record),
-        Rule("wrong_type", "true"),
-    ]
+    def rules(self, record: StructType) -> list[Rule]:
+        """They cost several parses."""
+        enclosed = f"""try_parse_json(concat('[', {_TEXT}, ',"{_END}"]'))"""
+        elements = f"size(try_variant_get({enclosed}, '$', 'array<variant>'))"
+        first = f"schema_of_variant(variant_get({enclosed}, '$[0]', 'variant'))"
+        return [
+            Rule("blank", f"length(trim(BOTH ' \\t\\r\\n' FROM {_TEXT})) = 0"),
+            Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
+            Rule("trailing_text", f"{elements} <> 2 OR ({enclosed} IS NULL AND try_parse_json({_TEXT}) IS NOT NULL)"),
+            Rule("malformed_json", f"{elements} IS NULL"),
+            Rule("not_an_object", f"NOT startswith({first}, 'OBJECT')"),
+            # A field that does not parse is null: asked before whether it is missing.
+            *_field_rules(record),
+            *rules_of(DOCUMENT, record),
+            Rule("wrong_type", "true"),
+        ]
 
 
 def _field_rules(record: StructType) -> list[Rule]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from kdi_assets.formats.decoder import PAYLOAD
 from kdi_assets.formats.rules import Rule, literal, name
 
 if TYPE_CHECKING:
@@ -117,11 +118,12 @@ def _leaf_rules(value: str, declared: DataType, path: str) -> list[Rule]:
             cast = f"try_cast({value} AS {declared.simpleString()})"
             return [Rule("too_precise", f"{value} <> {cast} OR ({value} IS NOT NULL AND {cast} IS NULL)", path)]
         case t.TimestampType() | t.TimestampNTZType() | t.DateType():
-            return _time_rules(value, declared, path)
+            return time_rules(value, declared, path)
     return []
 
 
-def _time_rules(value: str, declared: DataType, path: str) -> list[Rule]:
+def time_rules(value: str, declared: DataType, path: str) -> list[Rule]:
+    """What condemns text that is to become a date or timestamp."""
     kind = declared.typeName()
     rules = [
         Rule("wrong_type", f"NOT {value} RLIKE {literal(_PATTERNS[kind])}", path),
@@ -153,7 +155,7 @@ def _was_no_text(value: str, path: str) -> str:
     if "[]" in path:
         # An element has no path to look at: it was text if its quoted form stands in the message.
         quoted = f"regexp_extract(to_json(array({value})), '^.(.*).$', 1)"
-        return f"NOT contains(CAST(_kdi_value AS STRING), {quoted})"
+        return f"NOT contains(CAST({PAYLOAD} AS STRING), {quoted})"
     steps = "".join(f'["{step}"]' for step in path.split("."))
-    found = f"try_variant_get(try_parse_json(CAST(_kdi_value AS STRING)), {literal('$' + steps)}, 'variant')"
+    found = f"try_variant_get(try_parse_json(CAST({PAYLOAD} AS STRING)), {literal('$' + steps)}, 'variant')"
     return f"coalesce(schema_of_variant({found}) <> 'STRING', true)"

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
 STDERR = 2  # standard output is for results
 LOCAL_DIR = "spark.local.dir"
+# A length in a damaged message of Avro would else be memory for two gigabytes, and the end of the JVM.
+AVRO_LIMITS = (
+    f"-Dorg.apache.avro.limits.bytes.maxLength={64 * 1024 * 1024}",
+    f"-Dorg.apache.avro.limits.string.maxLength={64 * 1024 * 1024}",
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={8 * 1024 * 1024}",
+)
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -132,12 +138,13 @@ def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) ->
         for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
     }
     master = {"spark.master": settings.spark_master} if settings.spark_master else {}
-    return {"spark.app.name": app_name, **master, **config, **class_paths}
+    limits = {"spark.executor.defaultJavaOptions": " ".join(AVRO_LIMITS)}
+    return {"spark.app.name": app_name, **limits, **master, **config, **class_paths}
 
 
 def _environment(java_home: Path) -> dict[str, str]:
     """What the JVM and its Python workers read; all of it gives way to what Spark's own configuration says."""
-    java_options = [*_log_options(), *proxy_options(), os.environ.get("SPARK_SUBMIT_OPTS", "")]
+    java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), os.environ.get("SPARK_SUBMIT_OPTS", "")]
     return {
         "JAVA_HOME": str(java_home),
         "PYSPARK_PIN_THREAD": "true",  # a thread of ours has one in the JVM, with its session and its job group

@@ -18,6 +18,7 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import DocumentMistake, Mistakes
 from kdi_assets.components.tree import component_definitions
 from kdi_assets.definitions import defs
+from kdi_assets.message_format import Avro
 from resources.spark import SparkResource
 from tests.documents import CLUSTER, REGISTRY, stream, written
 
@@ -81,6 +82,18 @@ def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text(tmp_p
     assert component.stream(expected.cluster) == expected
     assert expected.date_expression == "to_date('{{ x }}')"
     assert (expected.columns, expected.app_id) == ({"c": "'x'", "d": "'{# kept #}'"}, "123")
+
+
+def test_dagster_and_the_command_line_read_the_schema_file_beside_a_document(tmp_path: Path) -> None:
+    of_avro = stream("x").replace("schema: id bigint", "format: {avro: {schema_file: x.avsc}}")
+    folder = written(tmp_path, kafka=CLUSTER, a=of_avro)
+    (folder / "a" / "x.avsc").write_text('{"type": "record", "name": "R", "fields": []}', encoding="utf-8")
+    expected = load_streams(folder)["x"]
+
+    component = specs(folder)["x"].metadata["dagster/component_origin"].instance
+
+    assert component.stream(expected.cluster, folder=folder / "a") == expected
+    assert isinstance(expected.format, Avro)
 
 
 def test_the_code_location_refuses_with_all_the_mistakes_that_the_command_line_names(

@@ -26,7 +26,7 @@ from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.errors import KdiError
-from kdi_assets.formats.json import VALUE
+from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta, ghosts
 from kdi_assets.ledger.entry import RangeCounts

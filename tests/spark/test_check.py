@@ -78,6 +78,18 @@ def test_what_spark_does_not_understand_is_said_with_file_line_and_field(
     assert (result.exit_code, summary) == (1, "streams: 1, mistakes: 1")
 
 
+def test_a_schema_that_avro_does_not_know_is_said_with_file_line_and_field(tmp_path: Path) -> None:
+    (tmp_path / "orders.avsc").write_text('{"type": "rekord", "name": "R"}', encoding="utf-8")
+    text = STREAMS.replace('schema: "id bigint, url string, at string"', "format: {avro: {schema_file: orders.avsc}}")
+
+    result = checked(tmp_path, text)
+
+    mistake, summary = result.stdout.splitlines()
+    assert mistake.startswith(f"{tmp_path}/defs.yaml:8 format.avro.schema_file: {tmp_path}/orders.avsc: ")
+    assert mistake.endswith("; a schema of Avro, of a record")
+    assert (result.exit_code, summary) == (1, "streams: 1, mistakes: 1")
+
+
 def test_columns_that_no_document_knows_are_not_suggested(tmp_path: Path) -> None:
     result = checked(tmp_path, STREAMS.replace("(url, 'HOST')", "(kdi_parse, 'HOST')").replace("id bigint, ", ""))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from kdi_assets.message_format import Json
+from tests.verdicts import Verdicts, verdicts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,39 +115,14 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
 }
 
 
-class Verdict(NamedTuple):
-    decoded: bool
-    reason: str | None
-    field: str | None
-    record: str | None
-
-
 @pytest.fixture(scope="module")
-def verdicts(spark: SparkSession) -> dict[bytes, Verdict]:
-    """Every message's verdict, from one job."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    from kdi_assets.formats.json import decode_json, json_rules
-    from kdi_assets.formats.rules import first_of, told_by
-
-    record = cast(StructType, StructType.fromDDL(RECORD))
-    rules = json_rules(record)
-    messages = spark.createDataFrame([(bytearray(_bytes(m)),) for m in [*ACCEPTED, *CONDEMNED]], "_kdi_value binary")
-    judged = (
-        decode_json(messages, record)
-        .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
-        .withColumn("reason", F.expr(told_by("rule", [r.reason for r in rules])))
-        .withColumn("field", F.expr(f"nullif({told_by('rule', [r.field for r in rules])}, '')"))
-        .withColumn("text", F.to_json("_kdi_record"))
-    )
-    found = judged.select("_kdi_value", "_kdi_decoded", "reason", "field", "text").collect()
-    return {bytes(row[0]): Verdict(*row[1:]) for row in found}
+def verdicts(spark: SparkSession) -> Verdicts:
+    return verdicts_of(spark, Json(), [*ACCEPTED, *CONDEMNED], ddl=RECORD)
 
 
 @pytest.mark.parametrize("message", ACCEPTED)
-def test_becomes_a_record_that_says_the_same(verdicts: dict[bytes, Verdict], message: str) -> None:
-    verdict = verdicts[_bytes(message)]
+def test_becomes_a_record_that_says_the_same(verdicts: Verdicts, message: str) -> None:
+    verdict = verdicts[message]
 
     assert verdict.decoded
     assert json.loads(verdict.record or "") == ACCEPTED[message]
@@ -153,35 +131,10 @@ def test_becomes_a_record_that_says_the_same(verdicts: dict[bytes, Verdict], mes
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("empty payload, two documents in one")
 @pytest.mark.parametrize("message", CONDEMNED)
-def test_becomes_a_dead_letter_with_its_reason(verdicts: dict[bytes, Verdict], message: str | bytes) -> None:
+def test_becomes_a_dead_letter_with_its_reason(verdicts: Verdicts, message: str | bytes) -> None:
     """Procedure: decode messages that are empty, several, no JSON, or not what the schema says."""
-    verdict = verdicts[_bytes(message)]
+    verdict = verdicts[message]
 
     assert not verdict.decoded
     assert verdict.record is None
     assert (verdict.reason, verdict.field) == CONDEMNED[message]
-
-
-def test_a_message_is_parsed_once(spark: SparkSession) -> None:
-    """Spark copies an expression to every place of use, unless something stands in between."""
-    from datetime import UTC, datetime
-
-    from pyspark.sql import Observation
-
-    from kdi_assets.drain.judge import judge
-    from kdi_assets.drain.shape import KAFKA_DDL, record_type
-    from kdi_assets.stream import KafkaCluster
-    from tests.driven import web_requests
-
-    stream = web_requests("t", KafkaCluster("main", "nowhere:1"))
-    messages = spark.createDataFrame([], KAFKA_DDL)
-    now = datetime.now(UTC)
-    rows = judge(messages, stream, record_type(stream), now=now, topic_partitions=1, counts=Observation())
-
-    plan = rows._jdf.queryExecution().optimizedPlan().toString()
-
-    assert plan.count("from_json(") == 1
-
-
-def _bytes(message: str | bytes) -> bytes:
-    return message if isinstance(message, bytes) else message.encode()

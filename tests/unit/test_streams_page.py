@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from kdi_assets.components.fields import DrainWhenFields, KafkaClusterFields, TopicTableFields
+from kdi_assets.components.format_fields import AvroFields, CsvFields, FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
 
@@ -27,6 +28,9 @@ def fields_in(section: str) -> set[str]:
     ("section", "model"),
     [
         ("## `kdi_assets.components.TopicTable`", TopicTableFields),
+        ("### `format`", FormatFields),
+        ("#### `csv`", CsvFields),
+        ("#### `avro`", AvroFields),
         ("### `drain_when`", DrainWhenFields),
         ("### `expectations`", ExpectationFields),
         ("### `dead_letter_limit`", DeadLetterLimitFields),

@@ -1,0 +1,211 @@
+"""The fields that say what a message's value is made of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, get_args
+
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+
+from kdi_assets.components.checks import sql, wrong
+from kdi_assets.components.folder import shown
+from kdi_assets.components.mistakes import did_you_mean
+from kdi_assets.components.strict import Fields
+from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Compression, Csv, Format, Json, SchemaFile, Text
+
+
+def nothing_more(fields: dict[str, object] | None) -> dict[str, object] | None:
+    """A format of which there is nothing to be said."""
+    if fields:
+        raise wrong(f"takes no fields, and {', '.join(fields)} is given", "its name alone")
+    return fields
+
+
+Alone = Annotated[dict[str, object] | None, AfterValidator(nothing_more)]
+
+
+def character(value: str) -> str:
+    """One character that can stand beside or around text."""
+    if len(value) != 1 or value.isalnum() or value in "\r\n\0 ":
+        raise wrong(f"{value!r} is not such a character", "one that is no letter, digit or blank")
+    return value
+
+
+def between_columns(value: str) -> str:
+    """A character, or a blank."""
+    return value if value == " " else character(value)
+
+
+class CsvFields(Fields):
+    """How the lines are written."""
+
+    delimiter: Annotated[str, AfterValidator(between_columns)] = Field(
+        default=",", description="One character between columns.", examples=[";"]
+    )
+    quote: Annotated[str, AfterValidator(character)] = Field(
+        default='"', description="The character around a text that holds delimiters or line ends.", examples=["'"]
+    )
+    escape: Annotated[str, AfterValidator(character)] = Field(
+        default='"', description="The character before a quotation mark inside such a text.", examples=["\\"]
+    )
+    null_text: str = Field(
+        default="",
+        description="What stands for null; by default nothing at all, and an empty text is a pair of quotation marks.",
+        examples=["NULL"],
+    )
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> CsvFields:
+        if self.delimiter in (self.quote, self.escape):
+            raise wrong(f"{self.delimiter!r} is the delimiter and something else", "three characters, two at least")
+        return self
+
+    def format(self) -> Csv:
+        """The format that these fields describe."""
+        return Csv(self.delimiter, self.quote, self.escape, self.null_text)
+
+
+@dataclass
+class SchemaFileMistake(Exception):
+    """A file that a format names cannot be used; ``field`` is that of the document."""
+
+    field: str
+    message: str
+    right: str
+
+
+class AvroFields(Fields):
+    """Where the schemas are; exactly one of ``schema_file`` and ``schemas``."""
+
+    schema_file: str = Field(
+        default="",
+        description="File of the schema that every message is a raw datum of, beside the document or below it.",
+        examples=["orders.avsc"],
+    )
+    schemas: str = Field(
+        default="",
+        description="Messages in single-object encoding: file of their schema, or folder of all that they may have.",
+        examples=["schemas"],
+    )
+    reader: str = Field(
+        default="",
+        description="File of the schema that every message becomes, where `schemas` holds several.",
+        examples=["schemas/orders-2.avsc"],
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> AvroFields:
+        if bool(self.schema_file) == bool(self.schemas):
+            raise wrong("takes one of schema_file and schemas", "e.g. avro: {schema_file: orders.avsc}")
+        if self.reader and not self.schemas:
+            raise wrong("names a reader for one schema", "remove the line")
+        return self
+
+    def format(self, folder: Path) -> Avro | AvroSingleObject:
+        """The format that these fields describe.
+
+        Args:
+            folder: Of the document.
+
+        Raises:
+            SchemaFileMistake: A file is not there, or is no JSON.
+        """
+        if self.schema_file:
+            return Avro(_read(folder / self.schema_file, "schema_file"))
+        named = folder / self.schemas
+        files = sorted(named.glob("*.avsc")) if named.is_dir() else [named]
+        if not files:
+            raise _mistake("schemas", f"no schema lies in {shown(named)}", "files that end in .avsc")
+        if len(files) > 1 and not self.reader:
+            raise _mistake(
+                "reader", "is missing: there are several schemas", f"e.g. reader: {files[-1].relative_to(folder)}"
+            )
+        reader = _read(folder / self.reader, "reader") if self.reader else _read(files[0], "schemas")
+        return AvroSingleObject(reader, tuple(_read(file, "schemas") for file in files))
+
+
+class FormatFields(Fields):
+    """A format by its name; exactly one, JSON if none is named."""
+
+    of_json: Alone = Field(default=None, alias="json", description="A JSON document.", examples=[{}])
+    text: Alone = Field(default=None, description="UTF-8 text, as it is.", examples=[{}])
+    of_bytes: Alone = Field(default=None, alias="bytes", description="Bytes, as they are.", examples=[{}])
+    csv: CsvFields | None = Field(
+        default=None,
+        description="One line per message, without a header; the columns are those of `schema`, in its order.",
+        examples=[{"delimiter": ";"}],
+    )
+    avro: AvroFields | None = Field(
+        default=None,
+        description="A datum of Avro; the record is that of its schema.",
+        examples=[{"schemas": "orders.avsc"}],
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> FormatFields:
+        if len(self.model_fields_set) > 1:
+            raise wrong("names several formats", "keep one of them")
+        return self
+
+    def format(self, folder: Path) -> Format:
+        """The format that these fields describe.
+
+        Args:
+            folder: Of the document.
+
+        Raises:
+            SchemaFileMistake: A file that they name cannot be used.
+        """
+        if self.avro is not None:
+            return self.avro.format(folder)
+        if self.csv is not None:
+            return self.csv.format()
+        if self.text is not None:
+            return Text()
+        return Json() if self.of_bytes is None else Bytes()
+
+
+def named(value: object) -> object:
+    """A format by its name alone, ``text``, is one with nothing else said of it, ``{text: {}}``."""
+    names = [info.alias or name for name, info in FormatFields.model_fields.items()]
+    if isinstance(value, dict):
+        return {name: {} if fields is None else fields for name, fields in value.items()}
+    if isinstance(value, str) and value in names:
+        return {value: {}}
+    raise wrong(f"there is no format {value!r}", did_you_mean(str(value), names))
+
+
+def schema_fits(ddl: str, info: ValidationInfo) -> str:
+    """A schema where the format needs one, and none where it has its own."""
+    format_ = info.data.get("message_format")  # not there if it is wrong itself
+    if not isinstance(format_, FormatFields):
+        return ddl
+    if format_.avro is not None and ddl:
+        raise wrong("the record is what the schema of Avro says", "remove the line")
+    if ddl or format_.avro is not None or format_.text is not None or format_.of_bytes is not None:
+        return sql(ddl) if ddl else ddl
+    raise wrong("is missing", "e.g. schema: id bigint, at timestamp")
+
+
+def compression(value: str) -> str:
+    """Something that values can be compressed with."""
+    if value not in get_args(Compression):
+        raise wrong(f"there is no compression {value!r}", did_you_mean(value, get_args(Compression)))
+    return value
+
+
+def _read(path: Path, field: str) -> SchemaFile:
+    try:
+        text = path.read_text(encoding="utf-8")
+        json.loads(text)
+    except OSError as error:
+        raise _mistake(field, f"{shown(path)}: {error.strerror}", "a path from the folder of this document") from error
+    except ValueError as error:
+        raise _mistake(field, f"{shown(path)} is no JSON: {error}", "a schema of Avro") from error
+    return SchemaFile(shown(path), text)
+
+
+def _mistake(field: str, message: str, right: str) -> SchemaFileMistake:
+    return SchemaFileMistake(f"format.avro.{field}", message, right)

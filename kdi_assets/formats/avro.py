@@ -1,0 +1,206 @@
+"""Avro to typed records: raw datums by one schema, and single-object encoding by as many as there are.
+
+Spark's ``from_avro`` alone is no validator: it gives a struct of nulls for what it cannot read, and stops reading where
+the datum ends, whatever follows. So a mark of our own is put behind the payload, and datum and mark are read together:
+only if the mark comes out as it went in, the payload was the datum, all of it and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.message_format import Avro, AvroSingleObject, SchemaFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_MARK = "9F1C7E52D3A8460B"
+"""No beginning of it is an end of it: a payload that is too long or too short by a few bytes cannot give it again."""
+_DATUM, _END = "datum", "end"
+_TYPE, _FIXED = "kdi_k9f1c", "kdi_k7e52"
+"""Names that no schema has by chance."""
+_OPTIONS = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
+_HEADER = "C301"
+_HEADER_BYTES = 10
+"""Of a single object: two of its own, then the schema's fingerprint."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroDecoder:
+    """One datum per message, of one schema; ``_kdi_document`` is datum and mark."""
+
+    written: Avro
+
+    def record_type(self, ddl: str) -> StructType:
+        return _record_type(self.written.schema, "format.avro.schema_file")
+
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        return _with_record(messages, _datum(PAYLOAD, self.written.schema), record)
+
+    def rules(self, record: StructType) -> list[Rule]:
+        return _rules(record)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSingleObjectDecoder:
+    """A datum behind the fingerprint of its schema; ``_kdi_document`` is datum and mark."""
+
+    written: AvroSingleObject
+
+    def record_type(self, ddl: str) -> StructType:
+        reader = self.written.reader
+        record = _record_type(reader, "format.avro.reader")
+        for writer in self.written.writers:
+            _record_type(writer, "format.avro.schemas")
+            if refused := _refused(reader.text, writer.text):
+                message = f"{writer.path} does not become what {reader.path} describes: {refused}"
+                raise FormatMistake("format.avro.schemas", message)
+        return record
+
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        datum = f"substring({PAYLOAD}, {_HEADER_BYTES + 1})"
+        read = [
+            F.when(F.expr(f"startswith({PAYLOAD}, X'{header}')"), _datum(datum, writer, reader=self.written.reader))
+            for header, writer in self._by_header().items()
+        ]
+        return _with_record(messages, F.coalesce(*read), record)
+
+    def rules(self, record: StructType) -> list[Rule]:
+        known = " OR ".join(f"startswith({PAYLOAD}, X'{header}')" for header in self._by_header())
+        single = f"startswith({PAYLOAD}, X'{_HEADER}') AND length({PAYLOAD}) >= {_HEADER_BYTES}"
+        blank, *others = _rules(record)
+        foreign = [Rule("not_single_object", f"NOT ({single})"), Rule("unknown_schema", f"NOT ({known})")]
+        return [blank, *foreign, *others]
+
+    def _by_header(self) -> Mapping[str, SchemaFile]:
+        return {_HEADER + _fingerprint(writer.text): writer for writer in self.written.writers}
+
+
+def _rules(record: StructType) -> list[Rule]:
+    return [
+        Rule("blank", f"length({PAYLOAD}) = 0"),
+        Rule("trailing_bytes", f"{DOCUMENT}.{_END} <> X'{_MARK}'"),
+        *(
+            Rule(rule.reason, f"{DOCUMENT}.{_END} IS NOT NULL AND {rule.predicate}", rule.field)
+            for rule in _text_rules(f"{DOCUMENT}.{_DATUM}", record)
+        ),
+        Rule("malformed_avro", "true"),
+    ]
+
+
+def _text_rules(value: str, declared: DataType, path: str = "", *, depth: int = 0) -> Iterator[Rule]:
+    """What condemns text that is none: Spark would write it, and other readers could not open the table."""
+    from pyspark.sql import types as t
+
+    item = f"_kdi_u{depth}"
+    match declared:
+        case t.StringType():
+            yield Rule("invalid_utf8", f"NOT is_valid_utf8({value})", path)
+        case t.StructType():
+            for field in declared.fields:
+                here = f"{path}.{field.name}" if path else field.name
+                yield from _text_rules(f"{value}.{name(field.name)}", field.dataType, here, depth=depth)
+        case t.ArrayType():
+            for rule in _text_rules(item, declared.elementType, f"{path}[]", depth=depth + 1):
+                yield Rule(rule.reason, f"exists({value}, {item} -> {rule.predicate})", rule.field)
+        case t.MapType():
+            for part, type_ in (("map_keys", declared.keyType), ("map_values", declared.valueType)):
+                for rule in _text_rules(item, type_, f"{path}[]", depth=depth + 1):
+                    yield Rule(rule.reason, f"exists({part}({value}), {item} -> {rule.predicate})", rule.field)
+
+
+def _datum(payload: str, writer: SchemaFile, *, reader: SchemaFile | None = None) -> Column:
+    """Datum and mark, as ``reader`` has them; all of it null where the payload is something else."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro
+
+    options = {**_OPTIONS, **({"avroSchema": _enclosed(reader.text)} if reader else {})}
+    return from_avro(F.expr(f"concat({payload}, X'{_MARK}')"), _enclosed(writer.text), options)
+
+
+def _with_record(messages: DataFrame, document: Column, record: StructType) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    no_text = any_of(list(_text_rules(f"{DOCUMENT}.{_DATUM}", record)))
+    return (
+        messages.withColumn(DOCUMENT, document)
+        .withColumn(DECODED, F.expr(f"coalesce({DOCUMENT}.{_END} = X'{_MARK}', false) AND NOT ({no_text})"))
+        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.{_DATUM} END"))
+    )
+
+
+def _enclosed(schema: str) -> str:
+    """The schema of a datum with the mark behind it."""
+    end = {"type": "fixed", "name": _FIXED, "size": len(bytes.fromhex(_MARK))}
+    fields = [{"name": _DATUM, "type": json.loads(schema)}, {"name": _END, "type": end}]
+    return json.dumps({"type": "record", "name": _TYPE, "fields": fields})
+
+
+def _record_type(schema: SchemaFile, field: str) -> StructType:
+    """What Spark makes of a schema, everything nullable.
+
+    Raises:
+        FormatMistake: It is no Avro schema, or none of a record, or one that Spark has no type for.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        found = _type_of(schema.text)
+    except Py4JJavaError as refused:
+        raise FormatMistake(field, f"{schema.path}: {_first_line(refused.java_exception.getMessage())}") from refused
+    except PySparkException as refused:
+        raise FormatMistake(field, f"{schema.path}: {_first_line(refused)}") from refused
+    if not isinstance(found, StructType):
+        raise FormatMistake(field, f"{schema.path} describes no record but {found.simpleString()}")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _type_of(schema: str) -> Any:
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    jvm = _jvm()
+    declared = jvm.org.apache.spark.sql.avro.SchemaConverters.toSqlType(_parsed(schema)).dataType()
+    return _parse_datatype_json_string(declared.asNullable().json())
+
+
+@lru_cache(maxsize=64)
+def _fingerprint(schema: str) -> str:
+    """CRC-64-AVRO of the schema's canonical form, in the order of bytes that a message has it."""
+    found = _jvm().org.apache.avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", _parsed(schema))
+    return bytes(found).hex().upper()
+
+
+@lru_cache(maxsize=64)
+def _refused(reader: str, writer: str) -> str:
+    """Why what one schema wrote cannot be read by the other; empty if it can."""
+    judge = _jvm().org.apache.avro.SchemaCompatibility
+    found = judge.checkReaderWriterCompatibility(_parsed(reader), _parsed(writer))
+    if str(found.getType().toString()) == "COMPATIBLE":
+        return ""
+    return "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities())
+
+
+def _first_line(said: object) -> str:
+    return str(said).strip().splitlines()[0]
+
+
+def _parsed(schema: str) -> Any:
+    return _jvm().org.apache.avro.Schema.Parser().parse(schema)
+
+
+def _jvm() -> Any:
+    from pyspark import SparkContext
+
+    return cast(Any, SparkContext._active_spark_context)._jvm

@@ -1,0 +1,182 @@
+"""CSV: one line per message, without a header; the columns are those of the DDL, in its order.
+
+Spark's ``from_csv`` alone is no validator: it fills up a line that was cut off with nulls, takes quotation marks that
+do not close and line ends outside of them for letters, rounds decimals. So every column is read as text, a marker of
+our own must stand in a column of its own behind them, and the texts become the declared types here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from kdi_assets.formats.catalyst import is_ascii, try_eval
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.json_types import time_rules
+from kdi_assets.formats.rules import Rule, any_of, literal
+from kdi_assets.message_format import Csv
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_TEXT = f"CAST({PAYLOAD} AS STRING)"
+_LINE = f"trim(TRAILING '\\r\\n' FROM {_TEXT})"
+_ASCII = "_kdi_ascii"
+_END = "k9f1c7e52"
+"""The marker: what no line has by chance."""
+_NOTHING = "k7e52"
+"""What Spark is told to read where nothing stands between two delimiters; else it could not be told from ``""``."""
+_INTEGER = literal(r"^\s*[+-]?[0-9]+\s*$")
+_NUMBER = literal(r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDecoder:
+    """Lines by a declared record; ``_kdi_document`` holds the texts of the columns, and of the marker's."""
+
+    written: Csv
+
+    def record_type(self, ddl: str) -> StructType:
+        """What the DDL says; ``NOT NULL`` columns must not be empty."""
+        from pyspark.sql import types as t
+
+        record = cast(t.StructType, t.StructType.fromDDL(ddl))
+        known = (t.StringType, t.IntegralType, t.FractionalType, t.BooleanType, t.DateType, t.TimestampType)
+        for field in record.fields:
+            if not isinstance(field.dataType, (*known, t.TimestampNTZType)):
+                said = f"{field.name} is {field.dataType.simpleString()}"
+                raise FormatMistake("schema", f"{said}; a column of CSV is text, a number, a boolean or a time")
+        return record
+
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        faults = [Rule("blank", f"{_LINE} = ''"), self._several_lines, *self._value_rules(record)]
+        values = ", ".join(
+            f"{literal(f.name)}, {_typed(self._text(n), f.dataType)}" for n, f in enumerate(record.fields)
+        )
+        utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
+        decoded = f"{_complete(record)} AND {utf8} AND NOT ({any_of(faults)})"
+        return (
+            messages.withColumn(_ASCII, is_ascii(messages.sparkSession, _TEXT))
+            .withColumn(DOCUMENT, try_eval(messages.sparkSession, self._columns(record)))
+            .withColumn(DECODED, F.expr(decoded))
+            .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN named_struct({values}) END"))
+        )
+
+    def rules(self, record: StructType) -> list[Rule]:
+        return [
+            Rule("blank", f"length(trim(BOTH ' \\t\\r\\n' FROM {_TEXT})) = 0"),
+            Rule("invalid_utf8", f"NOT is_valid_utf8({_TEXT})"),
+            Rule("malformed_csv", f"{DOCUMENT} IS NULL"),
+            self._several_lines,
+            *_column_rules(record),
+            *self._value_rules(record),
+            Rule("malformed_csv", "true"),
+        ]
+
+    def _columns(self, record: StructType) -> str:
+        """Spark SQL: the texts of the columns and of the marker's; it raises at a quotation mark out of place."""
+        columns = ", ".join(f"{_column(n)} string" for n in range(len(record.fields) + 1))
+        options = ", ".join(f"{literal(key)}, {literal(value)}" for key, value in self._options.items())
+        line = f"concat({_LINE}, {literal(self.written.delimiter + _END)})"
+        return f"from_csv({line}, {literal(columns)}, map({options}))"
+
+    @property
+    def _several_lines(self) -> Rule:
+        return Rule("several_lines", f"contains({_LINE}, '\\n') AND contains({self._unquoted}, '\\n')")
+
+    @property
+    def _unquoted(self) -> str:
+        """Spark SQL: the line without its quoted texts."""
+        # No group is repeated: Java's expressions do that by recursion, and a long message would end the task.
+        delimiter, quote, escape = map(re.escape, (self.written.delimiter, self.written.quote, self.written.escape))
+        plain = _LINE
+        if quote != escape:
+            plain = f"regexp_replace({_LINE}, {literal(f'{escape}[{quote}{escape}]')}, '')"
+        # A quotation mark behind another one goes on with the same text.
+        quoted = f"(?<=^|{delimiter}|{quote}){quote}[^{quote}]*+{quote}"
+        return f"regexp_replace({plain}, {literal(quoted)}, '')"
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return {
+            "sep": self.written.delimiter,
+            "quote": self.written.quote,
+            "escape": self.written.escape,
+            "mode": "PERMISSIVE",
+            "unescapedQuoteHandling": "RAISE_ERROR",
+            "nullValue": _NOTHING,
+            "multiLine": "true",  # else line ends inside quotation marks are changed
+            "lineSep": "\n",  # else it is guessed from what the messages have
+        }
+
+    def _text(self, number: int) -> str:
+        """Spark SQL: what stands in a column; null where that is nothing."""
+        text = f"{DOCUMENT}.{_column(number)}"
+        null = self.written.null_text
+        return f"nullif(coalesce({text}, ''), {literal(null)})" if null else text
+
+    def _value_rules(self, record: StructType) -> Iterator[Rule]:
+        """What condemns the text of a column."""
+        for number, field in enumerate(record.fields):
+            text = self._text(number)
+            if not field.nullable:
+                yield Rule("missing_field", f"{text} IS NULL", field.name)
+            yield from _rules_of(text, field.dataType, field.name)
+
+
+def _complete(record: StructType) -> str:
+    """Spark SQL, never null: whether the marker stands where it should."""
+    return f"coalesce({DOCUMENT}.{_column(len(record.fields))} = '{_END}', false)"
+
+
+def _column_rules(record: StructType) -> list[Rule]:
+    """Why the marker does not stand where it should."""
+    texts = [f"{DOCUMENT}.{_column(n)}" for n in range(len(record.fields))]
+    early = " OR ".join(f"coalesce({text} = '{_END}', false)" for text in texts)
+    swallowed = " OR ".join(f"coalesce(endswith({text}, '{_END}'), false)" for text in texts)
+    amiss = f"NOT {_complete(record)}"
+    return [
+        Rule("too_few_columns", f"{amiss} AND ({early})"),
+        Rule("malformed_csv", f"{amiss} AND ({swallowed})"),
+        Rule("too_many_columns", amiss),
+    ]
+
+
+def _column(number: int) -> str:
+    return f"c{number}"
+
+
+def _typed(text: str, declared: DataType) -> str:
+    kind = declared.simpleString()
+    return text if kind == "string" else f"try_cast({text} AS {kind})"
+
+
+def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
+    """What condemns the text of a column of the declared type."""
+    from pyspark.sql import types as t
+
+    value = _typed(text, declared)
+    lost = f"{text} IS NOT NULL AND {value} IS NULL"
+    match declared:
+        case t.StringType():
+            return
+        case t.TimestampType() | t.TimestampNTZType() | t.DateType():
+            yield from time_rules(text, declared, column)
+        case t.BooleanType():
+            yield Rule("wrong_type", f"lower(trim({text})) NOT IN ('true', 'false')", column)
+        case t.DoubleType() | t.FloatType():
+            yield Rule("wrong_type", f"NOT {text} RLIKE {_NUMBER}", column)
+            yield Rule("out_of_range", f"abs({value}) = double('Infinity')", column)
+        case t.DecimalType():
+            yield Rule("out_of_range", f"{lost} AND {text} RLIKE {_NUMBER}", column)
+            yield Rule("wrong_type", lost, column)
+            exact = f"try_cast({text} AS decimal(38, {38 - (declared.precision - declared.scale)}))"
+            yield Rule("too_precise", f"{exact} <> {value}", column)
+        case _:
+            yield Rule("out_of_range", f"{lost} AND {text} RLIKE {_INTEGER}", column)
+            yield Rule("wrong_type", lost, column)

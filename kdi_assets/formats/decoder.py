@@ -1,0 +1,66 @@
+"""The seam between formats and drains: what a decoder does, and which one a stream has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from kdi_assets.formats.rules import Rule
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+VALUE = "_kdi_value"
+"""The message's value, as Kafka keeps it."""
+PAYLOAD = "_kdi_payload"
+"""What of the value is decoded: the same, or what it holds compressed; null where it holds nothing that can be."""
+DOCUMENT = "_kdi_document"
+"""What the decoder saw in the payload, for its own rules alone; of a type of its own."""
+DECODED = "_kdi_decoded"
+RECORD = "_kdi_record"
+
+
+@dataclass
+class FormatMistake(Exception):
+    """The stream's document asks of a format what it cannot do; ``field`` is the document's."""
+
+    field: str
+    message: str
+
+
+class Decoder(Protocol):
+    """Payloads to records, with a reason for every payload that gives none."""
+
+    def record_type(self, ddl: str) -> StructType:
+        """The type of a record.
+
+        Args:
+            ddl: What the stream's document declares; empty if nothing.
+
+        Raises:
+            FormatMistake: The format has no such records.
+            PySparkException: The DDL does not parse.
+        """
+        ...
+
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        """Add the record of every message, or the fact that it has none.
+
+        Args:
+            messages: ``_kdi_payload: binary`` and anything else.
+            record: What ``record_type`` answered.
+
+        Returns:
+            ``messages`` with ``_kdi_document``, ``_kdi_decoded: boolean`` (never null) and ``_kdi_record: record``
+            (null where not decoded), beside columns of its own. Nothing runs here, and no payload is parsed twice.
+        """
+        ...
+
+    def rules(self, record: StructType) -> list[Rule]:
+        """Why a message that ``decode`` did not decode is none, most telling first; the last one always holds.
+
+        Their predicates see ``_kdi_payload`` and ``_kdi_document``. They may cost much: they are for messages that are
+        condemned already.
+        """
+        ...

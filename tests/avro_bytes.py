@@ -1,0 +1,117 @@
+"""Avro, written by hand from its specification: nothing of what decodes it is used to encode it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+_EMPTY = 0xC15D213AA4D7A795
+_KEPT = ("name", "type", "fields", "symbols", "items", "values", "size")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def datum(schema: Any, value: Any) -> bytes:
+    """The binary encoding of a value."""
+    if isinstance(schema, list):
+        branch = schema.index("null") if value is None else next(n for n, s in enumerate(schema) if s != "null")
+        return long(branch) + (b"" if value is None else datum(schema[branch], value))
+    if isinstance(schema, str):
+        return bytes(_PRIMITIVE[schema](value))
+    match schema["type"]:
+        case "record":
+            return b"".join(datum(f["type"], value[f["name"]]) for f in schema["fields"])
+        case "enum":
+            return long(schema["symbols"].index(value))
+        case "array":
+            return _block([datum(schema["items"], item) for item in value])
+        case "map":
+            return _block([_string(k) + datum(schema["values"], v) for k, v in value.items()])
+        case "fixed":
+            return bytes(value)
+    return datum(schema["type"], _LOGICAL.get(schema.get("logicalType"), lambda v, s: v)(value, schema))
+
+
+def single_object(schema: Any, value: Any) -> bytes:
+    """The value behind the fingerprint of its schema."""
+    return b"\xc3\x01" + struct.pack("<Q", fingerprint(schema)) + datum(schema, value)
+
+
+def fingerprint(schema: Any) -> int:
+    """CRC-64-AVRO of the canonical form; of schemas without namespaces, and with names before everything else."""
+    found = _EMPTY
+    for byte in json.dumps(_canonical(schema), separators=(",", ":"), ensure_ascii=False).encode():
+        found = (found >> 8) ^ _table((found ^ byte) & 0xFF)
+    return found
+
+
+def long(value: int) -> bytes:
+    """A number in zigzag, seven bits in each byte."""
+    rest, out = (value << 1) ^ (value >> 63), bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+def _string(value: str) -> bytes:
+    return _bytes(value.encode())
+
+
+def _bytes(value: bytes) -> bytes:
+    return long(len(value)) + value
+
+
+def _block(items: list[bytes]) -> bytes:
+    return (long(len(items)) + b"".join(items) if items else b"") + long(0)
+
+
+def _micros(value: datetime, schema: Any) -> int:
+    since = value.replace(tzinfo=UTC) - _EPOCH if value.tzinfo is None else value - _EPOCH
+    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _unscaled(value: Decimal, schema: Any) -> bytes:
+    number = int(value.scaleb(schema["scale"]))
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _canonical(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_canonical(branch) for branch in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if schema["type"] in _PRIMITIVE:
+        return schema["type"]
+    kept = {key: schema[key] for key in _KEPT if key in schema}
+    inner = {key: _canonical(kept[key]) for key in ("items", "values") if key in kept}
+    fields = [{"name": f["name"], "type": _canonical(f["type"])} for f in kept.get("fields", ())]
+    return {**kept, **inner, **({"fields": fields} if "fields" in kept else {})}
+
+
+def _table(index: int) -> int:
+    for _ in range(8):
+        index = (index >> 1) ^ (_EMPTY if index & 1 else 0)
+    return index
+
+
+_PRIMITIVE: Mapping[str, Any] = {
+    "null": lambda v: b"",
+    "boolean": lambda v: b"\x01" if v else b"\x00",
+    "int": long,
+    "long": long,
+    "float": lambda v: struct.pack("<f", v),
+    "double": lambda v: struct.pack("<d", v),
+    "bytes": _bytes,
+    "string": _string,
+}
+_LOGICAL: Mapping[str | None, Any] = {
+    "timestamp-micros": _micros,
+    "timestamp-millis": lambda v, s: _micros(v, s) // 1000,
+    "local-timestamp-micros": _micros,
+    "date": lambda v, s: (v - date(1970, 1, 1)).days,
+    "decimal": _unscaled,
+}

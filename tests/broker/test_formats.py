@@ -1,0 +1,322 @@
+"""Every format through a broker, a drain and two tables: what its messages hold arrives, and nothing else does."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kdi_assets.message_format import (
+    Avro,
+    AvroSingleObject,
+    Bytes,
+    Compression,
+    Csv,
+    Format,
+    Json,
+    SchemaFile,
+    Text,
+)
+from tests.avro_bytes import datum, single_object
+from tests.conftest import DrivenFactory
+from tests.kafka_log import Produced
+from tests.oracle import Reading
+
+MESSAGES = 600
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A format and its messages.
+
+    Attributes:
+        encode: The number of a message to its value and to the columns of its row, by their paths.
+        bad: Values that can be no row, each with the reason.
+    """
+
+    format: Format
+    encode: Callable[[int], tuple[bytes, Columns]]
+    bad: Sequence[tuple[bytes, str]] = ()
+    ddl: str = ""
+    compression: Compression = "none"
+    stream: Mapping[str, Any] = field(default_factory=dict)
+
+
+def text(n: int) -> tuple[bytes, Columns]:
+    said = f"line {n}: grüße"
+    return said.encode(), {"value": said}
+
+
+def raw(n: int) -> tuple[bytes, Columns]:
+    said = bytes([n % 256, 0, 255]) + b"%d" % n
+    return said, {"value": said}
+
+
+NESTED_DDL = (
+    "id bigint, at timestamp, local timestamp_ntz, day date, price decimal(20,4), kind string, ratio double,"
+    " ok boolean, place struct<city: string, spot: struct<lat: float>>, tags array<string>, counts map<string, int>,"
+    " items array<struct<sku: string, at: timestamp>>"
+)
+
+
+def nested(n: int) -> Columns:
+    """A record with all that a format may have to carry; every third has nulls where it can."""
+    at = EPOCH + timedelta(seconds=n, microseconds=n)
+    full: Columns = {
+        "id": n,
+        "at": at,
+        "local": at.replace(tzinfo=None),
+        "day": date(2026, 1, 1) + timedelta(days=n % 300),
+        "price": Decimal(n) + Decimal("0.1234"),
+        "kind": ("RED", "GREEN")[n % 2],
+        "ratio": n / 4,
+        "ok": n % 2 == 0,
+        "place": {"city": f"Zürich {n}", "spot": {"lat": n / 8}},
+        "tags": [f"t{i}" for i in range(n % 4)],
+        "counts": [("a", n), ("b", -n)],
+        "items": [{"sku": f"s{n}", "at": at}],
+    }
+    nulls = {"at", "local", "day", "price", "kind", "ratio", "ok", "place", "tags", "counts", "items"}
+    return {name: None if n % 3 == 0 and name in nulls else value for name, value in full.items()}
+
+
+def json_document(n: int) -> tuple[bytes, Columns]:
+    row = nested(n)
+    said = {**row, "counts": dict(row["counts"]) if row["counts"] else None, "left_out": [1, {}]}
+    return json.dumps(said, default=_written).encode(), row
+
+
+CSV_DDL = (
+    "id bigint NOT NULL, at timestamp, local timestamp_ntz, day date, price decimal(20,4), kind string, ratio double,"
+    " ok boolean"
+)
+
+
+CSV_COLUMNS = ("id", "at", "local", "day", "price", "kind", "ratio", "ok")
+
+
+def csv_line(n: int) -> tuple[bytes, Columns]:
+    row = {name: value for name, value in nested(n).items() if name in CSV_COLUMNS}
+    row["kind"] = row["kind"] and f'{row["kind"]}; "{n}"'
+    written = io.StringIO()
+    csv.writer(written, delimiter=";", lineterminator="\n").writerow(["" if v is None else v for v in row.values()])
+    return written.getvalue().encode(), row
+
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "local", "type": ["null", {"type": "long", "logicalType": "local-timestamp-micros"}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4}]},
+        {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["RED", "GREEN"]}]},
+        {"name": "ratio", "type": ["null", "double"]},
+        {"name": "ok", "type": ["null", "boolean"]},
+        {
+            "name": "place",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Place",
+                    "fields": [
+                        {"name": "city", "type": "string"},
+                        {
+                            "name": "spot",
+                            "type": {
+                                "type": "record",
+                                "name": "Spot",
+                                "fields": [{"name": "lat", "type": "float"}],
+                            },
+                        },
+                    ],
+                },
+            ],
+        },
+        {"name": "tags", "type": ["null", {"type": "array", "items": "string"}]},
+        {"name": "counts", "type": ["null", {"type": "map", "values": "int"}]},
+        {
+            "name": "items",
+            "type": [
+                "null",
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "Item",
+                        "fields": [
+                            {"name": "sku", "type": "string"},
+                            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+                        ],
+                    },
+                },
+            ],
+        },
+    ],
+}
+AVRO_BEFORE: dict[str, Any] = {**AVRO, "fields": [f for f in AVRO["fields"] if f["name"] != "ratio"]}
+AVRO_AFTER: dict[str, Any] = {
+    **AVRO,
+    "fields": [{**f, "default": None} if f["name"] == "ratio" else f for f in AVRO["fields"]],
+}
+
+
+def _said(row: Columns) -> Columns:
+    return {**row, "counts": row["counts"] and dict(row["counts"])}
+
+
+def avro_datum(n: int) -> tuple[bytes, Columns]:
+    row = nested(n)
+    return datum(AVRO, _said(row)), row
+
+
+def avro_single_object(n: int) -> tuple[bytes, Columns]:
+    """Every second one by the schema that had no ratio yet."""
+    row = {**nested(n), **({"ratio": None} if n % 2 else {})}
+    return single_object(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row)), row
+
+
+def compressed(
+    compress: Callable[[bytes], bytes], encode: Callable[[int], tuple[bytes, Columns]]
+) -> Callable[[int], tuple[bytes, Columns]]:
+    """The same messages, compressed."""
+
+    def encoded(n: int) -> tuple[bytes, Columns]:
+        value, row = encode(n)
+        return compress(value), row
+
+    return encoded
+
+
+def gzip_of(value: bytes) -> bytes:
+    return gzip.compress(value, mtime=0)
+
+
+def zstd_of(value: bytes) -> bytes:
+    return bytes(pa.compress(value, codec="zstd", asbytes=True))
+
+
+def _written(value: object) -> object:
+    return value.isoformat() if isinstance(value, date) else float(value)  # type: ignore[arg-type]
+
+
+CASES = {
+    "json": Case(
+        Json(),
+        json_document,
+        ddl=NESTED_DDL,
+        bad=[(b'{"id": 1} x', "trailing_text"), (b"\xff", "invalid_utf8"), (b'{"id": "1"}', "wrong_type")],
+    ),
+    "text": Case(Text(), text, bad=[(b"cut off \xf0\x9f", "invalid_utf8")]),
+    "bytes": Case(Bytes(), raw),
+    "csv": Case(
+        Csv(delimiter=";"),
+        csv_line,
+        ddl=CSV_DDL,
+        bad=[
+            (b"1;2026-01-01T00:00:00Z;2026", "too_few_columns"),
+            (b"1;;;;;;;;", "too_many_columns"),
+            (b"1;;;;;;;\n2;;;;;;;", "several_lines"),
+            (b"1;;;;1.23456;;;", "too_precise"),
+            (b"one;;;;;;;", "wrong_type"),
+        ],
+    ),
+    "json, gzip": Case(
+        Json(),
+        compressed(gzip_of, json_document),
+        ddl=NESTED_DDL,
+        compression="gzip",
+        bad=[(b'{"id": 1}', "not_gzip"), (gzip_of(b"{}")[:-3], "not_gzip"), (gzip_of(b"{"), "malformed_json")],
+    ),
+    "csv, zstd": Case(
+        Csv(delimiter=";"),
+        compressed(zstd_of, csv_line),
+        ddl=CSV_DDL,
+        compression="zstd",
+        bad=[(b"1;;;;;;;", "not_zstd"), (zstd_of(b"1;;;;;;;")[:-1], "not_zstd"), (zstd_of(b"1"), "too_few_columns")],
+    ),
+    "avro": Case(
+        Avro(SchemaFile("order.avsc", json.dumps(AVRO))),
+        avro_datum,
+        bad=[
+            (b"\x00", "malformed_avro"),
+            (avro_datum(1)[0][:-1], "malformed_avro"),
+            (avro_datum(1)[0] + b"\x00", "trailing_bytes"),
+            (b'{"id": 1}', "malformed_avro"),
+        ],
+    ),
+    "avro, gzip": Case(
+        Avro(SchemaFile("order.avsc", json.dumps(AVRO))),
+        compressed(gzip_of, avro_datum),
+        compression="gzip",
+        bad=[(avro_datum(1)[0], "not_gzip"), (gzip_of(b"\x00"), "malformed_avro")],
+    ),
+    "avro, single object": Case(
+        AvroSingleObject(
+            SchemaFile("2.avsc", json.dumps(AVRO_AFTER)),
+            (SchemaFile("1.avsc", json.dumps(AVRO_BEFORE)), SchemaFile("2.avsc", json.dumps(AVRO_AFTER))),
+        ),
+        avro_single_object,
+        bad=[
+            (avro_datum(1)[0], "not_single_object"),
+            (b"\xc3\x01" + bytes(9), "unknown_schema"),
+            (avro_single_object(1)[0][:-1], "malformed_avro"),
+            (avro_single_object(1)[0] + b"\x00", "trailing_bytes"),
+        ],
+    ),
+}
+
+
+@pytest.mark.scenario("poison message")
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_format_carries_arrives_and_every_bad_message_is_a_dead_letter_with_its_reason(
+    driven: DrivenFactory, name: str
+) -> None:
+    """Procedure: messages with all that the format can carry, one in a hundred spoilt; drain; ask the oracle."""
+    case, chance = CASES[name], random.Random(7)
+    stream = driven(
+        format=case.format,
+        compression=case.compression,
+        record_ddl=case.ddl,
+        columns={},
+        coordinates="kafka",
+        date_expression="to_date(kafka.timestamp)",
+        **case.stream,
+    )
+    rows = dict(case.encode(n) for n in range(MESSAGES))
+    assert len(rows) == MESSAGES
+    bad = dict(case.bad)
+    values: list[bytes | None] = [*rows, *list(bad) * -(-MESSAGES // 100 // max(1, len(bad))), None]
+    for n, value in enumerate(chance.sample(values, len(values))):
+        stream.publisher.produce(stream.stream.topic, value, partition=chance.randrange(2), key=f"k{n}")
+    produced = stream.publisher.flush()
+
+    report = stream.drain()
+
+    stream.assert_each_offset_once(produced, reading=_reading(rows))
+    assert report.rows_added == MESSAGES
+    assert {(x["value"], x["reason"]) for x in stream.found().dead_letters} == set(bad.items())
+    assert stream.audit().complete
+
+
+def _reading(rows: Mapping[bytes, Columns]) -> Reading:
+    def said(message: Produced) -> Columns:
+        return {**rows[message.value or b""], "date": message.timestamp.date()}
+
+    return Reading(said, lambda message: message.value in rows)

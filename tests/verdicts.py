@@ -1,0 +1,62 @@
+"""What a decoder makes of messages: one job for all of them, each with its record or the reason why it has none."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdi_assets.formats.of_stream import decoder_of
+from kdi_assets.formats.rules import first_of, told_by
+from kdi_assets.message_format import Compression, Format
+from kdi_assets.stream import KafkaCluster, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Verdict(NamedTuple):
+    """``record`` is its JSON, as Spark writes it."""
+
+    decoded: bool
+    reason: str | None
+    field: str | None
+    record: str | None
+
+
+class Verdicts(UserDict[bytes, Verdict]):
+    """By message; text stands for its UTF-8."""
+
+    def __getitem__(self, message: bytes | str) -> Verdict:
+        return self.data[_bytes(message)]
+
+
+def verdicts_of(
+    spark: SparkSession,
+    format_: Format,
+    messages: Sequence[bytes | str],
+    *,
+    ddl: str = "",
+    compression: Compression = "none",
+) -> Verdicts:
+    """The verdict of every message, as the decoder of such a stream gives it."""
+    from pyspark.sql import functions as F
+
+    nowhere = KafkaCluster("main", "nowhere:1")
+    decoder = decoder_of(Stream("t", "t", ddl, "current_date()", nowhere, format=format_, compression=compression))
+    record = decoder.record_type(ddl)
+    rules = decoder.rules(record)
+    values = spark.createDataFrame([(bytearray(_bytes(m)),) for m in messages], "_kdi_value binary")
+    judged = (
+        decoder.decode(values, record)
+        .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
+        .withColumn("reason", F.expr(told_by("rule", [r.reason for r in rules])))
+        .withColumn("field", F.expr(f"nullif({told_by('rule', [r.field for r in rules])}, '')"))
+        .withColumn("text", F.to_json("_kdi_record"))
+    )
+    found = judged.select("_kdi_value", "_kdi_decoded", "reason", "field", "text").collect()
+    return Verdicts({bytes(row[0]): Verdict(*row[1:]) for row in found})
+
+
+def _bytes(message: bytes | str) -> bytes:
+    return message if isinstance(message, bytes) else message.encode()
