@@ -1,4 +1,4 @@
-"""Messages and their frames."""
+"""Messages and their frames, for the two that take them apart: Spark SQL and Python."""
 
 from __future__ import annotations
 

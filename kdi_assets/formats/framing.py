@@ -25,15 +25,46 @@ FrameReason = Literal["no_magic_byte", "too_short", "bad_message_index"]
 
 
 @dataclass(frozen=True, slots=True)
+class FrameSql:
+    """Spark SQL over one message; neither fails on any bytes. ``schema_id`` and ``payload`` mean something only where
+    ``reason`` is null.
+
+    Attributes:
+        reason: string: ``no_magic_byte``, ``too_short``, or null; null also of a null value.
+        schema_id: bigint: the id's four bytes without a sign, so that no bytes are beyond it; ids end at 2³¹ - 1.
+        payload: binary: what is behind the id.
+    """
+
+    reason: str
+    schema_id: str
+    payload: str
+
+
+def frame_sql(value: str) -> FrameSql:
+    """The frame of a message.
+
+    Args:
+        value: Spark SQL of type binary; it is repeated, so let it be a column.
+    """
+    return FrameSql(
+        reason=f"CASE WHEN length({value}) = 0 THEN 'too_short' "
+        f"WHEN substring({value}, 1, 1) <> X'00' THEN 'no_magic_byte' "
+        f"WHEN length({value}) < {ID_END} THEN 'too_short' END",
+        schema_id=f"CAST(conv(hex(substring({value}, 2, 4)), 16, 10) AS BIGINT)",
+        payload=f"substring({value}, {ID_END + 1})",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
-    """One message, taken apart; the id's four bytes are without a sign, and ids end at 2³¹ - 1."""
+    """One message, taken apart; as ``FrameSql`` has it."""
 
     schema_id: int
     payload: bytes
 
 
 def split_frame(value: bytes) -> Frame | FrameReason:
-    """The frame of a message, or why it has none."""
+    """The frame of a message, or why it has none; says what ``frame_sql`` says."""
     if value and value[0] != MAGIC:
         return "no_magic_byte"
     if len(value) < ID_END:
