@@ -1,0 +1,100 @@
+"""An Avro schema and all that it refers to, in one text: ``from_avro`` takes no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kdi_assets.formats.registry.schema import Schema
+
+NAMED = ("record", "error", "enum", "fixed")
+PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+WITHIN = {"array": "items", "map": "values"}
+
+
+def in_one_text(schema: Schema) -> str:
+    """The schema with each type that it refers to defined where it is met first.
+
+    A text that refers to nothing is answered as it is. What no text defines stays a name: Avro's parser names it.
+
+    Raises:
+        ValueError: A text is not JSON.
+
+    Source: Avro specification, "Names": a name without dots is of the namespace around it.
+    """
+    if not schema.references:
+        return schema.text
+    elsewhere: dict[str, Any] = {}
+    for reference in schema.references:
+        for name, definition in _definitions(json.loads(reference.text), ""):
+            elsewhere.setdefault(name, definition)
+    return json.dumps(_Writer(elsewhere).written(json.loads(schema.text), ""), ensure_ascii=False)
+
+
+class _Writer:
+    """Writes types with full names; remembers what is defined, for a name can be defined only once."""
+
+    def __init__(self, elsewhere: dict[str, Any]) -> None:
+        self._elsewhere = elsewhere
+        self._defined: set[str] = set()
+
+    def written(self, type_: Any, namespace: str) -> Any:
+        """A type as it may stand anywhere in the text."""
+        if isinstance(type_, str):
+            return self._by_name(type_, namespace)
+        if isinstance(type_, list):
+            return [self.written(branch, namespace) for branch in type_]
+        kind = type_["type"]
+        if kind in NAMED:
+            return self._definition(type_, namespace)
+        if isinstance(kind, str) and kind in WITHIN:
+            return {**type_, WITHIN[kind]: self.written(type_[WITHIN[kind]], namespace)}
+        # What is said beside a primitive counts (a logical type); beside a name, Avro's parser takes nothing.
+        return type_ if kind in PRIMITIVE else self.written(kind, namespace)
+
+    def _by_name(self, name: str, namespace: str) -> Any:
+        if name in PRIMITIVE:
+            return name
+        for full in (_full(name, namespace), name):
+            if full in self._defined:
+                return full
+            if full in self._elsewhere:
+                return self._definition(self._elsewhere[full], "")
+        return _full(name, namespace)
+
+    def _definition(self, type_: dict[str, Any], namespace: str) -> Any:
+        full = _full_name_of(type_, namespace)
+        if full in self._defined:
+            return full
+        self._defined.add(full)
+        inner = full.rpartition(".")[0]
+        written = {**type_, "name": full.rpartition(".")[2], "namespace": inner}
+        if "fields" in type_:
+            written["fields"] = [{**field, "type": self.written(field["type"], inner)} for field in type_["fields"]]
+        return written
+
+
+def _definitions(type_: Any, namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every named type that a text defines, by its full name, with its own namespace written in it."""
+    if isinstance(type_, list):
+        for branch in type_:
+            yield from _definitions(branch, namespace)
+    if not isinstance(type_, dict):
+        return
+    if type_.get("type") in NAMED:
+        full = _full_name_of(type_, namespace)
+        namespace = full.rpartition(".")[0]
+        yield full, {**type_, "name": full.rpartition(".")[2], "namespace": namespace}
+    for field in type_.get("fields", ()):
+        yield from _definitions(field["type"], namespace)
+    for key in ("type", "items", "values"):
+        yield from _definitions(type_.get(key), namespace)
+
+
+def _full_name_of(type_: dict[str, Any], namespace: str) -> str:
+    return _full(type_["name"], type_.get("namespace", namespace))
+
+
+def _full(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
