@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Compression = Literal["none", "gzip", "zstd"]
 """What a producer did to the value itself; the compression of Kafka's own batches is the client's to undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """A schema registry with Confluent's API, and how to speak to it.
+
+    Attributes:
+        url: Of the API: what stands before ``/subjects`` and ``/schemas``.
+        properties: Those that are given of ``username``, ``password``, ``proxy``, ``tls.ca``, ``tls.certificate``,
+            ``tls.key`` and ``tls.key_password``.
+    """
+
+    name: str
+    url: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySchemas:
+    """Schemas that messages name by their id, in a frame before the payload.
+
+    Attributes:
+        subject: Whose versions are asked for before any message is read; messages may name others.
+        version: The one that every message becomes; ``None``: the latest.
+    """
+
+    registry: SchemaRegistry
+    subject: str
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +98,14 @@ class AvroSingleObject:
     writers: tuple[SchemaFile, ...]
 
 
-Format = Json | Text | Bytes | Csv | Avro | AvroSingleObject
+@dataclass(frozen=True, slots=True)
+class AvroRegistry:
+    """A datum per message behind the id of its schema; the record is that of the subject's version."""
+
+    schemas: RegistrySchemas
+
+
+Unframed = Json | Text | Bytes | Csv | Avro | AvroSingleObject
+Framed = AvroRegistry
+"""Formats whose messages name the schema that they were written with."""
+Format = Unframed | Framed

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
-from kdi_assets.message_format import Compression, Format, Json
+from kdi_assets.message_format import Compression, Format, Framed, Json, SchemaRegistry
 
 
 class TopicPartition(NamedTuple):
@@ -48,21 +48,6 @@ class KafkaCluster:
 
     name: str
     bootstrap_servers: str
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaRegistry:
-    """A schema registry with Confluent's API, and how to speak to it.
-
-    Attributes:
-        url: Of the API: what stands before ``/subjects`` and ``/schemas``.
-        properties: Those that are given of ``username``, ``password``, ``proxy``, ``tls.ca``, ``tls.certificate``,
-            ``tls.key`` and ``tls.key_password``.
-    """
-
-    name: str
-    url: str
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -212,7 +197,6 @@ class Stream:
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
-        registry: Where the schemas of the topic's messages are kept; none: nowhere that we ask.
         renamed_from: The path that the table had before; empty: none.
         max_records: At most so many offsets in one plan, gaps included, over all topic partitions.
         properties: Table properties set when the table is created.
@@ -228,7 +212,6 @@ class Stream:
     coordinates: str = "kafka"
     date_window: DateWindow = DateWindow()
     app_id: str = ""
-    registry: SchemaRegistry | None = None
     start: StartPolicy = "earliest"
     drain_when: DrainWhen = DrainWhen()
     status: Status = "active"
@@ -252,6 +235,11 @@ class Stream:
     def name(self) -> str:
         """The stream's name in commands, messages and metadata: the table's path."""
         return self.table
+
+    @property
+    def registry(self) -> SchemaRegistry | None:
+        """Where the schemas of the topic's messages are kept; none: nowhere that we ask."""
+        return self.format.schemas.registry if isinstance(self.format, Framed) else None
 
     def patience_seconds(self, now: datetime) -> float | None:
         """How long the stream lets a message wait; ``None`` if it says nothing about time, or is paused."""

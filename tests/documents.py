@@ -8,9 +8,12 @@ CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bo
 REGISTRY = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: https://registry:8081}\n"
 
 
-def stream(table: str, *, more: str = "") -> str:
+OF_REGISTRY = "format: {avro: {registry: main}}"
+
+
+def stream(table: str, *, record: str = "schema: id bigint", more: str = "") -> str:
     """The document of a stream; ``more`` are further attributes, each behind a comma."""
-    fields = f"topic: t, table: {table}, schema: id bigint, date: current_date(){more}"
+    fields = f"topic: t, table: {table}, {record}, date: current_date(){more}"
     return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
 
 

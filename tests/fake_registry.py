@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from kdi_assets.formats.registry import connection
-from kdi_assets.stream import SchemaRegistry
+from kdi_assets.message_format import SchemaRegistry
 
 
 @dataclass

@@ -44,11 +44,10 @@ def verdicts_of(
 
     nowhere = KafkaCluster("main", "nowhere:1")
     decoder = decoder_of(Stream("t", "t", ddl, "current_date()", nowhere, format=format_, compression=compression))
-    record = decoder.record_type(ddl)
-    rules = decoder.rules(record)
+    rules = decoder.rules()
     values = spark.createDataFrame([(bytearray(_bytes(m)),) for m in messages], "_kdi_value binary")
     judged = (
-        decoder.decode(values, record)
+        decoder.decode(values)
         .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
         .withColumn("reason", F.expr(told_by("rule", [r.reason for r in rules])))
         .withColumn("field", F.expr(f"nullif({told_by('rule', [r.field for r in rules])}, '')"))

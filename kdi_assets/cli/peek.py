@@ -18,9 +18,9 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from kdi_assets.drain.look import Backlog
+    from kdi_assets.formats.of_stream import StreamDecoder
 
 WINDOW = 1000
 """Offsets of a topic partition looked through for its first or last messages; markers and compacted ones are none."""
@@ -111,25 +111,27 @@ def peek_at(
         ShapeMistake: The stream's document does not work.
         SparkFailed: It could not read or decode the messages.
     """
-    from kdi_assets.drain.shape import record_type
+    from kdi_assets.drain.shape import knowing_schemas_of, stream_decoder
     from kdi_assets.sources.kafka_frame import read_ranges
 
-    record = record_type(stream)
+    decoder = stream_decoder(stream)
     with spark_failures("peek", stream):
         picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
         if not picked:
             return []
         exact = _ranges(stream.topic, list(picked))
-        rows, letters = _judged(spark, stream, record, exact)
+        messages = read_ranges(spark, stream.cluster, exact)
+        decoder = knowing_schemas_of(messages, decoder) or decoder
+        rows, letters = _judged(messages, stream, decoder, len(exact))
         found_rows = {(r["partition"], r["offset"]): str(r["row"]) for r in rows.collect()}
         found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
-    messages = []
+    peeked = []
     for at, (timestamp, has_value) in sorted(picked.items()):
         letter = found_letters.get(at)
         why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
         tp = TopicPartition(stream.topic, at[0])
-        messages.append(Peeked(tp, at[1], timestamp, has_value, found_rows.get(at), **why))
-    return messages
+        peeked.append(Peeked(tp, at[1], timestamp, has_value, found_rows.get(at), **why))
+    return peeked
 
 
 def _looked(stream: Stream, *, as_json: bool) -> Backlog:
@@ -194,7 +196,7 @@ def _ranges(topic: str, picked: Sequence[At]) -> list[OffsetRange]:
 
 
 def _judged(
-    spark: SparkSession, stream: Stream, record: StructType, ranges: Sequence[OffsetRange]
+    messages: DataFrame, stream: Stream, decoder: StreamDecoder, topic_partitions: int
 ) -> tuple[DataFrame, DataFrame]:
     """Rows as JSON and dead letters, with their coordinates; as a drain would judge them now."""
     from pyspark.errors import AnalysisException
@@ -204,14 +206,13 @@ def _judged(
     from kdi_assets.drain.judge import condemned, judge
     from kdi_assets.drain.shape import analyse
     from kdi_assets.formats.rules import name
-    from kdi_assets.sources.kafka_frame import read_ranges
 
-    now, messages = datetime.now(UTC), read_ranges(spark, stream.cluster, ranges)
+    now = datetime.now(UTC)
     try:
-        rows = judge(messages, stream, record, now=now, topic_partitions=len(ranges), counts=Observation())
-        letters = condemned(messages, stream, record, now=now)
+        rows = judge(messages, stream, decoder, now=now, topic_partitions=topic_partitions, counts=Observation())
+        letters = condemned(messages, stream, decoder, now=now)
     except AnalysisException:
-        analyse(stream, spark)  # says which field of the document it is
+        analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise
     coordinates = ".".join(name(step) for step in stream.coordinates.split("."))
     at = [F.expr(f"{coordinates}.{c}").alias(c) for c in ("partition", "offset")]

@@ -138,10 +138,6 @@ def registry(value: str) -> str:
     return value
 
 
-def registry_or_none(value: str) -> str:
-    return registry(value) if value else value
-
-
 def registry_url(value: str) -> str:
     if "@" in value:
         raise wrong("holds user or password", "write them as username and password")

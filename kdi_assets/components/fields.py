@@ -19,8 +19,8 @@ from kdi_assets.components.environment import EnvironmentProperties
 from kdi_assets.components.format_fields import FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.strict import Fields as Fields
-from kdi_assets.message_format import Compression
-from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, SchemaRegistry, StartPolicy, Status, Stream
+from kdi_assets.message_format import Compression, SchemaRegistry
+from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Status, Stream
 
 
 class DateWindowFields(Fields):
@@ -146,9 +146,6 @@ class TopicTableFields(Fields):
     cluster: str = Field(
         default="main", description="Name of the KafkaCluster document of the topic.", examples=["main"]
     )
-    registry: Annotated[str, AfterValidator(checks.registry_or_none)] = Field(
-        default="", description="Name of the SchemaRegistry document of the topic's schemas.", examples=["main"]
-    )
     columns: dict[Annotated[str, AfterValidator(checks.column)], Annotated[str, AfterValidator(checks.sql)]] = Field(
         default={},
         description="Further columns: target path (dots nest) to Spark SQL over the same names as `date`.",
@@ -251,10 +248,16 @@ class TopicTableFields(Fields):
             raise checks.wrong(said, "`then: fail` stops the drain itself")
         return self
 
+    @property
+    def registry(self) -> str:
+        """Name of the ``SchemaRegistry`` document of the topic's schemas; empty where the format asks for none."""
+        return self.message_format.registry
+
     def stream(self, cluster: KafkaCluster, registry: SchemaRegistry | None = None, *, folder: Path = Path()) -> Stream:
         """The stream that these fields describe.
 
         Args:
+            registry: The one that ``self.registry`` names.
             folder: Of the document: where the paths of files in it begin.
 
         Raises:
@@ -271,7 +274,6 @@ class TopicTableFields(Fields):
             coordinates=self.coordinates,
             date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
             app_id=self.app_id,
-            registry=registry,
             start=_start_policy(self.start),
             drain_when=self.drain_when.drain_when(),
             status=cast(Status, self.status),
@@ -284,7 +286,7 @@ class TopicTableFields(Fields):
             properties=self.properties,
             description=self.description,
             owners=tuple(self.owners),
-            format=self.message_format.format(folder),
+            format=self.message_format.format(folder, topic=self.topic, registry=registry),
             compression=cast(Compression, self.compression),
         )
 

@@ -9,11 +9,24 @@ from typing import Annotated, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from kdi_assets.components.checks import sql, wrong
+from kdi_assets.components.checks import registry, sql, wrong
 from kdi_assets.components.folder import shown
 from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.components.strict import Fields
-from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Compression, Csv, Format, Json, SchemaFile, Text
+from kdi_assets.message_format import (
+    Avro,
+    AvroRegistry,
+    AvroSingleObject,
+    Bytes,
+    Compression,
+    Csv,
+    Format,
+    Json,
+    RegistrySchemas,
+    SchemaFile,
+    SchemaRegistry,
+    Text,
+)
 
 
 def nothing_more(fields: dict[str, object] | None) -> dict[str, object] | None:
@@ -76,8 +89,43 @@ class SchemaFileMistake(Exception):
     right: str
 
 
-class AvroFields(Fields):
-    """Where the schemas are; exactly one of ``schema_file`` and ``schemas``."""
+def registry_or_none(value: str) -> str:
+    """A registry's name, or nothing."""
+    return registry(value) if value else value
+
+
+class RegistryFields(Fields):
+    """Which schemas of which registry."""
+
+    registry: Annotated[str, AfterValidator(registry_or_none)] = Field(
+        default="",
+        description="Messages behind the frame of a schema registry's serializer: name of the SchemaRegistry document.",
+        examples=["main"],
+    )
+    subject: str = Field(
+        default="",
+        description="Subject of the schemas in the registry; by default the topic with -value.",
+        examples=["orders-value"],
+    )
+    version: Annotated[int, Field(gt=0)] | None = Field(
+        default=None,
+        description="The version of the subject that every message becomes; by default the latest.",
+        examples=[3],
+    )
+
+    @model_validator(mode="after")
+    def _of_a_registry(self) -> RegistryFields:
+        if (self.subject or self.version) and not self.registry:
+            raise wrong("names subject or version and no registry", "e.g. registry: main")
+        return self
+
+    def schemas_of(self, registry: SchemaRegistry, topic: str) -> RegistrySchemas:
+        """The schemas that these fields describe."""
+        return RegistrySchemas(registry, self.subject or f"{topic}-value", self.version)
+
+
+class AvroFields(RegistryFields):
+    """Where the schemas are; exactly one of ``registry``, ``schema_file`` and ``schemas``."""
 
     schema_file: str = Field(
         default="",
@@ -97,21 +145,24 @@ class AvroFields(Fields):
 
     @model_validator(mode="after")
     def _one_way(self) -> AvroFields:
-        if bool(self.schema_file) == bool(self.schemas):
-            raise wrong("takes one of schema_file and schemas", "e.g. avro: {schema_file: orders.avsc}")
+        if [bool(self.registry), bool(self.schema_file), bool(self.schemas)].count(True) != 1:
+            raise wrong("takes one of registry, schema_file and schemas", "e.g. avro: {schema_file: orders.avsc}")
         if self.reader and not self.schemas:
             raise wrong("names a reader for one schema", "remove the line")
         return self
 
-    def format(self, folder: Path) -> Avro | AvroSingleObject:
+    def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Format:
         """The format that these fields describe.
 
         Args:
             folder: Of the document.
+            registry: The one that they name.
 
         Raises:
             SchemaFileMistake: A file is not there, or is no JSON.
         """
+        if registry is not None:
+            return AvroRegistry(self.schemas_of(registry, topic))
         if self.schema_file:
             return Avro(_read(folder / self.schema_file, "schema_file"))
         named = folder / self.schemas
@@ -149,17 +200,30 @@ class FormatFields(Fields):
             raise wrong("names several formats", "keep one of them")
         return self
 
-    def format(self, folder: Path) -> Format:
+    @property
+    def name(self) -> str:
+        """The format's, as documents have it."""
+        (given,) = self.model_fields_set or {"of_json"}
+        return FormatFields.model_fields[given].alias or given
+
+    @property
+    def registry(self) -> str:
+        """The registry that the format names; empty if none."""
+        return self.avro.registry if self.avro is not None else ""
+
+    def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Format:
         """The format that these fields describe.
 
         Args:
             folder: Of the document.
+            topic: Names the subject where they do not.
+            registry: The one that they name.
 
         Raises:
             SchemaFileMistake: A file that they name cannot be used.
         """
         if self.avro is not None:
-            return self.avro.format(folder)
+            return self.avro.format(folder, topic=topic, registry=registry)
         if self.csv is not None:
             return self.csv.format()
         if self.text is not None:

@@ -16,8 +16,9 @@ from kdi_assets.components.folder import read_folder
 from kdi_assets.components.format_fields import SchemaFileMistake
 from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
 from kdi_assets.components.registry_fields import SchemaRegistryFields
+from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, SchemaRegistry, Stream
+from kdi_assets.stream import KafkaCluster, Stream
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
@@ -134,7 +135,8 @@ def _add_streams(documents: Sequence[Document], loaded: Loaded, *, wrong: _Wrong
         if fields.cluster not in loaded.clusters.keys() | wrong.clusters:
             mistakes.append(unknown_cluster(fields.cluster, document, loaded.clusters.keys() | wrong.clusters))
         if fields.registry and fields.registry not in loaded.registries.keys() | wrong.registries:
-            mistakes.append(unknown_registry(fields.registry, document, loaded.registries.keys() | wrong.registries))
+            known = loaded.registries.keys() | wrong.registries
+            mistakes.append(unknown_registry(fields, document, known))
         if fields.cluster in loaded.clusters and fields.registry in {"", *loaded.registries} and not mistakes:
             cluster, registry = loaded.clusters[fields.cluster], loaded.registries.get(fields.registry)
             try:
@@ -151,10 +153,11 @@ def unknown_cluster(name: str, document: Document, known: Collection[str]) -> Do
     return document.mistake("cluster", f"no KafkaCluster document is named {name!r}", right)
 
 
-def unknown_registry(name: str, document: Document, known: Collection[str]) -> DocumentMistake:
+def unknown_registry(fields: TopicTableFields, document: Document, known: Collection[str]) -> DocumentMistake:
     """A stream that names a registry which no document describes."""
-    right = did_you_mean(name, known) if known else "add one"
-    return document.mistake("registry", f"no SchemaRegistry document is named {name!r}", right)
+    right = did_you_mean(fields.registry, known) if known else "add one"
+    said = f"no SchemaRegistry document is named {fields.registry!r}"
+    return document.mistake(f"format.{fields.message_format.name}.registry", said, right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class TopicTable(dg.Component, dg.Resolvable, TopicTableFields):
         if self.cluster not in loaded.clusters:
             raise unknown_cluster(self.cluster, document, loaded.clusters)
         if self.registry and self.registry not in loaded.registries:
-            raise unknown_registry(self.registry, document, loaded.registries)
+            raise unknown_registry(self, document, loaded.registries)
         folder = context.path if context.path.is_dir() else context.path.parent
         cluster, registry = loaded.clusters[self.cluster], loaded.registries.get(self.registry)
         return stream_definitions(self.stream(cluster, registry, folder=folder))

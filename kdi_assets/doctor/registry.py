@@ -10,7 +10,7 @@ from kdi_assets.doctor.finding import Finding, fine, warning, wrong
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.refusals import RegistryUnavailable
-from kdi_assets.stream import SchemaRegistry
+from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.wording import counted, kind_in_words
 
 LOOK_SECONDS = 8.0

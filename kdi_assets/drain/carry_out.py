@@ -16,9 +16,10 @@ from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
-from kdi_assets.drain.shape import DATE, analyse, expressions, record_type
+from kdi_assets.drain.shape import DATE, analyse, expressions, knowing_schemas_of, stream_decoder
+from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
-from kdi_assets.ledger.delta import stage_rows
+from kdi_assets.ledger.delta import Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.kafka import read_topic
@@ -105,26 +106,19 @@ def carry_out(
         DeadLettersGone, StagedFilesGone: Someone removed what this try wrote; plan again.
         ReadOrWriteFailed: Spark failed; trying again can help.
     """
-    from pyspark.sql import Observation
-
-    uri, record, observation = stream.table_uri(lake), record_type(stream), Observation()
+    uri = stream.table_uri(lake)
     messages = read_ranges(spark, stream.cluster, plan.ranges, headers=_reads_headers(stream))
-    rows = _rows(messages, plan, stream, record, observation)
-    refuse_other_schema(stream, uri, rows.schema)
-    at("before reading")
     stages = _Stages()
-    with spark_failures(stream, "reading the topic and writing files"):
-        staged = stage_rows(spark, rows, uri)  # files only: without a version no reader sees them
-        counts = counted(observation, stream)
+    staged, counts, decoder = _stage(messages, plan, stream, uri, at)
     stages.ended("read and write")
     at("files written")
     refuse_unmet(stream, counts.unmet, rows=counts.rows)
     if not accept_dead_letters:
-        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, record, spark))
+        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, spark))
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
-    letters = _write_letters(plan, stream, lake, record, counts, spark)
+    letters = _write_letters(plan, stream, lake, decoder, counts, spark)
     stages.ended("dead letters")
     at("dead letters written")
     # The last moment at which refusing costs nothing.
@@ -215,23 +209,47 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
         raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
 
 
-def _rows(messages: DataFrame, plan: Plan, stream: Stream, record: StructType, observation: Observation) -> DataFrame:
+def _stage(
+    messages: DataFrame, plan: Plan, stream: Stream, uri: str, at: Callable[[str], None]
+) -> tuple[Staged, Counts, StreamDecoder]:
+    """Judge the messages and write the rows into files: without a version no reader sees them.
+
+    Once more if messages name schemas that were not known and the registry knows; the files before that stay unnamed.
+    """
+    from pyspark.sql import Observation
+
+    decoder: StreamDecoder | None = stream_decoder(stream)
+    while decoder is not None:
+        used, observation = decoder, Observation()
+        rows = _rows(messages, plan, stream, used, observation)
+        refuse_other_schema(stream, uri, rows.schema)
+        at("before reading")
+        with spark_failures(stream, "reading the topic and writing files"):
+            staged = stage_rows(messages.sparkSession, rows, uri)
+            counts = counted(observation, stream)
+            decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
+    return staged, counts, used
+
+
+def _rows(
+    messages: DataFrame, plan: Plan, stream: Stream, decoder: StreamDecoder, observation: Observation
+) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
-        return judge(messages, stream, record, now=plan.now, topic_partitions=len(plan.ranges), counts=observation)
+        return judge(messages, stream, decoder, now=plan.now, topic_partitions=len(plan.ranges), counts=observation)
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise
 
 
 def _write_letters(
-    plan: Plan, stream: Stream, lake: str, record: StructType, counts: Counts, spark: SparkSession
+    plan: Plan, stream: Stream, lake: str, decoder: StreamDecoder, counts: Counts, spark: SparkSession
 ) -> Written:
     """Read the ranges once more for the messages that became no row; without any, nothing is read."""
     if not counts.dead_letters:
         return Written(0, 0, plan.dead_letters_at)
-    letters = _letters(plan, stream, record, spark)
+    letters = _letters(plan, stream, decoder, spark)
     with spark_failures(stream, "writing dead letters"):
         written = append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
     if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
@@ -239,8 +257,8 @@ def _write_letters(
     return written
 
 
-def _letters(plan: Plan, stream: Stream, record: StructType, spark: SparkSession) -> DataFrame:
-    return condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, record, now=plan.now)
+def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, spark: SparkSession) -> DataFrame:
+    return condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, decoder, now=plan.now)
 
 
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:

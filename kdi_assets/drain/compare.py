@@ -10,8 +10,9 @@ from kdi_assets.drain.carry_out import refuse_other_schema
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import is_filtered
 from kdi_assets.drain.refusals import TopicRecreated
-from kdi_assets.drain.shape import analyse, decode, evaluate, record_type, table_columns
+from kdi_assets.drain.shape import analyse, decode, evaluate, knowing_schemas_of, stream_decoder, table_columns
 from kdi_assets.formats.decoder import VALUE
+from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.changes import changes, removed_by_count
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage
@@ -108,8 +109,11 @@ def compare(
         return Comparison(())
     spark = session()
     refuse_other_schema(stream, stream.table_uri(lake), analyse(stream, spark))
+    decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
-        return _Comparing(spark, stream, lake, history, covered, ranges).result()
+        messages = read_ranges(spark, stream.cluster, ranges)
+        decoder = knowing_schemas_of(messages, decoder) or decoder
+        return _Comparing(spark, stream, lake, history, covered, ranges, messages, decoder).result()
 
 
 def _held(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetRange, ...]:
@@ -132,6 +136,8 @@ class _Comparing:
     history: LiveHistory
     covered: Coverage
     ranges: tuple[OffsetRange, ...]
+    messages: DataFrame
+    decoder: StreamDecoder
 
     def result(self) -> Comparison:
         from pyspark import StorageLevel
@@ -180,13 +186,11 @@ class _Comparing:
     def _messages(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        record = record_type(self.stream)
-        messages = read_ranges(self.spark, self.stream.cluster, self.ranges)
-        evaluated = evaluate(decode(messages, self.stream, record), self.stream)
+        evaluated = evaluate(decode(self.messages, self.decoder), self.stream)
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
         columns = [
             F.expr(sql).cast(types[column.lower()]).alias(column)  # the table's spelling of nested names
-            for column, sql in table_columns(self.stream, record).items()
+            for column, sql in table_columns(self.stream, self.decoder.record).items()
         ]
         letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in _LETTER]
         return evaluated.select(
@@ -200,7 +204,7 @@ class _Comparing:
     def _rows(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        given = table_columns(self.stream, record_type(self.stream))
+        given = table_columns(self.stream, self.decoder.record)
         columns = [F.col(f"`{column}`").alias(column) for column in given]
         rows = self._table().select(*coordinates(self.stream), _hash(columns).alias("stored_hash"))
         return rows.where(self._inside).withColumn("is_row", F.lit(True))

@@ -42,7 +42,7 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
 
     for left in reversed(range(_CREATIONS)):
         written = Observation()
-        stamped = letters.withColumn("schema_id", F.lit(None).cast("int")).withColumn("attempt_id", F.lit(attempt_id))
+        stamped = letters.withColumn("attempt_id", F.lit(attempt_id))
         digest = F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
         observed = stamped.observe(written, F.count("*").alias("letters"), digest)
         try:

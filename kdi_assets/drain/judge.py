@@ -17,21 +17,21 @@ from kdi_assets.drain.expectations import (
     with_unmet,
 )
 from kdi_assets.drain.shape import DATE, FILTER, decode, evaluate, expressions, result, table_columns
-from kdi_assets.formats.decoder import DECODED, VALUE
-from kdi_assets.formats.of_stream import decoder_of
+from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
+from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
-    from pyspark.sql.types import StructType
 
 ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
 _VERDICTS = 4
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
 _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
-_COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES)
+_UNKNOWN_SCHEMA = "_kdi_unknown_schema"
+_COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES, _UNKNOWN_SCHEMA)
 _RULE = "_kdi_rule"
 
 
@@ -49,6 +49,7 @@ class Counts:
         filtered_digest: The same of the filtered messages.
         ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.ages``.
         message_bytes: Of their keys and values.
+        unknown_schemas: Those that name a schema which the decoder does not know.
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
     """
 
@@ -61,6 +62,7 @@ class Counts:
     filtered_digest: int = 0
     ages: Mapping[int, int] = field(default_factory=dict)
     message_bytes: int = 0
+    unknown_schemas: int = 0
     unmet: Mapping[str, Unmet] = field(default_factory=dict)
 
     @property
@@ -72,7 +74,7 @@ class Counts:
 def judge(
     messages: DataFrame,
     stream: Stream,
-    record: StructType,
+    decoder: StreamDecoder,
     *,
     now: datetime,
     topic_partitions: int,
@@ -91,8 +93,8 @@ def judge(
     """
     from pyspark.sql import functions as F
 
-    columns = [F.expr(sql).alias(column) for column, sql in table_columns(stream, record).items()]
-    judged = _judged(messages, stream, record, now).select(
+    columns = [F.expr(sql).alias(column) for column, sql in table_columns(stream, decoder.record).items()]
+    judged = _judged(messages, stream, decoder, now).select(
         *columns,
         _VERDICT,
         *unmet_columns(stream),
@@ -100,6 +102,7 @@ def judge(
         F.expr("kafka.offset").alias(_OFFSET),
         F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
         F.expr(f"coalesce(length({VALUE}), 0) + coalesce(length(kafka.key), 0)").alias(_BYTES),
+        F.expr(decoder.unknown_schema).alias(_UNKNOWN_SCHEMA),
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
@@ -107,7 +110,7 @@ def judge(
     return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream))
 
 
-def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: datetime) -> DataFrame:
+def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
     """The messages that ``judge`` condemned, with the reason.
 
     Args:
@@ -115,22 +118,24 @@ def condemned(messages: DataFrame, stream: Stream, record: StructType, *, now: d
 
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, key: binary,
-        value: binary, headers: array<struct<key: string, value: binary>>, reason: string, field: string``. Lazy.
+        value: binary, headers: array<struct<key: string, value: binary>>, schema_id: int, reason: string,
+        field: string``. Lazy.
     """
     from pyspark.sql import functions as F
 
-    decoding, shaping = decoder_of(stream).rules(record), [*_row_rules(stream, now), *expectation_rules(stream)]
+    decoding, shaping = decoder.rules(), [*_row_rules(stream, now), *expectation_rules(stream)]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
     return (
-        _judged(messages, stream, record, now)
+        _judged(messages, stream, decoder, now)
         .where(f"{_VERDICT} = {DEAD_LETTER}")
         .withColumn(_RULE, number)
         .select(
             *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")),
             F.col(VALUE).alias("value"),
             F.expr("kafka.headers"),
+            F.expr(f"try_cast({FRAME}.schema_id AS INT)").alias("schema_id"),
             F.expr(told_by(_RULE, [r.reason for r in rules])).alias("reason"),
             F.expr(f"nullif({told_by(_RULE, [r.field for r in rules])}, '')").alias("field"),
         )
@@ -153,14 +158,15 @@ def counted(counts: Observation, stream: Stream) -> Counts:
         filtered_digest=int(seen.get("filtered_digest") or 0),
         ages={int(bin_["x"]): int(bin_["y"]) for bin_ in seen["ages"] or ()},
         message_bytes=int(seen["bytes"] or 0),
+        unknown_schemas=int(seen["unknown_schemas"]),
         unmet=unmet_counted(stream, seen),
     )
 
 
-def _judged(messages: DataFrame, stream: Stream, record: StructType, now: datetime) -> DataFrame:
+def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime) -> DataFrame:
     from pyspark.sql import functions as F
 
-    evaluated = evaluate(decode(messages, stream, record), stream)
+    evaluated = evaluate(decode(messages, decoder), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
@@ -212,6 +218,7 @@ def _aggregates(stream: Stream, topic_partitions: int) -> list[Column]:
         F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
+        F.expr(f"count_if({_UNKNOWN_SCHEMA})").alias("unknown_schemas"),
         *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
         *([F.expr(filtered).alias("filtered_digest")] if stream.filter else ()),
     ]

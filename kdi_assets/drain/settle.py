@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.plan import expected, refuse_strangers
 from kdi_assets.drain.refusals import RowsWithoutPositions
-from kdi_assets.drain.shape import analyse, commented, record_type
+from kdi_assets.drain.shape import analyse, commented, stream_decoder
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
@@ -122,7 +122,7 @@ def settle(
     )
     uri = stream.table_uri(lake)
     if ledger is None:
-        schema = commented(analyse(stream, spark), record_type(stream))
+        schema = commented(analyse(stream, spark), stream_decoder(stream).record)
         with spark_failures(stream, "creating the table"):
             return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
     expect = expected(stream, ledger, settlement.positions)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE, FormatMistake
-from kdi_assets.formats.of_stream import decoder_of
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, VALUE, FormatMistake
+from kdi_assets.formats.of_stream import StreamDecoder, decoder_of
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Stream
 
@@ -23,7 +23,7 @@ KAFKA_DDL = (
     "headers array<struct<key: string, value: binary>>"
 )
 DATE, FILTER = "date", "filter"
-_OURS = ("kafka", VALUE, PAYLOAD, DOCUMENT, DECODED, RECORD)
+_OURS = ("kafka", VALUE, PAYLOAD, FRAME, DOCUMENT, DECODED, RECORD)
 
 Tree = dict[str, "str | Tree"]
 """Column name to Spark SQL over the working columns, or to the columns of a struct."""
@@ -58,9 +58,10 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType, NullType
 
-    record = record_type(stream)
-    working = decode(spark.createDataFrame([], KAFKA_DDL), stream, record)
-    named = working.select("kafka", *(F.col(name(f.name)) for f in record.fields))  # all that Spark should suggest
+    decoder = stream_decoder(stream)
+    working = decode(spark.createDataFrame([], KAFKA_DDL), decoder)
+    fields = [F.col(name(f.name)) for f in decoder.record.fields]
+    named = working.select("kafka", *fields)  # all that Spark should suggest
     for field, sql in {**expressions(stream), **expectations(stream)}.items():
         try:
             found = named.select("*", F.expr(sql).alias("_kdi_found"))
@@ -75,34 +76,35 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
     try:
-        return shape(evaluate(working, stream), stream, record).schema
+        return shape(evaluate(working, stream), stream, decoder.record).schema
     except PySparkException as refused:
         raise _mistake(stream, "columns", _first_line(refused)) from refused
 
 
-def record_type(stream: Stream) -> StructType:
-    """The type of a record, as declared or as the format has it; the JVM of the session in use is asked.
+def stream_decoder(stream: Stream) -> StreamDecoder:
+    """What decodes the stream's messages, and the type of a record; the JVM of the session in use is asked.
 
     Raises:
         ShapeMistake: The DDL does not parse, or names a field twice or one that expressions use otherwise, or the
             format has no such records.
+        KdiError: The registry that keeps the schemas refuses, or does not answer what was never asked before.
     """
     from pyspark.errors import PySparkException
 
     try:
-        record = decoder_of(stream).record_type(stream.record_ddl)
+        decoder = decoder_of(stream)
     except FormatMistake as refused:
         raise _mistake(stream, refused.field, refused.message) from refused
     except PySparkException as refused:
         raise _mistake(stream, "schema", _first_line(refused)) from refused
-    names = [f.name.lower() for f in record.fields]
+    names = [f.name.lower() for f in decoder.record.fields]
     if "kafka" in names:
         raise _mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
-    if unusable := _unusable(record):
+    if unusable := _unusable(decoder.record):
         raise _mistake(stream, "schema", unusable)
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise _mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
-    return record
+    return decoder
 
 
 def commented(columns: StructType, record: StructType) -> StructType:
@@ -138,7 +140,7 @@ def _unusable(declared: DataType, path: str = "") -> str:
     return ""
 
 
-def decode(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame:
+def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """Decode what Kafka gives.
 
     Returns:
@@ -147,9 +149,14 @@ def decode(messages: DataFrame, stream: Stream, record: StructType) -> DataFrame
     """
     from pyspark.sql import functions as F
 
-    decoded = decoder_of(stream).decode(_as_message(messages), record)
-    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in record.fields]
+    decoded = decoder.decode(_as_message(messages))
+    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
     return decoded.select(*_OURS, *fields)
+
+
+def knowing_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
+    """As ``StreamDecoder.knowing_schemas_of``, of what Kafka gives."""
+    return decoder.knowing_schemas_of(_as_message(messages))
 
 
 def _as_message(messages: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Avro to typed records: raw datums by one schema, and single-object encoding by as many as there are.
+"""Avro to typed records: raw datums by one schema; behind a fingerprint or a registry's id, by as many as there are.
 
 Spark's ``from_avro`` alone is no validator: it gives a struct of nulls for what it cannot read, and stops reading where
 the datum ends, whatever follows. So a mark of our own is put behind the payload, and datum and mark are read together:
@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.registry.avro import in_one_text
+from kdi_assets.formats.registry.known import KnownSchemas
+from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule, any_of, name
 from kdi_assets.message_format import Avro, AvroSingleObject, SchemaFile
 
@@ -83,6 +86,45 @@ class AvroSingleObjectDecoder:
 
     def _by_header(self) -> Mapping[str, SchemaFile]:
         return {_HEADER + _fingerprint(writer.text): writer for writer in self.written.writers}
+
+
+@dataclass(frozen=True, slots=True)
+class AvroRegistryDecoder:
+    """A datum by the schema that the frame names; ``_kdi_document`` is datum and mark."""
+
+    known: KnownSchemas
+
+    def record_type(self, ddl: str) -> StructType:
+        return _record_type(self._reader, "format.avro.registry")
+
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        read = F.when(F.lit(False), _datum(PAYLOAD, self._reader))
+        for schema_id, writer in self._usable().items():
+            read = read.when(F.expr(f"{FRAME}.schema_id = {schema_id}"), _datum(PAYLOAD, writer, reader=self._reader))
+        return _with_record(messages, read, record)
+
+    def rules(self, record: StructType) -> list[Rule]:
+        usable = ", ".join(map(str, self._usable())) or "-1"
+        unsuitable = Rule("incompatible_schema", f"{FRAME}.schema_id NOT IN ({usable})")
+        _, *others = _rules(record)  # an empty payload is a record of nothing, where the schema has such
+        return [unsuitable, *others]
+
+    @property
+    def _reader(self) -> SchemaFile:
+        version = self.known.reader
+        return _text_of(self.known.by_id[version.id], f"version {version.number} of {version.subject}")
+
+    def _usable(self) -> dict[int, SchemaFile]:
+        """The schemas whose datums become the reader's; a message of any other is a dead letter."""
+        avro = {n: _text_of(schema, f"schema {n}") for n, schema in self.known.by_id.items() if schema.type == "AVRO"}
+        reader = self._reader.text
+        return {n: writer for n, writer in avro.items() if not _refused(reader, writer.text)}
+
+
+def _text_of(schema: Schema, called: str) -> SchemaFile:
+    return SchemaFile(called, in_one_text(schema))
 
 
 def _rules(record: StructType) -> list[Rule]:

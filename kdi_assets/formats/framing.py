@@ -10,7 +10,13 @@ Source: Confluent, "Wire format" and "Formats, Serializers, and Deserializers".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from kdi_assets.formats.decoder import FRAME, PAYLOAD
+from kdi_assets.formats.rules import Rule, literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 MAGIC: Final = 0
 ID_END: Final = 5
@@ -53,6 +59,30 @@ def frame_sql(value: str) -> FrameSql:
         schema_id=f"CAST(conv(hex(substring({value}, 2, 4)), 16, 10) AS BIGINT)",
         payload=f"substring({value}, {ID_END + 1})",
     )
+
+
+def with_frame(messages: DataFrame) -> DataFrame:
+    """Take the frame off ``_kdi_payload`` and add it as ``_kdi_frame``; a payload without a frame becomes null."""
+    from pyspark.sql import functions as F
+
+    frame = frame_sql(PAYLOAD)
+    schema_id = f"CASE WHEN {frame.reason} IS NULL THEN {frame.schema_id} END"
+    found = F.expr(f"named_struct('reason', {frame.reason}, 'schema_id', {schema_id})")
+    return messages.withColumn(FRAME, F.when(F.col(PAYLOAD).isNotNull(), found)).withColumn(
+        PAYLOAD, F.expr(f"CASE WHEN {FRAME}.reason IS NULL THEN {frame.payload} END")
+    )
+
+
+def without_frame(messages: DataFrame) -> DataFrame:
+    """Messages that have none: ``_kdi_frame`` is null."""
+    from pyspark.sql import functions as F
+
+    return messages.withColumn(FRAME, F.expr("CAST(NULL AS STRUCT<reason: STRING, schema_id: BIGINT>)"))
+
+
+def frame_rules() -> list[Rule]:
+    """Why a message has no frame."""
+    return [Rule(reason, f"{FRAME}.reason = {literal(reason)}") for reason in get_args(FrameReason)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,30 @@
-"""The decoder of a stream: what its format asks for, behind what its compression asks for."""
+"""The decoder of a stream: what its format asks for, behind what its compression and its registry ask for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.formats.avro import AvroDecoder, AvroSingleObjectDecoder
+from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingleObjectDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
-from kdi_assets.formats.decoder import Decoder
+from kdi_assets.formats.decoder import FRAME, Decoder
+from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.plain import PlainDecoder
+from kdi_assets.formats.registry.known import KnownSchemas, known_schemas
 from kdi_assets.formats.rules import Rule
-from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Compression, Csv, Format, Json, Text
+from kdi_assets.message_format import (
+    Avro,
+    AvroRegistry,
+    AvroSingleObject,
+    Bytes,
+    Csv,
+    Framed,
+    Json,
+    Text,
+    Unframed,
+)
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -22,30 +34,80 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamDecoder:
-    """Values to records: a decoder of the payloads that lie in them."""
+    """Values to records: a decoder of the payloads that lie in them.
 
+    Attributes:
+        record: The type of a record.
+        known: The schemas that messages may name, where each names one.
+    """
+
+    stream: Stream
     of_payloads: Decoder
-    compression: Compression = "none"
+    record: StructType
+    known: KnownSchemas | None = None
 
-    def record_type(self, ddl: str) -> StructType:
-        """As ``Decoder.record_type``."""
-        return self.of_payloads.record_type(ddl)
+    def decode(self, messages: DataFrame) -> DataFrame:
+        """As ``Decoder.decode``, of messages with ``_kdi_value: binary``; adds ``_kdi_payload`` and ``_kdi_frame``."""
+        return self.of_payloads.decode(self._payloads(messages), self.record)
 
-    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        """As ``Decoder.decode``, of messages with ``_kdi_value: binary``; it adds ``_kdi_payload``."""
-        return self.of_payloads.decode(with_payload(messages, self.compression), record)
+    def rules(self) -> list[Rule]:
+        """As ``Decoder.rules``; they also see ``_kdi_frame``."""
+        framing = [*frame_rules(), *self.known.rules] if self.known else []
+        return [*compression_rules(self.stream.compression), *framing, *self.of_payloads.rules(self.record)]
 
-    def rules(self, record: StructType) -> list[Rule]:
-        """As ``Decoder.rules``."""
-        return [*compression_rules(self.compression), *self.of_payloads.rules(record)]
+    @property
+    def unknown_schema(self) -> str:
+        """Spark SQL over what ``decode`` gives: whether the message names a schema that is not known here."""
+        return self.known.unknown if self.known else "false"
+
+    def knowing_schemas_of(self, messages: DataFrame) -> StreamDecoder | None:
+        """A decoder that knows more of the schemas that messages name; none if the registry knows no more of them.
+
+        Args:
+            messages: As ``decode`` takes them; they are read.
+
+        Raises:
+            KdiError: The registry did not say: no message may be judged by that.
+        """
+        if self.known is None or not isinstance(self.stream.format, Framed):
+            return None
+        unknown = self._payloads(messages).where(self.known.unknown).selectExpr(f"{FRAME}.schema_id").distinct()
+        more = self.known.and_of(sorted(row[0] for row in unknown.collect()))
+        return None if more is None else _knowing(self.stream, self.stream.format, more)
+
+    def _payloads(self, messages: DataFrame) -> DataFrame:
+        opened = with_payload(messages, self.stream.compression)
+        return with_frame(opened) if self.known else without_frame(opened)
 
 
 def decoder_of(stream: Stream) -> StreamDecoder:
-    """What decodes the stream's messages."""
-    return StreamDecoder(_of_format(stream.format), stream.compression)
+    """What decodes the stream's messages; a registry may be asked for their schemas.
+
+    Raises:
+        FormatMistake: The format has no such records.
+        PySparkException: The DDL does not parse.
+        KdiError: The registry refuses, or does not answer what was never asked before.
+    """
+    if isinstance(stream.format, Framed):
+        return _knowing(stream, stream.format, known_schemas(stream.format.schemas))
+    return _bound(stream, _of_unframed(stream.format))
 
 
-def _of_format(format_: Format) -> Decoder:
+def _knowing(stream: Stream, format_: Framed, known: KnownSchemas) -> StreamDecoder:
+    return replace(_bound(stream, _of_framed(format_, known)), known=known)
+
+
+def _bound(stream: Stream, of_payloads: Decoder) -> StreamDecoder:
+    return StreamDecoder(stream, of_payloads, of_payloads.record_type(stream.record_ddl))
+
+
+def _of_framed(format_: Framed, known: KnownSchemas) -> Decoder:
+    match format_:
+        case AvroRegistry():
+            return AvroRegistryDecoder(known)
+
+
+def _of_unframed(format_: Unframed) -> Decoder:
     match format_:
         case Json():
             return JsonDecoder()

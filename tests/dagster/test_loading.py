@@ -20,7 +20,7 @@ from kdi_assets.components.tree import component_definitions
 from kdi_assets.definitions import defs
 from kdi_assets.message_format import Avro
 from resources.spark import SparkResource
-from tests.documents import CLUSTER, REGISTRY, stream, written
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 CHECKOUT = Path(__file__).parent.parent.parent
 AWKWARD = """
@@ -159,18 +159,18 @@ def test_a_component_made_in_another_project_says_which_cluster_it_misses(tmp_pa
 
 
 def test_a_component_made_in_another_project_says_which_registry_it_misses(tmp_path: Path) -> None:
-    folder = written(tmp_path, kafka=CLUSTER, a=stream("x", more=", registry: cloud"))
+    folder = written(tmp_path, kafka=CLUSTER, a=stream("x", record=OF_REGISTRY.replace("main", "cloud")))
 
     with pytest.raises(Exception, match="definitions for a") as refused:
         component_definitions(folder)
 
     cause = refused.value.__cause__
     assert isinstance(cause, DocumentMistake)
-    assert (cause.field, cause.message) == ("registry", "no SchemaRegistry document is named 'cloud'")
+    assert (cause.field, cause.message) == ("format.avro.registry", "no SchemaRegistry document is named 'cloud'")
 
 
 def test_dagster_and_the_command_line_see_the_same_registry(tmp_path: Path) -> None:
-    folder = written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("x", more=", registry: main"))
+    folder = written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("x", record=OF_REGISTRY))
     expected = load_streams(folder)["x"]
 
     component = specs(folder)["x"].metadata["dagster/component_origin"].instance

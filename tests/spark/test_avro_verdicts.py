@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.drain.shape import ShapeMistake, record_type
+from kdi_assets.drain.shape import ShapeMistake, stream_decoder
 from kdi_assets.message_format import Avro, AvroSingleObject, Format, SchemaFile
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.avro_bytes import datum, fingerprint, long, single_object
@@ -180,7 +180,7 @@ def test_a_schema_that_makes_no_table_is_refused(spark: SparkSession, format_: F
     stream = Stream("t", "t", "", "current_date()", KafkaCluster("main", "nowhere:1"), format=format_)
 
     with pytest.raises(ShapeMistake) as refused:
-        record_type(stream)
+        stream_decoder(stream)
 
     assert refused.value.field == field_
     assert said in refused.value.message

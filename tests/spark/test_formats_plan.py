@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.drain.judge import judge
-from kdi_assets.drain.shape import KAFKA_DDL, record_type
+from kdi_assets.drain.shape import KAFKA_DDL, stream_decoder
 from kdi_assets.message_format import Avro, AvroSingleObject, Csv, SchemaFile
 from kdi_assets.stream import KafkaCluster
 from tests.driven import web_requests
@@ -42,7 +42,7 @@ def test_a_message_is_decoded_once(spark: SparkSession, fields: dict[str, Any], 
     stream = web_requests("t", KafkaCluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], KAFKA_DDL)
     now = datetime.now(UTC)
-    rows = judge(messages, stream, record_type(stream), now=now, topic_partitions=1, counts=Observation())
+    rows = judge(messages, stream, stream_decoder(stream), now=now, topic_partitions=1, counts=Observation())
 
     plan = rows._jdf.queryExecution().optimizedPlan().toString()
 

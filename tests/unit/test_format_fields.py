@@ -106,7 +106,7 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
         (["format: text", "compression: gzp"], "10 compression: there is no compression 'gzp'; did you mean gzip?"),
         (
             ["format: avro"],
-            "9 format.avro: takes one of schema_file and schemas; e.g. avro: {schema_file: ",
+            "9 format.avro: takes one of registry, schema_file and schemas; e.g. avro: {schema_file: ",
         ),
         (
             ["format: {avro: {schema_file: a.avsc, reader: a.avsc}}"],

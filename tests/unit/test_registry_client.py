@@ -21,7 +21,7 @@ from kdi_assets.formats.registry.refusals import (
     SubjectVersionUnknown,
 )
 from kdi_assets.formats.registry.schema import Reference, Registered, Version
-from kdi_assets.stream import SchemaRegistry
+from kdi_assets.message_format import SchemaRegistry
 from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
 from tests.fake_registry import Fault, RunningRegistry, ask_at_once, fake_registry
 

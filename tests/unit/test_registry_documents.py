@@ -9,8 +9,8 @@ import pytest
 from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.stream import SchemaRegistry
-from tests.documents import CLUSTER, REGISTRY, stream, written
+from kdi_assets.message_format import SchemaRegistry
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def registry(attributes: str) -> str:
 
 def named(folder: Path, document: str) -> SchemaRegistry | None:
     """The registry of the only stream of a folder."""
-    written(folder, kafka=CLUSTER, registry=document, a=stream("a", more=", registry: main"))
+    written(folder, kafka=CLUSTER, registry=document, a=stream("a", record=OF_REGISTRY))
     return load_streams(folder)["a"].registry
 
 
@@ -35,7 +35,7 @@ def mistakes(folder: Path) -> list[str]:
 
 
 def test_a_stream_names_a_registry_or_none(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", more=", registry: main"), b=stream("b"))
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=OF_REGISTRY), b=stream("b"))
 
     streams = load_streams(tmp_path)
 
@@ -129,7 +129,7 @@ def test_secrets_are_read_from_the_environment_when_they_are_used(
     ],
 )
 def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, attributes: str, said: str) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=registry(attributes), a=stream("a", more=", registry: main"))
+    written(tmp_path, kafka=CLUSTER, registry=registry(attributes), a=stream("a", record=OF_REGISTRY))
 
     found = [m for m in mistakes(tmp_path) if not m.startswith("a/")]
 
@@ -137,16 +137,16 @@ def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, 
 
 
 def test_a_registry_that_nobody_describes_is_reported_with_the_ones_there_are(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", more=", registry: mian"))
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=OF_REGISTRY.replace("main", "mian")))
 
     assert mistakes(tmp_path) == [
-        "a/defs.yaml:2 registry: no SchemaRegistry document is named 'mian'; did you mean main?",
+        "a/defs.yaml:2 format.avro.registry: no SchemaRegistry document is named 'mian'; did you mean main?",
     ]
 
 
 def test_a_stream_of_a_registry_whose_document_is_wrong_is_not_reported_too(tmp_path: Path) -> None:
     wrong = REGISTRY.replace("https://", "")
-    written(tmp_path, kafka=CLUSTER, registry=wrong, a=stream("a", more=", registry: main"))
+    written(tmp_path, kafka=CLUSTER, registry=wrong, a=stream("a", record=OF_REGISTRY))
 
     assert [m.partition(" ")[0] for m in mistakes(tmp_path)] == ["registry/defs.yaml:2"]
 
@@ -159,6 +159,6 @@ def test_two_registries_of_one_name_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_cluster_and_a_registry_may_have_one_name(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", more=", registry: main"))
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=OF_REGISTRY))
 
     assert load_streams(tmp_path)["a"].cluster.name == "main"

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kdi_assets.formats.registry.schema import Referenced, Schema
+from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.runtime.files import replace_file
-from kdi_assets.stream import SchemaRegistry
 
 FORMAT = 1
 log = logging.getLogger(__name__)

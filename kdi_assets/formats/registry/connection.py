@@ -24,7 +24,7 @@ from kdi_assets.formats.registry.refusals import (
     RegistrySettingRefused,
     RegistryUnavailable,
 )
-from kdi_assets.stream import SchemaRegistry
+from kdi_assets.message_format import SchemaRegistry
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager

@@ -1,0 +1,153 @@
+"""Avro behind a registry's frame: schemas that change under a topic, and a registry that is not always there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdi_assets.drain.refusals import SchemaDisagrees
+from kdi_assets.formats.registry.refusals import RegistryUnavailable
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_format import AvroRegistry, RegistrySchemas
+from tests.avro_bytes import datum
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+
+SUBJECT = "orders-value"
+
+
+def order(*names: str, **types: Any) -> dict[str, Any]:
+    """A record with an id and further nullable fields, texts unless another type is given."""
+    more = [{"name": n, "type": ["null", types.get(n, "string")], "default": None} for n in names]
+    return {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, *more]}
+
+
+FIRST, SECOND, THIRD = order(), order("note"), order("note", "shop")
+
+
+def framed(schema_id: int, schema: Any, **row: Any) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + datum(schema, row)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
+    ask_at_once(monkeypatch)
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
+    with fake_registry() as running:
+        yield running
+
+
+def orders(driven: DrivenFactory, registry: RunningRegistry, *, version: int | None = None) -> DrivenStream:
+    return driven(
+        partitions=1,
+        format=AvroRegistry(RegistrySchemas(registry.described(), SUBJECT, version)),
+        record_ddl="",
+        columns={},
+        coordinates="kafka",
+        date_expression="to_date(kafka.timestamp)",
+    )
+
+
+def produce(stream: DrivenStream, *values: bytes | None) -> None:
+    for value in values:
+        stream.publisher.produce(stream.stream.topic, value, partition=0)
+    stream.publisher.flush()
+
+
+def rows(stream: DrivenStream, *columns: str) -> list[tuple[Any, ...]]:
+    found = sorted(stream.found().rows, key=lambda row: row["kafka"]["offset"])
+    return [tuple(row[column] for column in columns) for row in found]
+
+
+def letters(stream: DrivenStream) -> list[tuple[str, int | None]]:
+    found = sorted(stream.found().dead_letters, key=lambda letter: letter["offset"])
+    return [(letter["reason"], letter["schema_id"]) for letter in found]
+
+
+def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead_letter(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    """Also schemas of another subject, which are not known before a message names one."""
+    first = registry.register(SUBJECT, json.dumps(FIRST))
+    second = registry.register(SUBJECT, json.dumps(SECOND))
+    elsewhere = registry.register("elsewhere", json.dumps(THIRD))
+    text = registry.register("elsewhere", '"string"')
+    protobuf = registry.register("elsewhere", 'syntax = "proto3"; message M {}', type="PROTOBUF")
+    stream = orders(driven, registry)
+    good = framed(first, FIRST, id=2)
+    produce(stream, framed(first, FIRST, id=1), framed(second, SECOND, id=2, note="two"))
+    produce(stream, framed(elsewhere, THIRD, id=3, note="three", shop="left out"), None)
+    produce(stream, b"", b"\x00\x00", good[5:], b"\x00\x00\x00\x00\x63" + good[5:], b"\x00\xff\xff\xff\xff" + good[5:])
+    produce(stream, b"\x00" + text.to_bytes(4, "big") + good[5:])
+    produce(stream, b"\x00" + protobuf.to_bytes(4, "big"), good[:5], good + b"\x00")
+
+    report = stream.drain()
+
+    assert rows(stream, "id", "note") == [(1, None), (2, "two"), (3, "three")]
+    assert letters(stream) == [
+        ("too_short", None),
+        ("too_short", None),
+        ("no_magic_byte", None),
+        ("unknown_schema", 99),
+        ("unknown_schema", None),
+        ("incompatible_schema", text),
+        ("incompatible_schema", protobuf),
+        ("malformed_avro", first),
+        ("trailing_bytes", first),
+    ]
+    assert len(report.commits) == 1
+    assert stream.audit().complete
+
+
+def test_with_the_registry_down_known_schemas_are_drained_and_no_message_is_judged_by_its_silence(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    first = registry.register(SUBJECT, json.dumps(FIRST))
+    stream = orders(driven, registry, version=1)
+    produce(stream, framed(first, FIRST, id=1))
+    stream.drain()
+    registry.stop()
+
+    produce(stream, framed(first, FIRST, id=2), b"\x00" + bytes(3))
+    stream.drain()
+    version = TableLog.existing(stream.uri).version
+    second = registry.register(SUBJECT, json.dumps(SECOND))
+    produce(stream, framed(second, SECOND, id=3, note="three"), framed(first, FIRST, id=4))
+    with pytest.raises(RegistryUnavailable):
+        stream.drain()
+
+    assert TableLog.existing(stream.uri).version == version
+    assert (rows(stream, "id"), letters(stream)) == ([(1,), (2,)], [("too_short", None)])
+
+    registry.start()
+    stream.drain()
+
+    assert (rows(stream, "id"), letters(stream)) == ([(1,), (2,), (3,), (4,)], [("too_short", None)])
+    assert stream.audit().complete
+
+
+def test_a_later_version_is_not_taken_in_silence(driven: DrivenFactory, registry: RunningRegistry) -> None:
+    first = registry.register(SUBJECT, json.dumps(FIRST))
+    stream = orders(driven, registry)
+    produce(stream, framed(first, FIRST, id=1))
+    stream.drain()
+
+    second = registry.register(SUBJECT, json.dumps(SECOND))
+    produce(stream, framed(second, SECOND, id=2, note="two"))
+    with pytest.raises(SchemaDisagrees, match="note is not in the table"):
+        stream.drain()
+
+    pinned = orders_of_version(stream, registry, 1)
+    pinned.drain()
+
+    assert rows(stream, "id") == [(1,), (2,)]
+
+
+def orders_of_version(stream: DrivenStream, registry: RunningRegistry, version: int) -> DrivenStream:
+    """The same stream with another document."""
+    return stream.with_definition(format=AvroRegistry(RegistrySchemas(registry.described(), SUBJECT, version)))
