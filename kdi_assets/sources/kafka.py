@@ -125,7 +125,7 @@ def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicStat
     admin, heard = open_admin(cluster)  # a new one each time: it would keep the leaders that it knows
     with reachable(cluster, admin, heard):
         futures = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
-    await_answers(admin, heard, futures.values())
+    await_answers(admin, heard, futures.values(), request_seconds=REQUEST_SECONDS)
     described: dict[str, Any] = {}
     states: dict[str, TopicState | KdiError] = {}
     for topic, future in futures.items():
@@ -175,7 +175,7 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
     admin, heard = open_admin(cluster)
     spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
     found = _ask_offsets(admin, heard, cluster, list(topic.partitions), spec, committed=True)
-    await_answers(admin, heard, found.values())
+    await_answers(admin, heard, found.values(), request_seconds=REQUEST_SECONDS)
     try:
         with reachable(cluster, admin, heard):
             answered = {tp: future.result() for tp, future in found.items()}
@@ -193,7 +193,7 @@ def _list_offsets(
     earliest = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.earliest(), committed=True)
     end = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.latest(), committed=True)
     high = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.latest(), committed=False)
-    await_answers(admin, heard, [*earliest.values(), *end.values(), *high.values()])
+    await_answers(admin, heard, [*earliest.values(), *end.values(), *high.values()], request_seconds=REQUEST_SECONDS)
     answers: dict[TopicPartition, BrokerOffsets | KdiError] = {}
     for tp in partitions:
         try:

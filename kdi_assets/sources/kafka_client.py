@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 10.0
 """How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
 
+LATE_SECONDS = 2.0
+"""How much later than its limit, which the client keeps by itself, an answer may come before it counts as lost."""
+
 _ADVERTISED = re.compile(r"(?:\w+://)?(\S+)/\d+: ")
 """A broker as librdkafka names it, by the address that it advertises and its id; a given address has no id."""
 
@@ -79,7 +82,7 @@ class Heard:
     """What a client says beside its answers: of refused credentials, a request only knows that its time ran out."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._refused = ""
         self._all_down = False
         self._unreachable: dict[str, None] = {}
@@ -106,13 +109,18 @@ class Heard:
             AccessRefused: Then.
         """
         if self._refused and (self._all_down or answer_came_late):
-            raise access_refused(self._cluster, "authentication", self._refused)
+            raise access_refused(self.cluster, "authentication", self._refused)
 
 
 def access_refused(cluster: KafkaCluster, refused: str, detail: str) -> AccessRefused:
     """The refusal: of ``authentication`` or ``authorization``."""
     servers = cluster.bootstrap_servers
     return AccessRefused(cluster=cluster.name, bootstrap_servers=servers, refused=refused, detail=detail)
+
+
+def nobody_answers(cluster: KafkaCluster, detail: str) -> BrokerUnreachable:
+    """The refusal of a cluster that does not answer."""
+    return BrokerUnreachable(cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=detail)
 
 
 def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
@@ -216,15 +224,26 @@ def _properties(cluster: KafkaCluster) -> Iterator[None]:
         raise PropertyRefused(cluster=cluster.name, detail=refused.args[0].str()) from refused
 
 
-def await_answers(admin: AdminClient, heard: Heard, asked: Collection[Future[Any]]) -> None:
+def await_answers(admin: AdminClient, heard: Heard, asked: Collection[Future[Any]], *, request_seconds: float) -> None:
     """Wait until all is answered or out of time.
+
+    Args:
+        request_seconds: The limit that the requests were given. The client may take it for each of the two steps of a
+            request, asking who leads and asking the leaders; it should answer all of them by then.
 
     Raises:
         AccessRefused: The brokers refuse our credentials; said at once.
+        BrokerUnreachable: The client lost an answer; without a limit of ours one would wait for it for ever.
     """
-    while wait(asked, timeout=0.1).not_done:
+    seconds = 2 * request_seconds + LATE_SECONDS
+    until = monotonic() + seconds
+    while lost := wait(asked, timeout=0.1).not_done:
         admin.poll(0)
         heard.refuse()
+        if monotonic() > until:
+            heard.refuse(answer_came_late=True)
+            detail = f"{len(lost)} of {len(asked)} requests not answered within {seconds:g} s"
+            raise nobody_answers(heard.cluster, detail)
 
 
 @contextmanager
@@ -245,6 +264,4 @@ def reachable(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> Iterat
             raise
         admin.poll(0)
         heard.refuse(answer_came_late=True)
-        raise BrokerUnreachable(
-            cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=error.str()
-        ) from refused
+        raise nobody_answers(cluster, error.str()) from refused

@@ -39,7 +39,7 @@ def topic_configs(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, T
     admin, heard = open_admin(cluster)
     wanted = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
     asked = admin.describe_configs(list(wanted.values()), request_timeout=REQUEST_SECONDS)
-    await_answers(admin, heard, asked.values())
+    await_answers(admin, heard, asked.values(), request_seconds=REQUEST_SECONDS)
     configs: dict[str, TopicConfig | KdiError] = {}
     for topic, resource in wanted.items():
         try:
@@ -120,7 +120,7 @@ def knows_transactions(cluster: KafkaCluster) -> bool:
 
     admin, heard = open_admin(cluster)
     asked = admin.describe_topics(TopicCollection([TRANSACTIONS]), request_timeout=REQUEST_SECONDS)[TRANSACTIONS]
-    await_answers(admin, heard, [asked])
+    await_answers(admin, heard, [asked], request_seconds=REQUEST_SECONDS)
     try:
         with reachable(cluster, admin, heard):
             asked.result()

@@ -93,7 +93,7 @@ def _described(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> tuple
     try:
         with reachable(cluster, admin, heard):
             asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
-            await_answers(admin, heard, [asked])
+            await_answers(admin, heard, [asked], request_seconds=ANSWER_SECONDS)
             nodes = asked.result().nodes
     except KafkaException as refused:
         detail, servers = refused.args[0].str(), cluster.bootstrap_servers
