@@ -27,8 +27,8 @@ from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
 from tests.typed import typed
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from kdi_assets.stream import DateWindow, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.faults.topics import add_topic_partitions
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.mark.scenario("poison message")

@@ -25,7 +25,7 @@ from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 DEFS = Path(__file__).parent / "defs"
 TOPICS = ("orders", "clicks")

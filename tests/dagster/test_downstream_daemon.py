@@ -21,7 +21,7 @@ from tests.dagster.doomed_asset_daemon import REQUESTS_NOTED, RUN_MADE, evaluate
 from tests.dagster.fakes import TODAY, YESTERDAY
 from tests.faults.dagster_site import listens
 from tests.faults.doomed_drain import in_a_process
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 # Runs wait in the queue, which nobody works off.
 INSTANCE = """

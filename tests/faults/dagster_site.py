@@ -30,7 +30,7 @@ from tests.driven import DrivenStream
 from tests.faults.doomed_daemon import code_server
 from tests.faults.doomed_drain import in_a_process
 from tests.faults.held_location import Holds
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 INSTANCE = """
 telemetry: {enabled: false}

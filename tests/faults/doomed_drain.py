@@ -30,7 +30,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from kdi_assets.runtime.control import DriverGone, driver_status
 from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
 from tests.driven import WEB_REQUESTS, DrivenStream
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.driven import web_requests
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 LOOK = "look"
 

@@ -37,7 +37,7 @@ from kdi_assets.stream import OffsetRange, TopicPartition
 from tests import oracle
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced, Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,7 +23,7 @@ from tests.faults.doomed_daemon import RUN_LAUNCHED, RUN_MADE, RUNS_RESERVED, TI
 from tests.faults.held_location import LOOK, held_stream
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 scenario = pytest.mark.scenario
 TOPICS = ("daemon", "slow_tick", "twice", "reload", "terminate")

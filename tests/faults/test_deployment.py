@@ -31,7 +31,7 @@ from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.kafka_log import Publisher
 from tests.oracle import Found
 from tests.postgres import running_postgres
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 TOPIC = "deployed"
 LOADED_SECONDS = 240  # six processes start here, each in a second or two where the machine has nothing else to do

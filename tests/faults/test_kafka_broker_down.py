@@ -24,7 +24,7 @@ from tests.driven import DrivenStream, web_requests
 from tests.faults.scenarios import deep
 from tests.faults.topics import SMALL_FETCHES, admin
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("broker restarts, leaders move")
 

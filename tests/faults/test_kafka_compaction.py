@@ -15,7 +15,7 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import configure, visible_offsets
 from tests.kafka_log import Produced
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("compacted topic")
 

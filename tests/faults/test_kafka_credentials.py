@@ -22,7 +22,7 @@ from tests.faults.guarded import Guarded
 from tests.faults.scenarios import deep
 from tests.faults.topics import TransactionalPublisher, admin
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("credentials expire")
 

@@ -21,7 +21,7 @@ from tests.driven import DrivenStream, web_requests
 from tests.faults.scenarios import deep
 from tests.faults.topics import admin
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 FIRST, SECOND = 1, 2
 

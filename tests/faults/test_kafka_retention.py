@@ -18,7 +18,7 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.scenarios import deep
 from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("retention passes the position")
 

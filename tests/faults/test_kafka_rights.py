@@ -19,7 +19,7 @@ from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 from tests.faults.guarded import Guarded
 from tests.faults.topics import admin
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("credentials expire")
 

@@ -14,7 +14,7 @@ from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import TransactionalPublisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("aborted, open and torn transactions")
 

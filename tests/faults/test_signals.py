@@ -27,7 +27,7 @@ from tests.faults.doomed_drain import (
 from tests.faults.scenarios import deep
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Produced
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 scenario = pytest.mark.scenario
 LONG_READ = 3000

@@ -22,7 +22,7 @@ from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import KafkaCluster, TopicPartition
 from tests.driven import DrivenStream
 from tests.kafka_log import Publisher
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 SMALL_FETCHES = {"fetch.max.bytes": "65536", "max.partition.fetch.bytes": "16384", "message.max.bytes": "16384"}
 """Client properties with which a task asks the broker again and again."""

@@ -13,7 +13,8 @@ import psutil
 from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.control import DriverGone, driver_status
 from kdi_assets.runtime.processes import Child
-from tests.spark.test_warm_driver import KDI, wait_until
+from tests.spark.test_warm_driver import KDI
+from tests.waiting import wait_until
 
 JVM_OPTIONS = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.control import address_file, driver_status
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
+from tests.waiting import wait_until
 
 KDI = Path(sys.executable).with_name("kdi")
 CLIENT = """
@@ -32,14 +32,6 @@ def say(*words):
 settings = Settings.from_environment()
 """
 ENDLESS = "spark.range(1 << 60).selectExpr('max(id % 7)').collect()"
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    """Wait for what other processes do; the pause only spares the processor that they need for it."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"not within {seconds} seconds"
-        time.sleep(0.02)
 
 
 class Client:

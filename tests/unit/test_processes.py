@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from kdi_assets.runtime.processes import Child, stop_signals
-from tests.spark.test_warm_driver import wait_until
+from tests.waiting import wait_until
 
 FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
 DEAF = [
@@ -34,13 +35,20 @@ input()
 def started(command: list[str], tmp_path: Path) -> Child:
     """A child that has said that it is up."""
     child = Child(command, log=tmp_path / "child.log")
-    while "up" not in (tmp_path / "child.log").read_text():
-        assert child.exit_code() is None
+    wait_until(lambda: "up" in (tmp_path / "child.log").read_text(), seconds=30)
     return child
 
 
+def ends(orphan: psutil.Process) -> bool:
+    """Whether it runs no more soon; who collects the dead of dead parents may come by seconds later."""
+    until = time.monotonic() + 10
+    while not has_ended(orphan) and time.monotonic() < until:
+        time.sleep(0.02)
+    return has_ended(orphan)
+
+
 def has_ended(orphan: psutil.Process) -> bool:
-    """Whether it runs no more; who collects the dead of dead parents may come by seconds later."""
+    """Whether it runs no more, collected or not."""
     try:
         return orphan.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -69,10 +77,13 @@ def test_what_a_child_left_behind_is_stopped_with_it(tmp_path: Path) -> None:
     )
     child = started([sys.executable, "-c", leaves_one], tmp_path)
     left_behind = psutil.Process(int((tmp_path / "child.log").read_text().split()[1]))
+    wait_until(lambda: child.exit_code() == 3)
+    outlived_it = not has_ended(left_behind)
 
     child.stop()
 
-    wait_until(lambda: has_ended(left_behind), seconds=10)
+    assert outlived_it
+    assert ends(left_behind)
 
 
 @pytest.mark.parametrize("then", ["sys.exit(0)", "raise RuntimeError", "time.sleep(600)"])
@@ -93,7 +104,7 @@ def test_a_child_does_not_outlive_its_parent_whether_that_ends_fails_or_is_kille
             parent.kill()
         parent.wait(30)
 
-    wait_until(lambda: has_ended(child), seconds=10)
+    assert ends(child)
 
 
 def test_stop_signals_are_heard_inside_and_given_back_after() -> None:
