@@ -72,8 +72,8 @@ lock: setup
 	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
 
 .venv/.installed: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "$(PYTHON) is `$(PYTHON) --version 2>&1`; this needs Python 3.11 or newer."; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 1))' || { \
+	  echo "$(PYTHON) is `$(PYTHON) --version 2>&1`; this needs Python 3.11.1 or newer."; \
 	  echo "  Run:  make $(MAKECMDGOALS) PYTHON=python3.12    (any 3.11+; apt install python3, brew install python)"; \
 	  exit 1; } >&2
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
