@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,7 @@ from kdi_assets.doctor.finding import Verdict
 from kdi_assets.doctor.registry import registry as look
 from kdi_assets.formats.registry.refusals import RegistryAccessRefused
 from kdi_assets.formats.registry.schemas import Schemas
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_at_once(monkeypatch)
-
-
-@pytest.fixture
-def registry() -> Iterator[RunningRegistry]:
-    with fake_registry() as running:
-        yield running
+from tests.fake_registry import RunningRegistry
 
 
 def test_a_registry_that_answers_is_fine(registry: RunningRegistry, tmp_path: Path) -> None:

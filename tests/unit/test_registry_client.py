@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -23,18 +22,9 @@ from kdi_assets.formats.registry.refusals import (
 from kdi_assets.formats.registry.schema import Reference, Registered, Version
 from kdi_assets.message_format import SchemaRegistry
 from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
-from tests.fake_registry import Fault, RunningRegistry, ask_at_once, fake_registry
+from tests.fake_registry import Fault, RunningRegistry, fake_registry
 
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_at_once(monkeypatch)
-
-
-@pytest.fixture
-def registry() -> Iterator[RunningRegistry]:
-    with fake_registry() as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 @pytest.fixture(scope="module")

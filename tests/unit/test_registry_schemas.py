@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,9 @@ from kdi_assets.formats.registry import cache
 from kdi_assets.formats.registry.refusals import RegistryNotUnderstood, RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
-from tests.fake_registry import Fault, RunningRegistry, ask_at_once, fake_registry
+from tests.fake_registry import Fault, RunningRegistry, fake_registry
 
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_at_once(monkeypatch)
-
-
-@pytest.fixture
-def registry() -> Iterator[RunningRegistry]:
-    with fake_registry() as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("at_once")
 
 
 class Clock:
