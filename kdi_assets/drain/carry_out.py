@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.accounting import account_for
+from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
@@ -128,33 +128,8 @@ def carry_out(
     _refuse_without_letters(stream, lake, letters)
     stages.ended("account")
     at("accounted for")
-    entry = LedgerEntry(
-        version=-1,
-        kind="drain",
-        app_id=stream.app_id,
-        attempt_id=plan.attempt_id,
-        topic=stream.topic,
-        topic_id=plan.topic_id,
-        table_id=plan.table_id,
-        positions=plan.positions_after,
-        run_id=run_id,
-        ranges=account.ranges,
-        gaps=account.gaps,
-        digest=counts.digest,
-        dead_letter_digest=counts.dead_letter_digest,
-        tombstone_digest=counts.tombstone_digest,
-        filtered_digest=counts.filtered_digest,
-        rows_by_date=dict(sorted(staged.rows_by_date.items())),
-        bytes=staged.bytes,
-        dead_letters_at=letters.at,
-        planned_at=plan.now,
-        ends=plan.ends,
-        ages=dict(sorted(counts.ages.items())),
-        message_bytes=counts.message_bytes,
-        seconds=stages.seconds,
-        conflicts=conflicts,
-        unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
-    )
+    entry = _entry(plan, stream, staged, counts, letters, account)
+    entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
     with spark_failures(stream, "committing"):
         landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
     at("commit sent")
@@ -274,6 +249,36 @@ def _refuse_without_letters(stream: Stream, lake: str, letters: Written) -> None
         refuse_replaced(stream, lake, letters.at)
     except DeadLettersReplaced as gone:
         raise DeadLettersGone(stream=stream.name, uri=gone.uri, happened=gone.happened) from gone
+
+
+def _entry(
+    plan: Plan, stream: Stream, staged: Staged, counts: Counts, letters: Written, account: Account
+) -> LedgerEntry:
+    """What the ledger is to know of the plan once its commit has landed."""
+    return LedgerEntry(
+        version=-1,
+        kind="drain",
+        app_id=stream.app_id,
+        attempt_id=plan.attempt_id,
+        topic=stream.topic,
+        topic_id=plan.topic_id,
+        table_id=plan.table_id,
+        positions=plan.positions_after,
+        ranges=account.ranges,
+        gaps=account.gaps,
+        digest=counts.digest,
+        dead_letter_digest=counts.dead_letter_digest,
+        tombstone_digest=counts.tombstone_digest,
+        filtered_digest=counts.filtered_digest,
+        rows_by_date=dict(sorted(staged.rows_by_date.items())),
+        bytes=staged.bytes,
+        dead_letters_at=letters.at,
+        planned_at=plan.now,
+        ends=plan.ends,
+        ages=dict(sorted(counts.ages.items())),
+        message_bytes=counts.message_bytes,
+        unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
+    )
 
 
 def _reads_headers(stream: Stream) -> bool:
