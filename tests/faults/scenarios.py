@@ -67,6 +67,6 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
 """Known faults that nothing here can meet yet, and why."""
 
 
-def deep(value: object) -> Any:
+def deep(*values: object) -> Any:
     """A case of a parametrized test for ``make faults`` alone: it costs much, and others nearly cover it."""
-    return pytest.param(value, marks=pytest.mark.deep)
+    return pytest.param(*values, marks=pytest.mark.deep)

@@ -21,13 +21,22 @@ from kdi_assets.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
+from tests.faults.scenarios import deep
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 
 @pytest.mark.scenario("two drivers at once")
 @pytest.mark.scenario("the same range run twice")
-@pytest.mark.parametrize(("bad", "rounds"), [pytest.param(0.01, 20, marks=pytest.mark.deep), (0.01, 5), (0, 3)])
-@pytest.mark.parametrize("definitions", ["the same", "different"])
+@pytest.mark.parametrize(
+    ("definitions", "bad", "rounds"),
+    [
+        ("the same", 0, 3),
+        ("different", 0.01, 4),
+        deep("different", 0, 3),
+        deep("the same", 0.01, 20),
+        deep("different", 0.01, 20),
+    ],
+)
 def test_two_drains_at_once_lose_and_double_nothing(
     driven: DrivenFactory, definitions: str, bad: float, rounds: int
 ) -> None:
@@ -84,17 +93,17 @@ def _drain_together(web: DrivenStream, definitions: list[object]) -> list[object
 @pytest.mark.parametrize(
     ("interference", "point", "plans", "gone"),
     [
-        (others.optimize_by_spark, "before reading", 1, set()),
+        deep(others.optimize_by_spark, "before reading", 1, set()),
         (others.optimize, "dead letters written", 1, set()),
         (others.delete, "before reading", 1, {3}),
-        (others.delete, "accounted for", 1, {3}),
-        (others.update, "files written", 1, set()),
+        deep(others.delete, "accounted for", 1, {3}),
+        deep(others.update, "files written", 1, set()),
         (others.merge, "accounted for", 1, set()),
         (others.checkpoint, "accounted for", 1, set()),
-        (others.alter, "before reading", 2, set()),
+        deep(others.alter, "before reading", 2, set()),
         (others.alter, "accounted for", 2, set()),
         (others.add_column, "files written", 2, set()),
-        (others.overwrite, "before reading", 2, {5, 6, 7, 8, 9, 10, 11}),
+        deep(others.overwrite, "before reading", 2, {5, 6, 7, 8, 9, 10, 11}),
         (others.overwrite, "dead letters written", 2, {5, 6, 7, 8, 9, 10, 11}),
         (others.replace_where, "accounted for", 2, {6, 7}),
     ],
@@ -141,7 +150,7 @@ def _log_files(web: DrivenStream) -> set[str]:
 @pytest.mark.parametrize(
     ("interference", "point"),
     [
-        (others.vacuum, "files written"),
+        deep(others.vacuum, "files written"),
         (others.vacuum_by_spark, "dead letters written"),
     ],
 )

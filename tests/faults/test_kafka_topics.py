@@ -49,7 +49,8 @@ def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: D
 
 @pytest.mark.scenario("topic deleted and made again")
 @pytest.mark.parametrize(
-    ("point", "count"), [("before reading", 0), ("before reading", 40), ("files written", 40), ("accounted for", 40)]
+    ("point", "count"),
+    [deep("before reading", 0), ("before reading", 40), deep("files written", 40), ("accounted for", 40)],
 )
 def test_a_topic_made_again_under_a_drain_mixes_no_epochs(driven: DrivenFactory, point: str, count: int) -> None:
     """Purpose: the planned offsets exist in the new topic too; reading them there would pass for the old messages.

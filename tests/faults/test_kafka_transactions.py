@@ -13,6 +13,7 @@ from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
+from tests.faults.scenarios import deep
 from tests.faults.topics import TransactionalPublisher
 from tests.waiting import wait_until
 
@@ -74,7 +75,7 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
 
 
 @pytest.mark.parametrize(
-    ("point", "commit"), [("before reading", True), ("before reading", False), ("accounted for", True)]
+    ("point", "commit"), [("before reading", True), ("before reading", False), deep("accounted for", True)]
 )
 def test_a_transaction_that_ends_during_a_drain_arrives_whole_with_the_next(
     driven: DrivenFactory, point: str, commit: bool

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
+from tests.faults.scenarios import deep
 
 pytestmark = pytest.mark.scenario("RESTORE and time travel")
 
@@ -20,10 +21,10 @@ pytestmark = pytest.mark.scenario("RESTORE and time travel")
     ("restore", "point"),
     [
         (others.restore_by_spark, "before reading"),
-        (others.restore, "files written"),
+        deep(others.restore, "files written"),
         (others.restore_by_spark, "dead letters written"),
-        (others.restore, "accounted for"),
-        (others.restore, "commit sent"),
+        deep(others.restore, "accounted for"),
+        deep(others.restore, "commit sent"),
     ],
 )
 def test_a_restore_during_a_drain_drains_the_lost_rows_again(
@@ -56,7 +57,7 @@ def test_a_restore_during_a_drain_drains_the_lost_rows_again(
     [
         ((1, 2, 3), "1"),  # to a version that is itself a RESTORE
         ((1, 2), "2"),  # back to where the drain had planned: positions and rows agree, and yet it must look again
-        ((1, 0), "0"),
+        deep((1, 0), "0"),
     ],
 )
 def test_restores_between_plan_and_commit_are_answered_as_one(

@@ -15,6 +15,7 @@ from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
+from tests.faults.scenarios import deep
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
 
 @pytest.mark.parametrize(
     ("interference", "point"),
-    [(others.replace, "before reading"), (others.replace, "accounted for"), (others.clone, "files written")],
+    [deep(others.replace, "before reading"), (others.replace, "accounted for"), (others.clone, "files written")],
 )
 def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_adopts_it(
     driven: DrivenFactory, interference: Callable[[DrivenStream], None], point: str
