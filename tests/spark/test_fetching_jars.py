@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.jars import Jar, JarHashDiffers, JarsNotFetched, fetch_jars
 from kdi_assets.settings import Settings
 
@@ -61,6 +62,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
         )
         (conf / "spark-defaults.conf").write_text(f"spark.jars.ivySettings {conf / 'ivy.xml'}\n")
         monkeypatch.setenv("SPARK_CONF_DIR", str(conf))
+        monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(QUICK_START))
         yield server
         server.shutdown()
 
@@ -77,28 +79,14 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_a_download_that_is_cut_off_leaves_nothing_and_the_next_one_is_whole(
+def test_a_jar_cut_off_or_another_than_the_locked_one_leaves_nothing_and_is_later_not_taken_from_a_cache(
     registry: Registry, settings: Settings, tmp_path: Path
 ) -> None:
-    registry.served = CONTENT[: len(CONTENT) // 2]
-
-    with pytest.raises(JarsNotFetched, match="org.example:thing:1.0"):
-        fetch(tmp_path, settings)
-    assert contents(tmp_path / "jars") == {}
-
-    registry.served = CONTENT
-    fetch(tmp_path, settings)
-    assert contents(tmp_path / "jars") == {"thing-1.0.jar": CONTENT}
-
-
-def test_another_jar_than_the_locked_one_is_refused_and_later_not_taken_from_a_cache(
-    registry: Registry, settings: Settings, tmp_path: Path
-) -> None:
-    registry.served = CONTENT[::-1]
-
-    with pytest.raises(JarHashDiffers, match="org.example:thing:1.0"):
-        fetch(tmp_path, settings)
-    assert contents(tmp_path / "jars") == {}
+    for served, refusal in ((CONTENT[: len(CONTENT) // 2], JarsNotFetched), (CONTENT[::-1], JarHashDiffers)):
+        registry.served = served
+        with pytest.raises(refusal, match="org.example:thing:1.0"):
+            fetch(tmp_path, settings)
+        assert contents(tmp_path / "jars") == {}
 
     registry.served = CONTENT
     fetch(tmp_path, settings)
