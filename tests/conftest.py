@@ -133,7 +133,9 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     config = {
         "spark.driver.memory": "1500m",
         "spark.driver.extraJavaOptions": " ".join(QUICK_START),
-        "spark.sql.shuffle.partitions": "2",
+        # A test has some ten rows; drains in processes of their own have as many partitions as production.
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.warehouse.dir": f"file:{settings.lake}/warehouse",
     }
     session = open_session(settings, config=config, app_name="kdi tests")

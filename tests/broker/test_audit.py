@@ -145,22 +145,6 @@ def test_dead_letters_that_someone_deleted_are_named(driven: DrivenFactory) -> N
     assert adds_up(report)
 
 
-def test_a_row_where_a_tombstone_was_is_found(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.publisher.produce_all(web.stream.topic, [None], partition=0)
-    web.produce(10)
-    web.drain()
-    rows = DeltaTable(web.uri).to_pyarrow_table()
-    first = rows.slice(0, 1).to_pylist()
-    first[0]["meta"]["kafka"]["offset"] = 0
-
-    write_deltalake(web.uri, pa.Table.from_pylist(first, rows.schema), mode="append")
-    report = web.audit()
-
-    assert not report.complete
-    assert any("recorded 1 tombstones" in note for note in report.notes)
-
-
 def test_the_audit_after_a_rewind_names_what_is_there_twice(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
     web.produce(30, bad=0.2)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.drain.compare import compare
@@ -118,20 +119,20 @@ def test_filtered_messages_alone_still_move_the_positions(driven: DrivenFactory)
     assert web.audit().complete
 
 
-def test_a_row_where_a_message_was_filtered_is_found(driven: DrivenFactory) -> None:
+@pytest.mark.parametrize("offset", [0, 3], ids=["a tombstone", "a filtered message"])
+def test_a_row_where_a_message_became_none_is_found(driven: DrivenFactory, offset: int) -> None:
     web = driven(partitions=1, filter="method = 'GET'")
-    web.publisher.produce_all(web.stream.topic, [POST, GOOD, POST, GOOD])
+    web.publisher.produce_all(web.stream.topic, [None, POST, GOOD, POST, GOOD])
     web.drain()
-
     rows = DeltaTable(web.uri).to_pyarrow_table()
-    first = rows.slice(0, 1).to_pylist()
-    first[0]["meta"]["kafka"]["offset"] = 2
+    (row,) = rows.slice(0, 1).to_pylist()
+    row["meta"]["kafka"]["offset"] = offset
 
-    write_deltalake(web.uri, pa.Table.from_pylist(first, rows.schema), mode="append")
+    write_deltalake(web.uri, pa.Table.from_pylist([row], rows.schema), mode="append")
     report = web.audit()
 
     assert not report.complete
-    assert any("recorded 2 filtered messages" in note for note in report.notes)
+    assert any("recorded 1 tombstones and 2 filtered messages" in note for note in report.notes), report.notes
 
 
 def test_of_a_stretch_filtered_messages_are_known_by_their_count(driven: DrivenFactory) -> None:
