@@ -1,6 +1,6 @@
 # make demo    the main job on real parts, from nothing; ends by itself
 # make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
-# make test    every check and every test, but for the deep ones of make faults
+# make test    every check and every test, but for the deep ones of make faults and make mutants
 # make check-assets   the gate of a pipeline: drains, makes every check of the tables; from nothing, or over KDI_KAFKA
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
