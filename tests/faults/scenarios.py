@@ -68,5 +68,5 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
 
 
 def deep(*values: object) -> Any:
-    """A case of a parametrized test for ``make faults`` or ``make mutants`` alone: it costs much, others nearly cover it."""
+    """A case for ``make faults`` and ``make mutants`` alone: it costs much, and others nearly cover it."""
     return pytest.param(*values, marks=pytest.mark.deep)

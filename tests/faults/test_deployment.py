@@ -6,10 +6,9 @@ A small supervisor does what the units ask of systemd (`tests/deployed.py`).
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.request import Request, urlopen
@@ -27,7 +26,7 @@ from kdi_assets.runtime.control import DriverAddress, address_file
 from tests.conftest import CHECKOUT
 from tests.deployed import METRICS, WEBSERVER, Deployment, install
 from tests.driven import DrivenStream, web_requests_document
-from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
+from tests.faults.warm_driver import JVM_OPTIONS, stopped
 from tests.kafka_log import Publisher
 from tests.oracle import Found
 from tests.postgres import running_postgres
@@ -68,14 +67,8 @@ class Site:
     def work_held(self) -> Iterator[None]:
         """While the body lasts, a run attaches to the driver and waits for its JVM."""
         wait_until(lambda: address_file(self.deployment.home).exists(), seconds=LOADED_SECONDS)
-        jvm = self.jvm()
-        os.kill(jvm, signal.SIGSTOP)
-        wait_until(lambda: is_stopped(jvm))
-        try:
+        with stopped(self.jvm()):
             yield
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(jvm, signal.SIGCONT)
 
     def wait_until_drained(self, messages: int) -> None:
         """Wait until every message has a verdict and every run has ended."""

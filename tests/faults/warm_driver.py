@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -44,19 +44,26 @@ class WarmDriver:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Its JVM is stopped while the body lasts."""
-        jvm = self.jvm()
-        os.kill(jvm, signal.SIGSTOP)
-        wait_until(lambda: is_stopped(jvm))
-        try:
+        with stopped(self.jvm()):
             yield
-        finally:
-            os.kill(jvm, signal.SIGCONT)
 
     def wait_until_nobody_is_attached(self) -> None:
         wait_until(lambda: not driver_status(self.home)["clients"])
 
     def stop(self) -> None:
         self._child.stop()
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """The process is stopped by a signal while the body lasts; it may be killed meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(pid))
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def is_stopped(pid: int) -> bool:
