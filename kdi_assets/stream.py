@@ -179,7 +179,8 @@ class DeadLetterLimit:
 
 
 StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
-"""Where a stream without positions begins: a word, a point in time, or the next offset of each topic partition."""
+"""Where a stream without positions begins: a word, a point in time, or the next offset of topic partitions by number;
+one that is not named begins at its earliest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,12 @@ class Stream:
     def registry(self) -> SchemaRegistry | None:
         """Where the schemas of the topic's messages are kept; none: nowhere that we ask."""
         return self.format.schemas.registry if isinstance(self.format, Framed) else None
+
+    @property
+    def start_offsets(self) -> dict[TopicPartition, int]:
+        """The next offsets that an explicit start names; none under another policy."""
+        given = self.start if isinstance(self.start, Mapping) else {}
+        return {TopicPartition(self.topic, number): given[number] for number in sorted(given)}
 
     def patience_seconds(self, now: datetime) -> float | None:
         """How long the stream lets a message wait; ``None`` if it says nothing about time, or is paused."""

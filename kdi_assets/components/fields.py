@@ -177,7 +177,8 @@ class TopicTableFields(Fields):
     start: Annotated[str | dict[int, int], BeforeValidator(checks.start)] = Field(
         default="earliest",
         description="Where a new stream begins: earliest, latest, a timestamp with its zone, or the next offset of each"
-        " topic partition. Resolved once; later changes have no effect.",
+        " topic partition; one that is not named begins at its earliest. Resolved once; later changes have no effect,"
+        " but for offsets above a position, which are refused: nothing is skipped without a decision.",
         examples=["earliest"],
     )
     drain_when: DrainWhenFields = Field(

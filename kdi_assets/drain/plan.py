@@ -14,6 +14,7 @@ from kdi_assets.drain.refusals import (
     TopicPartitionVanished,
     TopicRecreated,
 )
+from kdi_assets.drain.start import refuse_other_start
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.state import LedgerState, partition_id, version_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
@@ -76,6 +77,7 @@ def plan_drain(
         TopicPartitionVanished: The broker no longer has a topic partition that has a position.
         RetentionPassedPosition: Offsets ``[position, earliest)`` were deleted before they were drained.
         BrokerEndBelowPosition: The broker ends before the position: truncated, or restored from a copy.
+        PositionBelowStart, StartNamesNoTopicPartition: As ``refuse_other_start``.
 
     Source: Kafka protocol, "ListOffsets" with isolation level ``read_committed``.
     """
@@ -87,6 +89,7 @@ def plan_drain(
         end = offsets.end if until is None else min(offsets.end, until.get(tp, offsets.end))
         if positions[tp] < end:
             waiting.append(OffsetRange(tp, positions[tp], end))
+    refuse_other_start(stream, positions, topic)
     return Plan(
         stream=stream.name,
         attempt_id=str(uuid.uuid4()),

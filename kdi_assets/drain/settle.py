@@ -12,14 +12,14 @@ from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.plan import expected, refuse_strangers
 from kdi_assets.drain.refusals import RowsWithoutPositions
 from kdi_assets.drain.shape import analyse, commented, stream_decoder
-from kdi_assets.errors import Terminal
+from kdi_assets.drain.start import begin, refuse_other_start
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
 from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.state import LedgerState
-from kdi_assets.sources.kafka import TopicState, offsets_at
+from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -27,25 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _STATISTICS = 32
-
-
-@dataclass(eq=False, kw_only=True)
-class StartOutOfRange(Terminal):
-    """The document's `start:` names an offset that the topic partition does not hold."""
-
-    stream: str
-    topic_partition: TopicPartition
-    offset: int
-    earliest: int
-    end: int
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: `start` says {self.offset} for {self.topic_partition}, which holds "
-            f"[{self.earliest}, {self.end}).",
-            "nothing was read and nothing was written.",
-            "correct `start:` in the stream's document and run `kdi plan`",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +55,13 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
         TableReplaced, TopicRecreated, TopicPartitionVanished: As ``plan_drain``; a RESTORE is not answered for a
             stranger.
         RowsWithoutPositions: A clone, or a copy: whatever the start policy says, it could double its rows.
-        StartOutOfRange: An explicit start offset is not in the topic.
+        StartOutOfRange, StartNamesNoTopicPartition: An explicit start offset is not in the topic.
+        PositionBelowStart: It lies behind a position that another writer left.
+        StartLiesAhead: It is a moment that has not come.
     """
     if ledger is None:
-        return Settlement("start", _start(stream, topic), f"the table does not exist; start: {_policy(stream)}", True)
+        refuse_other_start(stream, {}, topic)
+        return Settlement("start", begin(stream, topic), f"the table does not exist; start: {_policy(stream)}", True)
     refuse_strangers(stream, ledger, topic)
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
@@ -85,7 +69,8 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     if ledger.unclaimed is not None:
         raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, highest=ledger.unclaimed)
     if ledger.ledger_version is None:
-        positions = {**_start(stream, topic), **ledger.positions}
+        refuse_other_start(stream, ledger.positions, topic)
+        positions = {**begin(stream, topic, known=ledger.positions.keys()), **ledger.positions}
         if ledger.positions:
             return Settlement("takeover", positions, "the table has positions of another writer with this app_id")
         return Settlement("start", positions, f"the table has no positions yet; start: {_policy(stream)}")
@@ -128,26 +113,6 @@ def settle(
     expect = expected(stream, ledger, settlement.positions)
     with spark_failures(stream, "committing positions"):
         return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)
-
-
-def _start(stream: Stream, topic: TopicState) -> dict[TopicPartition, int]:
-    if isinstance(stream.start, datetime):
-        return offsets_at(stream.cluster, topic, stream.start)
-    if stream.start == "latest":
-        return {tp: offsets.end for tp, offsets in topic.partitions.items()}
-    given = stream.start if isinstance(stream.start, Mapping) else {}
-    positions = {}
-    for tp, offsets in topic.partitions.items():
-        positions[tp] = given.get(tp.partition, offsets.earliest)
-        if not offsets.earliest <= positions[tp] <= offsets.end:
-            raise StartOutOfRange(
-                stream=stream.name,
-                topic_partition=tp,
-                offset=positions[tp],
-                earliest=offsets.earliest,
-                end=offsets.end,
-            )
-    return positions
 
 
 def _policy(stream: Stream) -> str:

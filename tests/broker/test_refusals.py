@@ -20,8 +20,8 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
-from kdi_assets.drain.settle import StartOutOfRange
 from kdi_assets.drain.shape import ShapeMistake
+from kdi_assets.drain.start import PositionBelowStart, StartOutOfRange
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.ledger.state import TransactionRetentionSet
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
@@ -38,6 +38,32 @@ def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: Drive
         web.drain()
 
     assert not Path(web.uri).exists()
+
+
+def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(driven: DrivenFactory) -> None:
+    """Procedure: a start in the middle of one of two topic partitions; drain; higher offsets are written into the
+    document; drain; accept the loss that they mean; drain."""
+    web = driven(partitions=2, start={0: 4})
+    web.produce(20, bad=0.2)
+    begun = web.drain()
+    produced = web.produce(20, bad=0.2, seed=1)
+    further = web.with_definition(start={0: 15})
+    first = TopicPartition(web.stream.topic, 0)
+
+    with pytest.raises(PositionBelowStart, match=r"\[10, 15\) was not drained") as refused:
+        further.drain()
+    assert isinstance(look(further.stream, web.lake).refusal, PositionBelowStart)
+    assert f"kdi resolve {web.stream.name} accept-loss --topic-partition {first} --until 15" in str(refused.value)
+    decision = decide(further.stream, web.lake, "accept-loss", topic_partition=first, until=15, session=web.session)
+    carry_out_decision(web.session(), decision, further.stream, web.lake)
+    further.drain()
+
+    assert begun.backlog_before == 6 + 10
+    assert [(r.start, r.end) for r in decision.declared_losses] == [(10, 15)]
+    web.assert_each_offset_once(
+        [m for m in produced if m.topic_partition != first or 4 <= m.offset < 10 or 15 <= m.offset]
+    )
+    assert web.audit().complete
 
 
 @pytest.mark.scenario("topic deleted and made again")
