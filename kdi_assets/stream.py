@@ -200,6 +200,8 @@ class Stream:
         app_id: Prefix of the ledger's transaction ids in the table's log.
         renamed_from: The path that the table had before; empty: none.
         max_records: At most so many offsets in one plan, gaps included, over all topic partitions.
+        max_bytes: At most so many bytes of keys and values in one plan, uncompressed, by estimate; ``None``: as many as
+            there are.
         properties: Table properties set when the table is created.
     """
 
@@ -222,6 +224,7 @@ class Stream:
     dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
     renamed_from: str = ""
     max_records: int = 5_000_000
+    max_bytes: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
     owners: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ import typer
 from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
 from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
 from kdi_assets.settings import Settings
+from kdi_assets.wording import byte_size
 
 if TYPE_CHECKING:
     from kdi_assets.drain.plan import Plan
@@ -28,17 +29,20 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     from kdi_assets.drain.survey import survey
 
     chosen = stream_meant(stream, defs)
+    lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
-        seen = survey(chosen, Settings.from_environment().lake)
-        step = seen.settlement or _plan(chosen, seen)
+        seen = survey(chosen, lake)
+        step = seen.settlement or _plan(chosen, lake, seen)
     if as_json:
         json_line(_fields(chosen, seen, step))
     else:
         typer.echo(_text(chosen, seen, step))
 
 
-def _plan(stream: Stream, seen: Survey) -> Plan:
-    plan = seen.plan(stream)
+def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
+    from kdi_assets.drain.size import offset_bytes
+
+    plan = seen.plan(stream, offset_bytes=offset_bytes(stream, lake, seen))
     if plan is None:
         raise AssertionError(f"{stream.name}: neither something to settle nor a plan")
     return plan
@@ -72,8 +76,11 @@ def _plan_lines(stream: Stream, seen: Survey, plan: Plan) -> list[str]:
     if not plan.ranges:
         return [f"{stream.name}: nothing to drain; v{plan.version} has it all"]
     waiting = seen.backlog()
-    of_all = "" if plan.offset_count == waiting else f" of {waiting:,}, `max_records` at a time"
-    head = f"{stream.name}: would drain {counted(plan.offset_count, 'offset')}{of_all}, directly behind v{plan.version}"
+    bound = "`max_records`" if stream.max_bytes is None else "`max_records` and `max_bytes`"
+    of_all = "" if plan.offset_count == waiting else f" of {waiting:,}, {bound} at a time"
+    weight = "" if plan.expected_bytes is None else f", some {byte_size(plan.expected_bytes)}"
+    head = f"{stream.name}: would drain {counted(plan.offset_count, 'offset')}{of_all}{weight}, "
+    head += f"directly behind v{plan.version}"
     rows = [(str(r.topic_partition), f"{r.start:,}", f"{r.end:,}", f"{r.offset_count:,}") for r in plan.ranges]
     return [head, columns(("TOPIC PARTITION", "FROM", "UP TO", "OFFSETS"), rows, align="<>>>")]
 
@@ -91,6 +98,7 @@ def _fields(stream: Stream, seen: Survey, step: Plan | Settlement) -> dict[str, 
         "positions": seen.positions(),
         "ranges": ranges,
         "offsets": sum(r.offset_count for r in ranges),
+        "expected_bytes": None if isinstance(step, Settlement) else step.expected_bytes,
         "backlog_offsets": seen.backlog(),
         "open_transaction_offsets": _open_transaction_offsets(seen),
         "table_version": seen.ledger.version if seen.ledger else None,

@@ -228,6 +228,14 @@ class TopicTableFields(Fields):
         description="At most so many offsets in one plan, over all topic partitions; it bounds a commit's size.",
         examples=[5_000_000],
     )
+    max_bytes: int | None = Field(
+        default=None,
+        strict=True,
+        ge=1,
+        description="At most so many bytes of keys and values in one plan, uncompressed: an estimate from what was"
+        " drained last, before the first drain from a few messages. What the plan then holds is exact offsets.",
+        examples=[500_000_000],
+    )
     properties: dict[Annotated[str, AfterValidator(checks.table_property)], str] = Field(
         default={},
         description="Delta table properties, set when the table is created.",
@@ -284,6 +292,7 @@ class TopicTableFields(Fields):
             dead_letter_limit=self.dead_letter_limit.limit(),
             renamed_from=self.renamed_from,
             max_records=self.max_records,
+            max_bytes=self.max_bytes,
             properties=self.properties,
             description=self.description,
             owners=tuple(self.owners),

@@ -22,6 +22,7 @@ from kdi_assets.drain.refusals import (
     UnexplainedGap,
 )
 from kdi_assets.drain.settle import Settlement, settle
+from kdi_assets.drain.size import offset_bytes
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
@@ -121,7 +122,7 @@ def drain(
     clock, commits, settled, lost, conflicts = _Clock(), [], [], 0, 0
     seen = first = survey(stream, lake)
     lag, until = _lag_seconds(stream, first), {tp: offsets.end for tp, offsets in first.topic.partitions.items()}
-    while step := _next_step(seen, stream, until):
+    while step := _next_step(seen, stream, lake, until):
         report(_told(stream, step))
         try:
             with _looked_at_again(stream, lake), jvm_loss_named(stream):
@@ -167,11 +168,13 @@ def drain(
     )
 
 
-def _next_step(seen: Survey, stream: Stream, until: Mapping[TopicPartition, int]) -> Plan | Settlement | None:
+def _next_step(
+    seen: Survey, stream: Stream, lake: str, until: Mapping[TopicPartition, int]
+) -> Plan | Settlement | None:
     """What a drain does now; nothing if all below ``until`` is in the table."""
     if seen.settlement:
         return seen.settlement
-    plan = seen.plan(stream, until)
+    plan = seen.plan(stream, until, offset_bytes=offset_bytes(stream, lake, seen))
     return plan if plan and plan.ranges else None
 
 

@@ -33,6 +33,7 @@ class Plan:
         expect: Transaction ids of the ledger at ``version``; -1 for absent.
         dead_letters_at: The dead-letter table that the ledger counts on so far.
         ends: Where the topic partitions ended when it was made, exclusive.
+        expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
     """
 
     stream: str
@@ -46,6 +47,7 @@ class Plan:
     ranges: tuple[OffsetRange, ...]
     dead_letters_at: DeadLettersAt | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    expected_bytes: int | None = None
 
     @property
     def offset_count(self) -> int:
@@ -64,6 +66,7 @@ def plan_drain(
     topic: TopicState,
     now: datetime,
     until: Mapping[TopicPartition, int] | None = None,
+    offset_bytes: float | None = None,
 ) -> Plan:
     """Pin the ranges of the next drain, or refuse.
 
@@ -71,6 +74,7 @@ def plan_drain(
         ledger: With positions; ``settle`` has seen to that.
         topic: ``earliest`` inclusive, ``end`` exclusive (the last stable offset).
         until: Read no further than here, per topic partition; absent ones are read to their end.
+        offset_bytes: What an offset is expected to weigh; without it the stream's ``max_bytes`` bounds nothing.
 
     Raises:
         TableReplaced, TopicRecreated: The ids are not those of the newest ledger commit.
@@ -90,6 +94,7 @@ def plan_drain(
         if positions[tp] < end:
             waiting.append(OffsetRange(tp, positions[tp], end))
     refuse_other_start(stream, positions, topic)
+    ranges = _at_most(_most_offsets(stream, offset_bytes), tuple(waiting))
     return Plan(
         stream=stream.name,
         attempt_id=str(uuid.uuid4()),
@@ -99,9 +104,10 @@ def plan_drain(
         now=now,
         positions=positions,
         expect=expected(stream, ledger, positions),
-        ranges=_at_most(stream.max_records, tuple(waiting)),
+        ranges=ranges,
         dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
+        expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
     )
 
 
@@ -149,6 +155,13 @@ def _refuse_moved(stream: Stream, tp: TopicPartition, position: int, offsets: Br
         raise BrokerEndBelowPosition(
             stream=stream.name, topic_partition=tp, position=position, end=offsets.high_watermark
         )
+
+
+def _most_offsets(stream: Stream, offset_bytes: float | None) -> int:
+    """How many offsets a plan of the stream may hold; one at least, or nothing would ever move."""
+    if stream.max_bytes is None or not offset_bytes:
+        return stream.max_records
+    return max(1, min(stream.max_records, int(stream.max_bytes / offset_bytes)))
 
 
 def _at_most(limit: int, waiting: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:

@@ -24,11 +24,14 @@ class Survey:
     ledger: LedgerState | None
     settlement: Settlement | None
 
-    def plan(self, stream: Stream, until: Mapping[TopicPartition, int] | None = None) -> Plan | None:
+    def plan(
+        self, stream: Stream, until: Mapping[TopicPartition, int] | None = None, *, offset_bytes: float | None = None
+    ) -> Plan | None:
         """The next plan, or its refusal; ``None`` as long as something must be settled first."""
         if self.settlement or self.ledger is None:
             return None
-        return plan_drain(stream, ledger=self.ledger, topic=self.topic, now=datetime.now(UTC), until=until)
+        now = datetime.now(UTC)
+        return plan_drain(stream, ledger=self.ledger, topic=self.topic, now=now, until=until, offset_bytes=offset_bytes)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Next offset of every topic partition, as a drain would begin."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
@@ -114,3 +114,9 @@ def bytes_per_offset(commits: Iterable[LedgerCommit]) -> float | None:
     told = [c.entry for c in commits if c.entry.message_bytes]
     offsets = sum(r.range.offset_count for entry in told for r in entry.ranges)
     return sum(entry.message_bytes for entry in told) / offsets if offsets else None
+
+
+def bytes_to_expect(commits: Sequence[LedgerCommit]) -> float | None:
+    """The same, for who must not expect too little: of all of them, or of the newest that tells, whichever is more."""
+    told = [c for c in commits if c.entry.message_bytes]
+    return max((b for b in (bytes_per_offset(told), bytes_per_offset(told[-1:])) if b is not None), default=None)

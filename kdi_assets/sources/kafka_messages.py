@@ -12,6 +12,8 @@ from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+SAMPLE_SECONDS = 3.0
+"""How long a sample may take; it only makes an estimate better."""
 YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
 
@@ -45,6 +47,35 @@ def oldest_timestamps(
             if not waiting:
                 break
     return found
+
+
+def sampled_bytes(
+    cluster: KafkaCluster, positions: Mapping[TopicPartition, int], *, each: int = 20, seconds: float = SAMPLE_SECONDS
+) -> float | None:
+    """Bytes of key and value, uncompressed, that a message has on average; ``None`` if none came within ``seconds``.
+
+    Args:
+        positions: Where the sample begins in each topic partition.
+        each: How many messages are taken there at most.
+    """
+    left, taken, size = dict.fromkeys(positions, each), 0, 0
+    if not positions:
+        return None
+    with open_consumer(cluster, positions) as (consumer, heard):
+        for batch in polled(consumer, heard, seconds=seconds):
+            for message in batch:
+                tp = _topic_partition(message)
+                if message.error() is not None:
+                    left.pop(tp, None)  # its end, or nothing to be had there
+                elif tp in left:
+                    taken, size = taken + 1, size + len(message.key() or b"") + len(message.value() or b"")
+                    left[tp] -= 1
+                if not left.get(tp):
+                    left.pop(tp, None)
+                    consumer.pause([rd_partition(tp)])
+            if not left:
+                break
+    return size / taken if taken else None
 
 
 def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:

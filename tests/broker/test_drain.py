@@ -10,7 +10,8 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import DateWindow, TopicPartition
+from kdi_assets.sources.kafka_messages import sampled_bytes
+from kdi_assets.stream import DateWindow, DeadLetterLimit, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.faults.topics import add_topic_partitions
 from tests.kafka_log import Publisher
@@ -64,6 +65,47 @@ def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory
 
     assert [c.offset_count for c in report.commits] == [100, 100, 100, 50]
     web.assert_each_offset_once(produced)
+
+
+def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven: DrivenFactory) -> None:
+    """Procedure: messages of one size; drain; messages twenty times as large; drain, while more come."""
+    web = driven(partitions=2, max_bytes=100_000, dead_letter_limit=DeadLetterLimit(share=1))
+    web.produce(700)
+    light = sampled_bytes(web.stream.cluster, {TopicPartition(web.stream.topic, p): 0 for p in (0, 1)})
+    web.drain()
+    for number in range(360):
+        web.publisher.produce(web.stream.topic, "x" * 6000, partition=number % 2)
+    produced = list(web.publisher.flush())
+
+    def meanwhile(point: str) -> None:
+        if point == "accounted for":
+            web.produce(2, seed=1)
+
+    report = web.drain(at=meanwhile)
+
+    plans = [e for e in entries(web.uri, web.stream.app_id) if e.kind == "drain"]
+    first, heavy = plans[:3], plans[3:]
+    assert light == pytest.approx(sum(e.message_bytes for e in first) / 700, rel=0.1)
+    assert all(80_000 < e.message_bytes < 110_000 for e in first[:2])
+    # What was drained before was lighter, so the first of these weighs more than it may; the next ones know.
+    assert heavy[0].message_bytes > 1_000_000
+    assert [sum(r.range.offset_count for r in e.ranges) for e in heavy[1:-1]] == [16] * (len(heavy) - 2)
+    assert sum(e.messages for e in plans) == len(produced) == 1060
+    assert report.backlog_after == 2 * len(report.commits), "what came meanwhile is left to the next drain"
+    web.assert_each_offset_once(produced)
+
+
+def test_a_sample_takes_a_few_messages_of_each_topic_partition_and_none_where_there_are_none(
+    driven: DrivenFactory,
+) -> None:
+    web = driven(partitions=2)
+    for number, partition in enumerate([0] * 30 + [1] * 5):
+        web.publisher.produce(web.stream.topic, "x" * (10 if partition or number < 20 else 10_000), partition=partition)
+    web.publisher.flush()
+    first, second = (TopicPartition(web.stream.topic, p) for p in (0, 1))
+
+    assert sampled_bytes(web.stream.cluster, {first: 0, second: 0}) == 10.0
+    assert sampled_bytes(web.stream.cluster, {second: 5}) is None
 
 
 @pytest.mark.scenario("poison message")

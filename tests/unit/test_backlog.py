@@ -10,7 +10,7 @@ import pytest
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.look import time_to_loss
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace
+from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
 from kdi_assets.sources.kafka_config import Retention
 from kdi_assets.stream import DrainWhen, OffsetRange, TopicPartition
 
@@ -92,6 +92,14 @@ def test_small_drains_tell_the_fixed_part_and_large_ones_the_rate() -> None:
 def test_the_size_of_an_offset_is_taken_from_the_drains_that_tell_it() -> None:
     assert bytes_per_offset([a_drain(100, 1.0, message_bytes=30_000), a_drain(900, 1.0)]) == 300.0
     assert bytes_per_offset([a_drain(900, 1.0)]) is None
+
+
+def test_who_must_not_expect_too_little_takes_the_newest_drain_or_all_of_them() -> None:
+    light, heavy = a_drain(100, 1.0, message_bytes=1_000), a_drain(100, 1.0, message_bytes=9_000)
+
+    assert bytes_to_expect([light, light, heavy, a_drain(5, 1.0)]) == 90.0
+    assert bytes_to_expect([heavy, light]) == 50.0
+    assert bytes_to_expect([a_drain(5, 1.0)]) is None
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,20 @@ def test_max_records_below_the_number_of_topic_partitions_still_goes_on() -> Non
     assert sum(r.offset_count for r in planned.ranges) == 1
 
 
+def test_max_bytes_is_a_number_of_offsets_by_what_an_offset_weighs() -> None:
+    held, stream = topic({P0: (0, 10), P1: (0, 1000)}), orders(max_records=500, max_bytes=1000)
+    state = ledger({P0: 0, P1: 0})
+
+    by_bytes = plan(state, held, stream=stream, offset_bytes=9.0)
+    by_records = plan(state, held, stream=stream, offset_bytes=1.5)
+    heavy = plan(state, held, stream=stream, offset_bytes=5_000_000.0)
+
+    assert ([r.offset_count for r in by_bytes.ranges], by_bytes.expected_bytes) == ([10, 101], 999)
+    assert by_records.offset_count == 500
+    assert heavy.offset_count == 1, "it goes on, one by one"
+    assert plan(state, held, stream=stream).expected_bytes is None
+
+
 def test_a_topic_partition_that_appeared_starts_at_zero_and_not_at_earliest() -> None:
     assert plan(ledger({P0: 3}), topic({P0: (0, 3), P1: (0, 4)})).ranges == (OffsetRange(P1, 0, 4),)
     with pytest.raises(RetentionPassedPosition, match=r"\[0, 2\) of orders/1"):
