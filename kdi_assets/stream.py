@@ -202,6 +202,7 @@ class Stream:
         max_records: At most so many offsets in one plan, gaps included, over all topic partitions.
         max_bytes: At most so many bytes of keys and values in one plan, uncompressed, by estimate; ``None``: as many as
             there are.
+        target_file_size: Bytes of the files that a drain writes; ``None``: a file for each task and date.
         properties: Table properties set when the table is created.
     """
 
@@ -225,6 +226,7 @@ class Stream:
     renamed_from: str = ""
     max_records: int = 5_000_000
     max_bytes: int | None = None
+    target_file_size: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
     owners: tuple[str, ...] = ()

@@ -236,6 +236,14 @@ class TopicTableFields(Fields):
         " drained last, before the first drain from a few messages. What the plan then holds is exact offsets.",
         examples=[500_000_000],
     )
+    target_file_size: int | None = Field(
+        default=None,
+        strict=True,
+        ge=1_048_576,
+        description="Bytes of the Parquet files that a drain writes: what its tasks have of one date is brought"
+        " together up to this size, and cut beyond it. Without it, a file for each task and date.",
+        examples=[134_217_728],
+    )
     properties: dict[Annotated[str, AfterValidator(checks.table_property)], str] = Field(
         default={},
         description="Delta table properties, set when the table is created.",
@@ -293,6 +301,7 @@ class TopicTableFields(Fields):
             renamed_from=self.renamed_from,
             max_records=self.max_records,
             max_bytes=self.max_bytes,
+            target_file_size=self.target_file_size,
             properties=self.properties,
             description=self.description,
             owners=tuple(self.owners),

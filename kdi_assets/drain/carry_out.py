@@ -12,6 +12,7 @@ from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.files import file_size
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
@@ -109,7 +110,7 @@ def carry_out(
     uri = stream.table_uri(lake)
     messages = read_ranges(spark, stream.cluster, plan.ranges, headers=_reads_headers(stream))
     stages = _Stages()
-    staged, counts, decoder = _stage(messages, plan, stream, uri, at)
+    staged, counts, decoder = _stage(messages, plan, stream, lake, at)
     stages.ended("read and write")
     at("files written")
     refuse_unmet(stream, counts.unmet, rows=counts.rows)
@@ -185,7 +186,7 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
 
 
 def _stage(
-    messages: DataFrame, plan: Plan, stream: Stream, uri: str, at: Callable[[str], None]
+    messages: DataFrame, plan: Plan, stream: Stream, lake: str, at: Callable[[str], None]
 ) -> tuple[Staged, Counts, StreamDecoder]:
     """Judge the messages and write the rows into files: without a version no reader sees them.
 
@@ -193,6 +194,7 @@ def _stage(
     """
     from pyspark.sql import Observation
 
+    uri, files = stream.table_uri(lake), file_size(stream, lake, plan)
     decoder: StreamDecoder | None = stream_decoder(stream)
     while decoder is not None:
         used, observation = decoder, Observation()
@@ -200,7 +202,7 @@ def _stage(
         refuse_other_schema(stream, uri, rows.schema)
         at("before reading")
         with spark_failures(stream, "reading the topic and writing files"):
-            staged = stage_rows(messages.sparkSession, rows, uri)
+            staged = stage_rows(messages.sparkSession, rows, uri, files=files)
             counts = counted(observation, stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
     return staged, counts, used

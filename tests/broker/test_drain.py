@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from kdi_assets.drain import files
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.sources import kafka_frame
 from kdi_assets.sources.kafka_messages import sampled_bytes
 from kdi_assets.stream import DateWindow, DeadLetterLimit, TopicPartition
 from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
 from tests.faults.topics import add_topic_partitions
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
@@ -93,6 +99,35 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
     assert sum(e.messages for e in plans) == len(produced) == 1060
     assert report.backlog_after == 2 * len(report.commits), "what came meanwhile is left to the next drain"
     web.assert_each_offset_once(produced)
+
+
+def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: tasks of a thousand offsets; drain with no size, drain with one, and malformed messages in both."""
+    monkeypatch.setattr(kafka_frame, "OFFSETS_PER_TASK", 1000)
+    monkeypatch.setattr(files, "OFFSETS_PER_TASK", 1000)
+    web = driven(partitions=4)
+    web.produce(4000, bad=0.1)
+    web.drain()
+    asked = web.with_definition(target_file_size=1 << 20)
+    produced = asked.produce(4000, bad=0.1, seed=1)
+    asked.drain()
+
+    first, second = files_added(web)
+    assert (set(first.values()), set(second.values())) == ({4}, {1})
+    assert first.keys() == second.keys()
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete
+
+
+def files_added(web: DrivenStream) -> list[Counter[str]]:
+    """How many files each commit added to each date, of the commits that added any."""
+    added: list[Counter[str]] = []
+    for file in sorted((Path(web.uri) / "_delta_log").glob("*.json")):
+        adds = [json.loads(line).get("add") for line in file.read_text().splitlines()]
+        added.append(Counter(add["partitionValues"]["date"] for add in adds if add))
+    return [by_date for by_date in added if by_date]
 
 
 def test_a_sample_takes_a_few_messages_of_each_topic_partition_and_none_where_there_are_none(
