@@ -103,6 +103,40 @@ def test_a_tail_that_the_cleaner_removed_is_passed(driven: DrivenFactory) -> Non
     assert web.audit().complete
 
 
+def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_where_it_was_drained_before(
+    driven: DrivenFactory,
+) -> None:
+    """Purpose: keys decide what is left, and a tombstone takes the messages before it; neither is a loss.
+    Procedure: three rounds of ten keys, then tombstones of four of them; one stream drains; all but the newest message
+    or tombstone of each key are compacted away; another stream drains, and the first one once more.
+    Pass: the second has one row of each of six keys, four tombstones and a gap wherever something was; the first keeps
+    what Kafka has no more, and gets nothing twice; both audits are complete.
+    """
+    columns = {"host": "parse_url(url, 'HOST')", "who": "CAST(kafka.key AS string)"}
+    late = driven(partitions=1, config={**COMPACTED, "delete.retention.ms": LATER}, columns=columns)
+    early = late.with_definition(table=f"{late.stream.table}_early", app_id="early")
+    produce_rounds(late, rounds=2, keys=10)
+    for number in range(4):
+        late.publisher.produce(late.stream.topic, None, key=f"k{number}", partition=0)
+    produced = list(late.publisher.flush())
+    early.drain()
+    with_others = produce_others(late)
+    left = compact(late, gone=range(24))
+
+    newest = late.drain()
+    again = early.drain()
+
+    assert left == {*range(24, 34), *range(34, 39)}
+    assert sorted(row["who"] for row in late.found().rows) == [f"k{number}" for number in range(4, 10)]
+    assert (newest.rows_added, newest.dead_letters, gaps(newest)) == (6, 5, 24)
+    assert sum(c.tombstones for c in newest.commits) == 4
+    late.assert_each_offset_once([m for m in with_others if m.offset in left])
+    assert sum(row["who"] == "k0" for row in early.found().rows) == 3
+    assert (again.rows_added, again.dead_letters, gaps(again)) == (0, 5, 0)
+    early.assert_each_offset_once([*produced, *with_others[len(produced) :]])
+    assert late.audit().complete and early.audit().complete
+
+
 def test_messages_that_go_between_plan_and_reading_are_gaps(driven: DrivenFactory) -> None:
     """Purpose: the cleaner does not wait for a drain that has planned already.
     Procedure: three rounds of ten keys; drain, and let the cleaner go between plan and reading.
