@@ -204,7 +204,8 @@ def test_each_registry_that_a_stream_names_is_looked_at_once(
 ) -> None:
     ask_at_once(monkeypatch)
     named = "".join(
-        STREAM.format(topic=topic, cluster="one").replace("table:", "registry: used, table:") for topic in ("a", "b")
+        STREAM.format(topic=topic, cluster="one").replace('schema: "id bigint"', "format: {avro: {registry: used}}")
+        for topic in ("a", "b")
     )
     documents = CLUSTERS.format(name="one") + REGISTRY.format(name="used") + REGISTRY.format(name="unused") + named
     (defs / "defs.yaml").write_text(documents.rstrip("-\n"))
