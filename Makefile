@@ -5,6 +5,7 @@
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
+# make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON
 # make tour    the pictures of docs/tour.md, made by the tests of the UI
 # make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
@@ -16,12 +17,12 @@ export KDI_HOME
 # Where it is set, every process would compile Dagster and its packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-bench: export KDI_SPARK_MASTER ?= local[*]
+bench bench-formats: export KDI_SPARK_MASTER ?= local[*]
 
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test check-assets faults mutants chaos soak tour bench lock clean-demo
+.PHONY: setup demo dev test check-assets faults mutants chaos soak tour bench bench-formats lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -33,6 +34,9 @@ dev: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks.web_requests
+
+bench-formats: setup
+	@$(BIN)/python -m benchmarks.formats
 
 test: setup
 	$(BIN)/ruff check

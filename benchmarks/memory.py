@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def drained(stream: Stream, lake: Path, *, messages: int) -> Usage:
     """Drain all of the topic in a new process, check the table, and say what it cost."""
-    worker = Worker(stream)
+    worker = Worker()
     try:
-        usage = worker.carry_out(Round(OURS, lake, cold=True))
+        usage = worker.carry_out(Round(OURS, stream, lake, cold=True))
     finally:
         worker.close()
     rows = rows_in(stream, lake)

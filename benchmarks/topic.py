@@ -20,13 +20,19 @@ PARTITIONS, DATES = 4, 3
 @contextmanager
 def published_topic(folder: Path, *, messages: int) -> Iterator[Stream]:
     """The demo's stream, over a new topic with so many good messages; the folder is gone afterwards."""
-    rmtree(folder, ignore_errors=True)
-    broker = start_broker(folder / "broker")
-    try:
-        cluster = KafkaCluster("main", broker.bootstrap_servers)
+    with benchmark_cluster(folder) as cluster:
         stream = replace(load_streams()["bronze/web_requests"], cluster=cluster)
         publish(cluster, stream.topic, Traffic(dates=DATES, seed=1), count=messages, partitions=PARTITIONS)
         yield stream
+
+
+@contextmanager
+def benchmark_cluster(folder: Path) -> Iterator[KafkaCluster]:
+    """A broker of its own; the folder is gone afterwards."""
+    rmtree(folder, ignore_errors=True)
+    broker = start_broker(folder / "broker")
+    try:
+        yield KafkaCluster("main", broker.bootstrap_servers)
     finally:
         broker.stop()
         rmtree(folder, ignore_errors=True)

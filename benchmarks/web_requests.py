@@ -65,7 +65,7 @@ def all_rounds(stream: Stream, lake: Path, messages: int, rounds: int) -> Iterat
 
     def run(worker: Worker, engine: str, kind: str, number: int) -> Result:
         rmtree(lake, ignore_errors=True)
-        usage = worker.carry_out(Round(engine, lake, cold=kind == "cold"))
+        usage = worker.carry_out(Round(engine, stream, lake, cold=kind == "cold"))
         rows = rows_in(stream, lake)
         if rows != messages:
             sys.exit(f"{engine}, {kind} round {number}: the table holds {rows:,} rows, not {messages:,}")
@@ -74,12 +74,12 @@ def all_rounds(stream: Stream, lake: Path, messages: int, rounds: int) -> Iterat
         return result
 
     for engine in ENGINES:
-        worker = Worker(stream)
+        worker = Worker()
         try:
             yield run(worker, engine, "cold", 1)
         finally:
             worker.close()
-    worker = Worker(stream)
+    worker = Worker()
     try:
         for number in range(1 - WARM_UP_ROUNDS, rounds + 1):
             # Who comes second finds the other's garbage on the heap: they take turns in that too.

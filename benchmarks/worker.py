@@ -40,9 +40,10 @@ ENGINES: Mapping[str, Engine] = {OURS: our_drain, THEIRS: structured_streaming}
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One engine, once over the topic, into a new lake."""
+    """One engine, once over the stream's topic, into a new lake."""
 
     engine: str
+    stream: Stream
     lake: Path
     cold: bool  # measured from the start of the process, with Python, JVM and session in it
 
@@ -50,12 +51,10 @@ class Round:
 class Worker:
     """A process with a warm or a cold Spark; ``carry_out`` waits for the round."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process would count our memory as its own
         self._connection, theirs = context.Pipe()
-        # What is sent is plain: a cluster's properties may be a view of the environment.
-        plain = replace(stream, cluster=replace(stream.cluster, properties=dict(stream.cluster.properties)))
-        self._process = context.Process(target=serve, args=(theirs, plain), daemon=True)
+        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -65,7 +64,10 @@ class Worker:
         Raises:
             EOFError: The process died.
         """
-        self._connection.send(task)
+        cluster = task.stream.cluster
+        # What is sent is plain: a cluster's properties may be a view of the environment.
+        plain = replace(task.stream, cluster=replace(cluster, properties=dict(cluster.properties)))
+        self._connection.send(replace(task, stream=plain))
         outcome = self._connection.recv()
         if isinstance(outcome, BaseException):
             raise outcome
@@ -80,7 +82,7 @@ class Worker:
         self._process.join()
 
 
-def serve(connection: Connection, stream: Stream) -> None:
+def serve(connection: Connection) -> None:
     """The worker's side: carry out what comes, until nothing more can come."""
     while True:
         try:
@@ -88,15 +90,15 @@ def serve(connection: Connection, stream: Stream) -> None:
         except EOFError:
             return
         try:
-            connection.send(measured(task, stream))
+            connection.send(measured(task))
         except Exception as failure:  # noqa: BLE001 - handed to the other process, which raises it
             connection.send(RuntimeError(f"{task.engine}: {failure}"))
 
 
-def measured(task: Round, stream: Stream) -> Usage:
+def measured(task: Round) -> Usage:
     """Carry out one round and say what it cost."""
     meter = Meter(from_process_start=True) if task.cold else None
     spark = open_session(Settings.from_environment(), app_name="kdi benchmark")
     meter = meter or Meter()  # a warm round begins when the session is there
-    ENGINES[task.engine](stream, task.lake, spark)
+    ENGINES[task.engine](task.stream, task.lake, spark)
     return meter.read()
