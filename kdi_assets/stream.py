@@ -147,6 +147,28 @@ class Checks:
     dead_letter_rate: float = 0.01
 
 
+TombstonePolicy = Literal["skip", "row", "dead_letter"]
+"""What a message without a value becomes: nothing, and counted; a row whose record is null; or a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What stands in a column in place of its value; null stays null.
+
+    Attributes:
+        how: ``drop``: there is no such column; ``null``; ``hash``: HMAC-SHA-256 of the value's text, in hex;
+            ``keep_last``: the last characters of the value's text, asterisks for the others.
+        secret: The environment variable with the key of ``hash``.
+        keep: How many characters ``keep_last`` keeps; of a text that is no longer than that, none.
+    """
+
+    how: Literal["drop", "null", "hash", "keep_last"]
+    secret: str = ""
+    keep: int = 0
+
+
+DeadLetterPayload = Literal["keep", "mask", "withhold"]
+"""What dead letters hold of a message: all of it; its value alone, as masked JSON, if it is JSON; or nothing."""
 ExpectationAction = Literal["warn", "dead_letter", "fail"]
 """What a message that does not meet an expectation does: be counted, become a dead letter, or stop the drain."""
 
@@ -193,6 +215,9 @@ class Stream:
         columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
         filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
             dead letter. Empty: every message is kept.
+        tombstones: What becomes of messages without a value.
+        mask: Column (dots nest) to what stands there in place of its value; expressions see the value.
+        dead_letter_payload: What dead letters hold of the message; by default nothing that is to be masked.
         expectations: What is expected of every message that is to be a row, by name.
         dead_letter_limit: Beyond it a drain stops before anything is committed.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
@@ -221,6 +246,9 @@ class Stream:
     status: Status = "active"
     freshness: FreshnessLimits | None = None
     checks: Checks = Checks()
+    tombstones: TombstonePolicy = "skip"
+    mask: Mapping[str, Mask] = field(default_factory=dict)
+    dead_letter_payload: DeadLetterPayload | None = None
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
     dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
     renamed_from: str = ""

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from kdi_assets.drain.shape import ShapeMistake
     from kdi_assets.stream import Stream
 
-RIGHT = {"schema": "Spark DDL, e.g. id bigint, at timestamp", "coordinates": "e.g. kafka"}
+RIGHT = {
+    "schema": "Spark DDL, e.g. id bigint, at timestamp",
+    "coordinates": "e.g. kafka",
+    "tombstones": "skip or dead_letter",
+    "dead_letter_payload": "withhold, or keep if dead letters may hold what is masked",
+}
 PLAIN_DATE = "current_date()"
 RIGHT_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 
@@ -95,8 +100,14 @@ def _without(stream: Stream, field: str) -> Stream | None:
         return replace(stream, columns={p: sql for p, sql in stream.columns.items() if p != path})
     if (expected := field.removeprefix("expectations.")) != field:
         return replace(stream, expectations={n: e for n, e in stream.expectations.items() if n != expected})
+    if (path := field.removeprefix("mask.")) != field:
+        return replace(stream, mask={p: mask for p, mask in stream.mask.items() if p != path})
     if field == "filter":
         return replace(stream, filter="")
+    if field == "tombstones":
+        return replace(stream, tombstones="skip")
+    if field == "dead_letter_payload":
+        return replace(stream, dead_letter_payload=None)
     if field == "date" and stream.date_expression != PLAIN_DATE:
         return replace(stream, date_expression=PLAIN_DATE)
     return None
@@ -105,6 +116,8 @@ def _without(stream: Stream, field: str) -> Stream | None:
 def _right(field: str) -> str:
     if field.startswith("format.avro"):
         return "a schema of Avro, of a record"
+    if field.startswith("mask."):
+        return "the path of a column of the table"
     return RIGHT.get(field, RIGHT_OTHERWISE)
 
 

@@ -14,7 +14,7 @@ from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_m
 from kdi_assets.cli.output import clock, json_line, printable, progress, refusal_in_json
 from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream, TombstonePolicy, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,12 +60,17 @@ def peek(
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """One message and its verdict: a row as JSON, or a reason; neither for a tombstone and a filtered one."""
+    """One message and its verdict: a row as JSON, or a reason; neither for a skipped tombstone and a filtered one.
+
+    Attributes:
+        value: Of a dead letter, as far as it would hold it.
+    """
 
     topic_partition: TopicPartition
     offset: int
     timestamp: datetime
     has_value: bool = True
+    tombstones: TombstonePolicy = "skip"
     row: str | None = None
     reason: str | None = None
     field: str | None = None
@@ -76,7 +81,9 @@ class Peeked:
         """In the words of the ledger."""
         if self.row is not None:
             return "row"
-        return "dead letter" if self.reason else "filtered" if self.has_value else "tombstone"
+        if self.reason is not None:
+            return "dead letter"
+        return "filtered" if self.has_value or self.tombstones != "skip" else "tombstone"
 
     def text(self) -> str:
         """As people read it."""
@@ -86,7 +93,8 @@ class Peeked:
         if self.reason is None:
             return at
         field = f" in {self.field}" if self.field else ""
-        return f"{at}: {self.reason}{field}\n  {_cut(printable(_decoded(self.value)))}"
+        value = "(its value is withheld)" if self.value is None else _cut(printable(_decoded(self.value)))
+        return f"{at}: {self.reason}{field}" + (f"\n  {value}" if self.has_value else "")
 
     def fields(self) -> dict[str, object]:
         """As programs read it."""
@@ -98,7 +106,7 @@ class Peeked:
             "row": None if self.row is None else json.loads(self.row),
             "reason": self.reason,
             "field": self.field,
-            "value": None if self.reason is None else _decoded(self.value),
+            "value": None if self.value is None else _decoded(self.value),
         }
 
 
@@ -130,7 +138,7 @@ def peek_at(
         letter = found_letters.get(at)
         why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
         tp = TopicPartition(stream.topic, at[0])
-        peeked.append(Peeked(tp, at[1], timestamp, has_value, found_rows.get(at), **why))
+        peeked.append(Peeked(tp, at[1], timestamp, has_value, stream.tombstones, found_rows.get(at), **why))
     return peeked
 
 
@@ -225,8 +233,8 @@ def _title(which: Which, shown: int) -> str:
     return {"next": "the next to be drained", "newest": "the newest", "from offset": "as asked"}[which]
 
 
-def _decoded(value: bytes | None) -> str:
-    return bytes(value or b"").decode("utf-8", "backslashreplace")
+def _decoded(value: bytes) -> str:
+    return bytes(value).decode("utf-8", "backslashreplace")
 
 
 def _cut(text: str) -> str:

@@ -9,7 +9,15 @@ from typing import get_args
 from pydantic_core import PydanticCustomError
 
 from kdi_assets.components.mistakes import did_you_mean
-from kdi_assets.stream import CheckName, ExpectationAction, Status, longest_interval
+from kdi_assets.stream import (
+    CheckName,
+    DeadLetterPayload,
+    ExpectationAction,
+    Mask,
+    Status,
+    TombstonePolicy,
+    longest_interval,
+)
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
 EXPECTATION = re.compile(r"[a-z][a-z0-9_]*")
@@ -191,6 +199,31 @@ def seconds(length: str) -> int:
 def check_name(value: object) -> object:
     if value not in get_args(CheckName):
         raise wrong(f"there is no check {value!r}", did_you_mean(str(value), get_args(CheckName)))
+    return value
+
+
+def tombstones(value: object) -> object:
+    if value not in get_args(TombstonePolicy):
+        raise wrong(f"{value!r} is nothing to do with tombstones", "skip, row or dead_letter")
+    return value
+
+
+def mask(value: object) -> object:
+    match value:
+        case "drop":
+            return Mask("drop")
+        case None | "null":
+            return Mask("null")
+        case {"hash": {"env": str(secret), **more}, **others} if re.fullmatch(r"\w+", secret) and not (more or others):
+            return Mask("hash", secret=secret)
+        case {"keep_last": int(keep), **others} if keep > 0 and not isinstance(keep, bool) and not others:
+            return Mask("keep_last", keep=keep)
+    raise wrong(f"{value!r} is no mask", "drop, null, {keep_last: 4}, or {hash: {env: NAME}} with a variable's name")
+
+
+def dead_letter_payload(value: object) -> object:
+    if value not in get_args(DeadLetterPayload):
+        raise wrong(f"{value!r} says nothing of payloads", "keep, mask or withhold")
     return value
 
 

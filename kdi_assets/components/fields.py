@@ -20,7 +20,17 @@ from kdi_assets.components.format_fields import FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.strict import Fields as Fields
 from kdi_assets.message_format import Compression, SchemaRegistry
-from kdi_assets.stream import DateWindow, DrainWhen, KafkaCluster, StartPolicy, Status, Stream
+from kdi_assets.stream import (
+    DateWindow,
+    DeadLetterPayload,
+    DrainWhen,
+    KafkaCluster,
+    Mask,
+    StartPolicy,
+    Status,
+    Stream,
+    TombstonePolicy,
+)
 
 
 class DateWindowFields(Fields):
@@ -120,8 +130,8 @@ class TopicTableFields(Fields):
     message_format: Annotated[FormatFields, BeforeValidator(format_fields.named)] = Field(
         default=FormatFields(),
         alias="format",
-        description="What a message's value is: json, text, bytes, csv or avro; with its own fields, {csv: {delimiter:"
-        " ;}}.",
+        description="What a message's value is: json, text, bytes, csv or avro; with its own fields, {csv:"
+        " {delimiter: ;}}.",
         examples=["json", {"csv": {"delimiter": ";"}}],
     )
     compression: Annotated[str, AfterValidator(format_fields.compression)] = Field(
@@ -140,7 +150,7 @@ class TopicTableFields(Fields):
     date_expression: Annotated[str, AfterValidator(checks.sql)] = Field(
         alias="date",
         description="Spark SQL for the row's date (UTC), over the record's fields and the struct `kafka` (topic,"
-        " partition, offset, timestamp, timestamp_type, key, headers).",
+        " partition, offset, timestamp, timestamp_type, key, headers, tombstone).",
         examples=["to_date(at)"],
     )
     cluster: str = Field(
@@ -203,6 +213,26 @@ class TopicTableFields(Fields):
         alias="checks",
         description="The checks of the table: which of them block, and the limit of dead letters.",
         examples=[{"blocking": ["every_offset_accounted_for"], "dead_letter_rate": 0.01}],
+    )
+    tombstones: Annotated[TombstonePolicy, BeforeValidator(checks.tombstones)] = Field(
+        default="skip",
+        description="What a message without a value becomes: skip: nothing, and it is counted; row: a row in which"
+        " every field of the record is null; dead_letter: one, with the reason tombstone. Expressions know"
+        " `kafka.tombstone`.",
+        examples=["skip"],
+    )
+    mask: dict[Annotated[str, AfterValidator(checks.column)], Annotated[Mask, BeforeValidator(checks.mask)]] = Field(
+        default={},
+        description="Column (dots nest) to what stands there in place of its value: drop, null, {keep_last: 4}, or"
+        " {hash: {env: NAME}}, with the secret in the environment variable NAME. Expressions see the value.",
+        examples=[{"session_id": {"hash": {"env": "MASK_SECRET"}}}],
+    )
+    dead_letter_payload: Annotated[DeadLetterPayload | None, BeforeValidator(checks.dead_letter_payload)] = Field(
+        default=None,
+        description="What dead letters hold of a message: keep: all of it; mask: its value as JSON with `mask` applied,"
+        " and none that is no such JSON; withhold: neither value nor key nor headers. By default all of it, or, if"
+        " anything is masked, what can be masked and nothing else.",
+        examples=["mask"],
     )
     expectations: dict[Annotated[str, AfterValidator(checks.expectation_name)], ExpectationFields] = Field(
         default={},
@@ -296,6 +326,9 @@ class TopicTableFields(Fields):
             status=cast(Status, self.status),
             freshness=self.freshness.freshness() if self.freshness else None,
             checks=self.asset_checks.limits(),
+            tombstones=self.tombstones,
+            mask=self.mask,
+            dead_letter_payload=self.dead_letter_payload,
             expectations={name: fields.expectation() for name, fields in self.expectations.items()},
             dead_letter_limit=self.dead_letter_limit.limit(),
             renamed_from=self.renamed_from,

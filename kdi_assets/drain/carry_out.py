@@ -98,6 +98,7 @@ def carry_out(
         accept_dead_letters: However many there are.
 
     Raises:
+        MaskSecretMissing: A hash has no key.
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
         ExpectationNotMet: One that stops the drain.
         TooManyDeadLetters: Nobody said yet that the document is right.

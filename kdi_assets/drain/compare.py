@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.carry_out import refuse_other_schema
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import is_filtered
+from kdi_assets.drain.judge import leaves_no_trace
+from kdi_assets.drain.masking import letter_columns, with_secrets
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.shape import analyse, decode, evaluate, knowing_schemas_of, stream_decoder, table_columns
 from kdi_assets.formats.decoder import VALUE
@@ -186,17 +187,17 @@ class _Comparing:
     def _messages(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        evaluated = evaluate(decode(self.messages, self.decoder), self.stream)
+        evaluated = with_secrets(evaluate(decode(self.messages, self.decoder), self.stream), self.stream)
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
         columns = [
             F.expr(sql).cast(types[column.lower()]).alias(column)  # the table's spelling of nested names
             for column, sql in table_columns(self.stream, self.decoder.record).items()
         ]
-        letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in _LETTER]
+        letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in self._letter]
         return evaluated.select(
             F.expr("kafka.partition").alias("partition"),
             F.expr("kafka.offset").alias("offset"),
-            F.expr(f"{VALUE} IS NULL OR {is_filtered(self.stream)}").alias("untraced"),
+            F.expr(leaves_no_trace(self.stream)).alias("untraced"),
             _hash(columns).alias("row_hash"),
             _hash(letter).alias("letter_hash"),
         )
@@ -218,8 +219,13 @@ class _Comparing:
         letters = self.spark.read.format("delta").load(uri).where(self._inside)
         counting = letters.where(F.col("attempt_id").isin([e.attempt_id for e in self.history.entries]))
         return counting.select(
-            *_AT, _hash([F.col(name) for name in _LETTER]).alias("stored_hash"), F.lit(False).alias("is_row")
+            *_AT, _hash([F.col(name) for name in self._letter]).alias("stored_hash"), F.lit(False).alias("is_row")
         )
+
+    @property
+    def _letter(self) -> list[str]:
+        """What a letter has in common with its message."""
+        return letter_columns(self.stream, self.decoder.record, _LETTER)
 
     def _table(self) -> DataFrame:
         uri = self.stream.table_uri(self.lake)

@@ -9,13 +9,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.refusals import ExpectationNotMet
 from kdi_assets.drain.shape import result
+from kdi_assets.errors import Terminal
 from kdi_assets.formats.rules import Rule, any_of, name
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+@dataclass(eq=False, kw_only=True)
+class ExpectationNotMet(Terminal):
+    """Messages do not meet an expectation that stops the drain."""
+
+    stream: str
+    expectation: str
+    sql: str
+    count: int
+    rows: int
+    topic_partition: TopicPartition
+    offset: int
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.count:,} of {self.rows:,} messages that would become rows do not meet the "
+            f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
+            f"correct `expectations.{self.expectation}`, or give it `then: dead_letter` or `then: warn`",
+        )
 
 
 @dataclass(frozen=True, slots=True)

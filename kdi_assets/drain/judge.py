@@ -16,6 +16,7 @@ from kdi_assets.drain.expectations import (
     unmet_counted,
     with_unmet,
 )
+from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.shape import DATE, FILTER, decode, evaluate, expressions, result, table_columns
 from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -33,6 +34,7 @@ _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
 _COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES, _UNKNOWN_SCHEMA)
 _RULE = "_kdi_rule"
+TOMBSTONE_RULE = Rule("tombstone", f"{VALUE} IS NULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +125,22 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     """
     from pyspark.sql import functions as F
 
-    decoding, shaping = decoder.rules(), [*_row_rules(stream, now), *expectation_rules(stream)]
+    decoding = [TOMBSTONE_RULE, *decoder.rules()]
+    shaping = [*_row_rules(stream, now), *expectation_rules(stream)]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
+    # A key often repeats what is masked in the value, and so may a header.
+    told = "{}" if letters_hold(stream, decoder.record) == "keep" else "CASE WHEN false THEN {} END"
     return (
         _judged(messages, stream, decoder, now)
         .where(f"{_VERDICT} = {DEAD_LETTER}")
         .withColumn(_RULE, number)
         .select(
-            *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type", "key")),
-            F.col(VALUE).alias("value"),
-            F.expr("kafka.headers"),
+            *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type")),
+            F.expr(told.format("kafka.key")).alias("key"),
+            F.expr(payload(VALUE, stream, decoder.record)).alias("value"),
+            F.expr(told.format("kafka.headers")).alias("headers"),
             F.expr(f"try_cast({FRAME}.schema_id AS INT)").alias("schema_id"),
             F.expr(told_by(_RULE, [r.reason for r in rules])).alias("reason"),
             F.expr(f"nullif({told_by(_RULE, [r.field for r in rules])}, '')").alias("field"),
@@ -166,7 +172,7 @@ def counted(counts: Observation, stream: Stream) -> Counts:
 def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime) -> DataFrame:
     from pyspark.sql import functions as F
 
-    evaluated = evaluate(decode(messages, decoder), stream)
+    evaluated = with_secrets(evaluate(decode(messages, decoder), stream), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
@@ -176,12 +182,20 @@ def _verdict(stream: Stream, now: datetime) -> str:
     if stream.filter:
         # Ahead of what condemns a row: what a filter leaves out need not have a date, nor suit any expression.
         undecoded += f" OR {name(result(FILTER))} IS NULL"
-        filtered = f"WHEN {undecoded} THEN {DEAD_LETTER} WHEN {is_filtered(stream)} THEN {FILTERED} "
+        filtered = f"WHEN {undecoded} THEN {DEAD_LETTER} WHEN {_is_filtered(stream)} THEN {FILTERED} "
     dead = f"{undecoded} OR {any_of(_row_rules(stream, now))}"
-    return f"CASE WHEN {VALUE} IS NULL THEN {TOMBSTONE} {filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+    # As a dead letter it is one like any other that is not decoded, as a row one that is.
+    passed = f"WHEN {VALUE} IS NULL THEN {TOMBSTONE} " if stream.tombstones == "skip" else ""
+    return f"CASE {passed}{filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
 
 
-def is_filtered(stream: Stream) -> str:
+def leaves_no_trace(stream: Stream) -> str:
+    """Spark SQL over what ``evaluate`` gives: whether a message is neither row nor dead letter by its definition."""
+    tombstone = f"{VALUE} IS NULL" if stream.tombstones == "skip" else "false"
+    return f"{tombstone} OR {_is_filtered(stream)}"
+
+
+def _is_filtered(stream: Stream) -> str:
     """Spark SQL over what ``evaluate`` gives: whether the filter was evaluated and leaves the message out."""
     kept = name(result(FILTER))
     return f"({kept} IS NOT NULL AND NOT coalesce({kept}.v, false))" if stream.filter else "false"

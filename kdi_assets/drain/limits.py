@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts
-from kdi_assets.drain.refusals import Reason, TooManyDeadLetters
+from kdi_assets.errors import Terminal
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -15,6 +16,41 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Reasons named in a refusal, the most frequent ones."""
+
+
+class Reason(NamedTuple):
+    """Why messages become dead letters, and how many of them."""
+
+    reason: str
+    field: str
+    letters: int
+
+    def __str__(self) -> str:
+        return f"{self.letters:,} {self.reason}{f' in {self.field}' if self.field else ''}"
+
+
+@dataclass(eq=False, kw_only=True)
+class TooManyDeadLetters(Terminal):
+    """More messages of one plan would become dead letters than the stream allows: the document may be what is wrong."""
+
+    stream: str
+    dead_letters: int
+    messages: int
+    limit: str
+    reasons: tuple[Reason, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        share, named = self.dead_letters / self.messages, sum(r.letters for r in self.reasons)
+        others = f", {self.dead_letters - named:,} others" if named < self.dead_letters else ""
+        return (
+            f"{self.stream}: {self.dead_letters:,} of {self.messages:,} messages that should become rows would be dead "
+            f"letters ({share:.1%}): {', '.join(map(str, self.reasons))}{others}. The limit is {self.limit}.",
+            "no dead letter was written and nothing was committed; positions stay as they are, and the messages lie in "
+            "the topic until retention deletes them.",
+            f"kdi peek {self.stream} shows what becomes of messages: correct the document (or its `dead_letter_limit`) "
+            f"and run `kdi check`; or take them for what they are, this once: "
+            f"kdi drain {self.stream} --accept-dead-letters",
+        )
 
 
 def refuse_too_many_letters(stream: Stream, counts: Counts, letters: Callable[[], DataFrame]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -162,64 +161,6 @@ class SchemaDisagrees(Terminal):
             f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
             "nothing was read and nothing was written.",
             f"ALTER TABLE delta.`{self.uri}` …, or correct `schema:` and `columns:` and run `kdi check`",
-        )
-
-
-class Reason(NamedTuple):
-    """Why messages become dead letters, and how many of them."""
-
-    reason: str
-    field: str
-    letters: int
-
-    def __str__(self) -> str:
-        return f"{self.letters:,} {self.reason}{f' in {self.field}' if self.field else ''}"
-
-
-@dataclass(eq=False, kw_only=True)
-class TooManyDeadLetters(Terminal):
-    """More messages of one plan would become dead letters than the stream allows: the document may be what is wrong."""
-
-    stream: str
-    dead_letters: int
-    messages: int
-    limit: str
-    reasons: tuple[Reason, ...]
-
-    def parts(self) -> tuple[str, str, str]:
-        share, named = self.dead_letters / self.messages, sum(r.letters for r in self.reasons)
-        others = f", {self.dead_letters - named:,} others" if named < self.dead_letters else ""
-        return (
-            f"{self.stream}: {self.dead_letters:,} of {self.messages:,} messages that should become rows would be dead "
-            f"letters ({share:.1%}): {', '.join(map(str, self.reasons))}{others}. The limit is {self.limit}.",
-            "no dead letter was written and nothing was committed; positions stay as they are, and the messages lie in "
-            "the topic until retention deletes them.",
-            f"kdi peek {self.stream} shows what becomes of messages: correct the document (or its `dead_letter_limit`) "
-            f"and run `kdi check`; or take them for what they are, this once: "
-            f"kdi drain {self.stream} --accept-dead-letters",
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class ExpectationNotMet(Terminal):
-    """Messages do not meet an expectation that stops the drain."""
-
-    stream: str
-    expectation: str
-    sql: str
-    count: int
-    rows: int
-    topic_partition: TopicPartition
-    offset: int
-
-    def parts(self) -> tuple[str, str, str]:
-        at = f"{self.topic_partition} offset {self.offset}"
-        return (
-            f"{self.stream}: {self.count:,} of {self.rows:,} messages that would become rows do not meet the "
-            f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
-            "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
-            f"correct `expectations.{self.expectation}`, or give it `then: dead_letter` or `then: warn`",
         )
 
 

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from kdi_assets.drain.masking import masked, unlocated, without_secrets
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, VALUE, FormatMistake
 from kdi_assets.formats.of_stream import StreamDecoder, decoder_of
 from kdi_assets.formats.rules import literal, name
-from kdi_assets.stream import Stream
+from kdi_assets.stream import Mask, Stream
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -24,6 +25,8 @@ KAFKA_DDL = (
 )
 DATE, FILTER = "date", "filter"
 _OURS = ("kafka", VALUE, PAYLOAD, FRAME, DOCUMENT, DECODED, RECORD)
+_WHOLE = " whole"
+"""In a tree, what is null where the struct is; no column has such a name."""
 
 Tree = dict[str, "str | Tree"]
 """Column name to Spark SQL over the working columns, or to the columns of a struct."""
@@ -76,7 +79,7 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
     try:
-        return shape(evaluate(working, stream), stream, decoder.record).schema
+        return shape(without_secrets(evaluate(working, stream), stream), stream, decoder.record).schema
     except PySparkException as refused:
         raise _mistake(stream, "columns", _first_line(refused)) from refused
 
@@ -102,6 +105,8 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
         raise _mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
     if unusable := _unusable(decoder.record):
         raise _mistake(stream, "schema", unusable)
+    if stream.tombstones == "row" and (needed := [f.name for f in decoder.record.fields if not f.nullable]):
+        raise _mistake(stream, "tombstones", f"a tombstone has no {', '.join(needed)}, and the schema says NOT NULL")
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise _mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
     return decoder
@@ -141,7 +146,7 @@ def _unusable(declared: DataType, path: str = "") -> str:
 
 
 def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
-    """Decode what Kafka gives.
+    """Decode what Kafka gives; where tombstones become rows, let them pass as records that are null.
 
     Returns:
         The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
@@ -150,6 +155,8 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     from pyspark.sql import functions as F
 
     decoded = decoder.decode(_as_message(messages))
+    if decoder.stream.tombstones == "row":
+        decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
     return decoded.select(*_OURS, *fields)
 
@@ -165,6 +172,7 @@ def _as_message(messages: DataFrame) -> DataFrame:
 
     known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
     known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
+    known.append(F.col("value").isNull().alias("tombstone"))
     if "headers" in messages.columns:
         known.append(F.col("headers"))
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
@@ -224,7 +232,7 @@ def table_columns(stream: Stream, record: StructType) -> dict[str, str]:
     """Column to Spark SQL over the working columns, in the table's order: ``date`` is the last.
 
     Raises:
-        ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is no struct.
+        ShapeMistake: A path of ``columns``, ``coordinates`` or ``mask`` leads to no column that it may lead to.
     """
     tree: Tree = {f.name: f"{RECORD}.{name(f.name)}" for f in record.fields if f.name.lower() != DATE}
     for path in stream.columns:
@@ -234,12 +242,44 @@ def table_columns(stream: Stream, record: StructType) -> dict[str, str]:
         _put(tree, path, f"{name(result(field))}.v", stream, field, record)
     coordinates = ", ".join(f"'{c}', kafka.{c}" for c in ("topic", "partition", "offset", "timestamp"))
     _put(tree, stream.coordinates, f"named_struct({coordinates})", stream, "coordinates", record)
+    for path, mask in stream.mask.items():
+        _mask(tree, path, mask, stream, record)
+    if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, record)):
+        raise _mistake(stream, "dead_letter_payload", why)
     tree[DATE] = f"{name(result('date'))}.v"
     return {column: _sql(node) for column, node in tree.items()}
 
 
 def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, record: StructType) -> None:
-    """Hang an expression into the tree; a struct of the record on its way is opened into its fields."""
+    """Hang an expression into the tree."""
+    node, last = _opened(tree, path, stream, field, record)
+    if field == "coordinates" and _key(node, last) in node:
+        raise _mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
+    node[_key(node, last)] = sql
+
+
+def _mask(tree: Tree, path: str, mask: Mask, stream: Stream, record: StructType) -> None:
+    """Put what a mask says in the place of a column."""
+    field, lowered, ours = f"mask.{path}", path.lower(), stream.coordinates.lower()
+    if lowered == DATE or lowered == ours or lowered.startswith(f"{ours}.") or ours.startswith(f"{lowered}."):
+        raise _mistake(stream, field, "the date and the coordinates of a row are never masked")
+    if inner := [p for p in stream.mask if p != path and f"{p.lower()}.".startswith(f"{lowered}.")]:
+        raise _mistake(stream, field, f"mask.{inner[0]} lies in it: mask the whole or its parts")
+    node, last = _opened(tree, path, stream, field, record, stays_null=True)
+    if _key(node, last) not in node:
+        raise _mistake(stream, field, "the table has no such column")
+    if mask.how != "drop":
+        node[_key(node, last)] = masked(_sql(node[_key(node, last)]), mask)
+    elif len(node.keys() - {_WHOLE}) == 1 and node is not tree:
+        raise _mistake(stream, field, "it is the only one of its struct; drop the struct")
+    else:
+        del node[_key(node, last)]
+
+
+def _opened(
+    tree: Tree, path: str, stream: Stream, field: str, record: StructType, *, stays_null: bool = False
+) -> tuple[Tree, str]:
+    """Where the last step of a path hangs; a struct of the record on its way is opened into its fields."""
     from pyspark.sql.types import StructType
 
     *outer, last = path.split(".")
@@ -252,11 +292,12 @@ def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, record: St
         if isinstance(node.get(key), str):
             if not inside.fields:
                 raise _mistake(stream, field, f"{step} is no struct, so nothing can lie below it")
-            node[key] = {f.name: f"{here}.{name(f.name)}" for f in inside.fields}
+            if node[key] != here:
+                raise _mistake(stream, field, f"{step} is made by an expression, so nothing can be changed inside it")
+            whole = {_WHOLE: here} if stays_null else {}
+            node[key] = {**whole, **{f.name: f"{here}.{name(f.name)}" for f in inside.fields}}
         node = cast(Tree, node.setdefault(key, {}))
-    if field == "coordinates" and _key(node, last) in node:
-        raise _mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
-    node[_key(node, last)] = sql
+    return node, last
 
 
 def _key(node: Tree, step: str) -> str:
@@ -267,7 +308,9 @@ def _key(node: Tree, step: str) -> str:
 def _sql(node: str | Tree) -> str:
     if isinstance(node, str):
         return node
-    return "named_struct(" + ", ".join(f"{literal(k)}, {_sql(v)}" for k, v in node.items()) + ")"
+    fields = ", ".join(f"{literal(k)}, {_sql(v)}" for k, v in node.items() if k != _WHOLE)
+    struct = f"named_struct({fields})"
+    return f"CASE WHEN {node[_WHOLE]} IS NOT NULL THEN {struct} END" if _WHOLE in node else struct
 
 
 def _mistake(stream: Stream, field: str, message: str) -> ShapeMistake:

@@ -8,7 +8,7 @@ import pytest
 
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.refusals import ExpectationNotMet
+from kdi_assets.drain.expectations import ExpectationNotMet
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import Expectation, TopicPartition

@@ -64,6 +64,16 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
         ("to_date(at)", "to_date(at)\n  filter: idd > 1", 13, "filter", "`idd` cannot be resolved"),
         ("to_date(at)", "to_date(at)\n  expectations: {named: {sql: 'urll > 1'}}", 13, "expectations.named", "`urll`"),
         ("to_date(at)", "to_date(at)\n  expectations: {named: {sql: url}}", 13, "expectations.named", "gives string"),
+        ("to_date(at)", "to_date(at)\n  mask: {urll: drop}", 13, "mask.urll", "the table has no such column"),
+        ("to_date(at)", "to_date(at)\n  mask: {url.x: drop}", 13, "mask.url.x", "url is no struct"),
+        (
+            "to_date(at)",
+            "to_date(at)\n  compression: gzip\n  mask: {url: null}\n  dead_letter_payload: mask",
+            15,
+            "dead_letter_payload",
+            "masked fields are found in messages of plain JSON alone; withhold, or keep if",
+        ),
+        ("to_date(at)", "to_date(at)\n  mask: {kafka: null}", 13, "mask.kafka", "are never masked"),
         ("to_date(at)", "to_date(at)\n  filter: id", 13, "filter", "it gives bigint; a condition is true or false"),
     ],
 )
@@ -88,6 +98,19 @@ def test_a_schema_that_avro_does_not_know_is_said_with_file_line_and_field(tmp_p
     assert mistake.startswith(f"{tmp_path}/defs.yaml:8 format.avro.schema_file: {tmp_path}/orders.avsc: ")
     assert mistake.endswith("; a schema of Avro, of a record")
     assert (result.exit_code, summary) == (1, "streams: 1, mistakes: 1")
+
+
+def test_a_field_is_masked_once_and_not_again_inside_of_what_is_masked(tmp_path: Path) -> None:
+    text = STREAMS.replace("url string", "url string, user struct<name: string, id: bigint>")
+    result = checked(tmp_path, text.replace("to_date(at)", "to_date(at)\n  mask: {user: null, user.name: drop}"))
+
+    assert "13 mask.user: mask.user.name lies in it: mask the whole or its parts; " in result.stdout
+
+
+def test_a_mask_is_checked_without_its_secret(tmp_path: Path) -> None:
+    masks = "to_date(at)\n  mask: {url: {hash: {env: NOT_SET_ANYWHERE}}, id: null, host: {keep_last: 3}}"
+
+    assert checked(tmp_path, STREAMS.replace("to_date(at)", masks)).stdout == "streams: 1, mistakes: 0\n"
 
 
 def test_columns_that_no_document_knows_are_not_suggested(tmp_path: Path) -> None:

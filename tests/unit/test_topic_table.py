@@ -22,6 +22,7 @@ from kdi_assets.stream import (
     Expectation,
     FreshnessLimits,
     KafkaCluster,
+    Mask,
     Stream,
 )
 
@@ -30,6 +31,7 @@ type: kdi_assets.components.KafkaCluster
 attributes: {name: main, bootstrap_servers: "localhost:9092"}
 ---
 """
+HASHED = Mask("hash", secret="SALT")
 SHORTEST = {"topic": "orders", "table": "bronze/orders", "schema": "id bigint", "date": "current_date()"}
 IN_FULL = """
 type: kdi_assets.components.TopicTable
@@ -84,6 +86,33 @@ def test_a_filter_reaches_the_stream_as_it_was_written(tmp_path: Path) -> None:
 
     assert only_stream(tmp_path, with_attribute(f'filter: "{condition}"')).filter == condition
     assert only_mistake(tmp_path, 'filter: " "') == "filter: is empty; give it Spark SQL"
+
+
+def test_masks_are_words_or_say_how_much_is_kept_or_where_the_secret_lies(tmp_path: Path) -> None:
+    line = "mask: {a: drop, b: null, b.c: 'null', d: {keep_last: 4}, e: {hash: {env: SALT}}}"
+
+    stream = only_stream(tmp_path, with_attribute(line))
+
+    assert list(stream.mask.values()) == [Mask("drop"), Mask("null"), Mask("null"), Mask("keep_last", keep=4), HASHED]
+    assert stream.dead_letter_payload is None
+
+
+@pytest.mark.parametrize(
+    "mask",
+    ["hide", "{keep_last: 0}", "{keep_last: yes}", "{hash: SALT}", "{hash: {env: A, b: 1}}", "{keep_last: 1, x: 1}"],
+)
+def test_what_is_no_mask_is_named(tmp_path: Path, mask: str) -> None:
+    said = only_mistake(tmp_path, f"mask: {{a: {mask}}}")
+
+    assert said.startswith("mask.a: ") and "is no mask; drop, null, {keep_last: 4}, or {hash: {env: NAME}}" in said
+
+
+def test_what_dead_letters_hold_is_one_of_three(tmp_path: Path) -> None:
+    for word in ("keep", "mask", "withhold"):
+        assert only_stream(tmp_path, with_attribute(f"dead_letter_payload: {word}")).dead_letter_payload == word
+    assert only_mistake(tmp_path, "dead_letter_payload: hide").endswith(
+        "says nothing of payloads; keep, mask or withhold"
+    )
 
 
 def test_expectations_have_names_conditions_and_what_happens(tmp_path: Path) -> None:

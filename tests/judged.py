@@ -1,0 +1,68 @@
+"""What a drain would make of messages, without a broker: rows, dead letters and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.drain.judge import Counts, condemned, counted, judge
+from kdi_assets.drain.shape import KAFKA_DDL, stream_decoder
+from kdi_assets.stream import KafkaCluster, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Message:
+    """What Kafka keeps of it; its offset is its place among the others."""
+
+    value: bytes | str | None
+    key: bytes | None = b"the key"
+    headers: Sequence[tuple[str, bytes | None]] | None = (("h", b"x"),)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows and dead letters in the order of their offsets, as Python has them."""
+
+    rows: Sequence[dict[str, Any]]
+    letters: Sequence[dict[str, Any]]
+    counts: Counts
+    plan: str
+
+
+def stream_of(ddl: str, **fields: Any) -> Stream:
+    """A stream that no broker has."""
+    given = {"date_expression": "current_date()", **fields}
+    return Stream("t", "bronze/t", ddl, cluster=KafkaCluster("main", "nowhere:1"), **given)
+
+
+def judged(spark: SparkSession, stream: Stream, messages: Sequence[Message | bytes | str | None]) -> Judged:
+    """Judge the messages twice, as a drain does: for the rows, then for the dead letters."""
+    from pyspark.sql import Observation
+
+    decoder, frame, counts = stream_decoder(stream), _frame(spark, messages), Observation()
+    rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=counts)
+    found = [row.asDict(recursive=True) for row in rows.collect()]
+    letters = [row.asDict(recursive=True) for row in condemned(frame, stream, decoder, now=datetime.now(UTC)).collect()]
+    return Judged(
+        sorted(found, key=lambda row: int(row[stream.coordinates]["offset"])),
+        sorted(letters, key=lambda letter: int(letter["offset"])),
+        counted(counts, stream),
+        str(rows._jdf.queryExecution().toString()),
+    )
+
+
+def _frame(spark: SparkSession, messages: Sequence[Message | bytes | str | None]) -> DataFrame:
+    kept = [m if isinstance(m, Message) else Message(m) for m in messages]
+    rows = [(m.key, _bytes(m.value), "t", 0, offset, AT, 0, m.headers) for offset, m in enumerate(kept)]
+    return spark.createDataFrame(rows, KAFKA_DDL)
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

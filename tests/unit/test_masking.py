@@ -1,0 +1,48 @@
+"""What dead letters hold of messages of which something is masked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from kdi_assets.drain.masking import letters_hold, unlocated
+from kdi_assets.message_format import Bytes, Csv, Text
+from kdi_assets.stream import KafkaCluster, Mask, Stream
+
+USER = StructType().add("Email", StringType()).add("id", LongType())
+RECORD = StructType().add("user", USER).add("card", StringType())
+ORDERS = Stream("orders", "bronze/orders", "", "current_date()", KafkaCluster("main", "localhost:1"))
+HIDDEN = Mask("null")
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ({"mask": {}}, "keep"),
+        ({"mask": {}, "dead_letter_payload": "mask"}, "keep"),
+        ({"mask": {}, "dead_letter_payload": "withhold"}, "withhold"),
+        ({}, "mask"),
+        ({"mask": {"USER.email": HIDDEN}}, "mask"),
+        ({"dead_letter_payload": "keep"}, "keep"),
+        ({"dead_letter_payload": "withhold"}, "withhold"),
+        ({"mask": {"user.phone": HIDDEN}}, "withhold"),
+        ({"mask": {"card.number": HIDDEN}}, "withhold"),
+        ({"columns": {"card": "upper(user.email)"}}, "withhold"),
+        ({"columns": {"Card": "upper(user.email)"}, "dead_letter_payload": "mask"}, "withhold"),
+        ({"columns": {"user": "to_json(user)"}, "mask": {"user.email": HIDDEN}}, "withhold"),
+        ({"columns": {"user.mail": "user.email"}, "mask": {"user": HIDDEN}}, "withhold"),
+        ({"columns": {"user.email": "user.id"}, "mask": {"user.id": HIDDEN}}, "mask"),
+        ({"format": Csv()}, "withhold"),
+        ({"format": Text()}, "withhold"),
+        ({"format": Bytes(), "dead_letter_payload": "keep"}, "keep"),
+        ({"compression": "gzip"}, "withhold"),
+    ],
+)
+def test_what_is_masked_lies_in_no_dead_letter_unless_the_stream_keeps_it(said: dict[str, Any], held: str) -> None:
+    stream = replace(ORDERS, **{"mask": {"card": HIDDEN}, **said})
+
+    assert letters_hold(stream, RECORD) == held
+    assert held != "mask" or not unlocated(stream, RECORD)
