@@ -55,6 +55,11 @@ class Bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Envelope:
+    """The whole message; the record is its key, its value and its headers, under other names if the DDL gives them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Csv:
     """A line per message, without a header; its columns are those of the stream's DDL, in that order.
 
@@ -105,7 +110,7 @@ class AvroRegistry:
     schemas: RegistrySchemas
 
 
-Unframed = Json | Text | Bytes | Csv | Avro | AvroSingleObject
+Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroSingleObject
 Framed = AvroRegistry
 """Formats whose messages name the schema that they were written with."""
 Format = Unframed | Framed

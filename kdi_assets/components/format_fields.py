@@ -20,6 +20,7 @@ from kdi_assets.message_format import (
     Bytes,
     Compression,
     Csv,
+    Envelope,
     Format,
     Json,
     RegistrySchemas,
@@ -183,6 +184,7 @@ class FormatFields(Fields):
     of_json: Alone = Field(default=None, alias="json", description="A JSON document.", examples=[{}])
     text: Alone = Field(default=None, description="UTF-8 text, as it is.", examples=[{}])
     of_bytes: Alone = Field(default=None, alias="bytes", description="Bytes, as they are.", examples=[{}])
+    envelope: Alone = Field(default=None, description="Key, value and headers, as they are.", examples=[{}])
     csv: CsvFields | None = Field(
         default=None,
         description="One line per message, without a header; the columns are those of `schema`, in its order.",
@@ -228,6 +230,8 @@ class FormatFields(Fields):
             return self.csv.format()
         if self.text is not None:
             return Text()
+        if self.envelope is not None:
+            return Envelope()
         return Json() if self.of_bytes is None else Bytes()
 
 
@@ -248,7 +252,8 @@ def schema_fits(ddl: str, info: ValidationInfo) -> str:
         return ddl
     if format_.avro is not None and ddl:
         raise wrong("the record is what the schema of Avro says", "remove the line")
-    if ddl or format_.avro is not None or format_.text is not None or format_.of_bytes is not None:
+    has_its_own = (format_.avro, format_.text, format_.of_bytes, format_.envelope)
+    if ddl or any(fields is not None for fields in has_its_own):
         return sql(ddl) if ddl else ddl
     raise wrong("is missing", "e.g. schema: id bigint, at timestamp")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,13 @@ from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
-from kdi_assets.drain.shape import DATE, analyse, expressions, knowing_schemas_of, stream_decoder
+from kdi_assets.drain.shape import DATE, analyse, expectations, expressions, knowing_schemas_of, stream_decoder
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream
@@ -30,6 +32,10 @@ from kdi_assets.stream import OffsetRange, Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import DataType, StructType
+
+
+_HEADERS = re.compile(r"headers|\bkafka\b(?!`?\s*\.\s*`?\w)", re.IGNORECASE)
+"""What may read the headers: their name, or the whole of the struct ``kafka``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def carry_out(
         ReadOrWriteFailed: Spark failed; trying again can help.
     """
     uri = stream.table_uri(lake)
-    messages = read_ranges(spark, stream.cluster, plan.ranges, headers=_reads_headers(stream))
+    messages = read_ranges(spark, stream.cluster, plan.ranges, headers=reads_headers(stream))
     stages = _Stages()
     staged, counts, decoder = _stage(messages, plan, stream, lake, at)
     stages.ended("read and write")
@@ -284,8 +290,10 @@ def _entry(
     )
 
 
-def _reads_headers(stream: Stream) -> bool:
-    return any("headers" in sql.lower() for sql in expressions(stream).values())
+def reads_headers(stream: Stream) -> bool:
+    """Whether messages must be read with their headers, which cost time, to make rows of them."""
+    written = [*expressions(stream).values(), *expectations(stream).values()]
+    return isinstance(stream.format, Envelope) or any(_HEADERS.search(sql) for sql in written)
 
 
 def _type(declared: DataType) -> str:

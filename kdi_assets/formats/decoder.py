@@ -51,12 +51,14 @@ class Decoder(Protocol):
         """Add the record of every message, or the fact that it has none.
 
         Args:
-            messages: ``_kdi_payload: binary`` and anything else.
+            messages: ``_kdi_payload: binary``, ``_kdi_value: binary``, ``kafka`` as expressions know it, and anything
+                else.
             record: What ``record_type`` answered.
 
         Returns:
             ``messages`` with ``_kdi_document``, ``_kdi_decoded: boolean`` (never null) and ``_kdi_record: record``
-            (null where not decoded), beside columns of its own. Nothing runs here, and no payload is parsed twice.
+            (null where not decoded, unless it is a tombstone's), beside columns of its own. Nothing runs here, and no
+            payload is parsed twice.
         """
         ...
 

@@ -11,7 +11,7 @@ from kdi_assets.formats.csv import CsvDecoder
 from kdi_assets.formats.decoder import FRAME, Decoder
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
-from kdi_assets.formats.plain import PlainDecoder
+from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.registry.known import KnownSchemas, known_schemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
@@ -20,6 +20,7 @@ from kdi_assets.message_format import (
     AvroSingleObject,
     Bytes,
     Csv,
+    Envelope,
     Framed,
     Json,
     Text,
@@ -115,6 +116,8 @@ def _of_unframed(format_: Unframed) -> Decoder:
             return PlainDecoder("string")
         case Bytes():
             return PlainDecoder("binary")
+        case Envelope():
+            return EnvelopeDecoder()
         case Csv():
             return CsvDecoder(format_)
         case Avro():

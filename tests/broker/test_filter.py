@@ -97,17 +97,6 @@ def test_a_filter_that_raises_makes_the_message_a_dead_letter(driven: DrivenFact
     assert (letter["offset"], letter["reason"], letter["field"]) == (0, "expression_failed", "filter")
 
 
-def test_a_filter_sees_key_and_headers(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, filter="kafka.key = 'eu' AND exists(kafka.headers, h -> h.key = 'kept')")
-    for key, header in (("eu", "kept"), ("eu", "other"), ("us", "kept")):
-        web.publisher.produce(web.stream.topic, GOOD, key=key, headers=[(header, b"")], partition=0)
-    web.publisher.flush()
-
-    report = web.drain()
-
-    assert (report.rows_added, report.filtered) == (1, 2)
-
-
 def test_filtered_messages_alone_still_move_the_positions(driven: DrivenFactory) -> None:
     web = driven(partitions=1, filter="false")
     web.publisher.produce_all(web.stream.topic, [GOOD] * 5)

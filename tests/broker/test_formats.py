@@ -22,6 +22,7 @@ from kdi_assets.message_format import (
     Bytes,
     Compression,
     Csv,
+    Envelope,
     Format,
     Json,
     SchemaFile,
@@ -45,6 +46,7 @@ class Case:
     Attributes:
         encode: The number of a message to its value and to the columns of its row, by their paths.
         bad: Values that can be no row, each with the reason.
+        beside: A message to the columns of its row that do not come from its value.
     """
 
     format: Format
@@ -53,6 +55,7 @@ class Case:
     ddl: str = ""
     compression: Compression = "none"
     stream: Mapping[str, Any] = field(default_factory=dict)
+    beside: Callable[[Produced], Columns] = lambda message: {}
 
 
 def text(n: int) -> tuple[bytes, Columns]:
@@ -63,6 +66,11 @@ def text(n: int) -> tuple[bytes, Columns]:
 def raw(n: int) -> tuple[bytes, Columns]:
     said = bytes([n % 256, 0, 255]) + b"%d" % n
     return said, {"value": said}
+
+
+def key_and_headers(message: Produced) -> Columns:
+    headers = [{"key": name, "value": value} for name, value in message.headers]
+    return {"key": message.key, "headers": headers or None}
 
 
 NESTED_DDL = (
@@ -225,6 +233,7 @@ CASES = {
     ),
     "text": Case(Text(), text, bad=[(b"cut off \xf0\x9f", "invalid_utf8")]),
     "bytes": Case(Bytes(), raw),
+    "envelope": Case(Envelope(), raw, beside=key_and_headers),
     "csv": Case(
         Csv(delimiter=";"),
         csv_line,
@@ -304,19 +313,22 @@ def test_what_a_format_carries_arrives_and_every_bad_message_is_a_dead_letter_wi
     bad = dict(case.bad)
     values: list[bytes | None] = [*rows, *list(bad) * -(-MESSAGES // 100 // max(1, len(bad))), None]
     for n, value in enumerate(chance.sample(values, len(values))):
-        stream.publisher.produce(stream.stream.topic, value, partition=chance.randrange(2), key=f"k{n}")
+        headers = [("h", b"\xff"), ("h", None)] if n % 3 else []
+        stream.publisher.produce(
+            stream.stream.topic, value, partition=chance.randrange(2), key=f"k{n}" if n % 2 else None, headers=headers
+        )
     produced = stream.publisher.flush()
 
     report = stream.drain()
 
-    stream.assert_each_offset_once(produced, reading=_reading(rows))
+    stream.assert_each_offset_once(produced, reading=_reading(rows, case))
     assert report.rows_added == MESSAGES
     assert {(x["value"], x["reason"]) for x in stream.found().dead_letters} == set(bad.items())
     assert stream.audit().complete
 
 
-def _reading(rows: Mapping[bytes, Columns]) -> Reading:
+def _reading(rows: Mapping[bytes, Columns], case: Case) -> Reading:
     def said(message: Produced) -> Columns:
-        return {**rows[message.value or b""], "date": message.timestamp.date()}
+        return {**rows[message.value or b""], **case.beside(message), "date": message.timestamp.date()}
 
     return Reading(said, lambda message: message.value in rows)

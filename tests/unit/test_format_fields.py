@@ -8,7 +8,7 @@ import pytest
 
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, Format, Json, SchemaFile, Text
+from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, Envelope, Format, Json, SchemaFile, Text
 from kdi_assets.stream import Stream
 
 HEAD = """type: kdi_assets.components.KafkaCluster
@@ -51,6 +51,8 @@ def with_schemas(*names: str) -> None:
         (["format: {text: }"], Text()),
         (["format: text", "schema: line string"], Text()),
         (["format: bytes"], Bytes()),
+        (["format: envelope"], Envelope()),
+        (["format: envelope", "schema: 'k binary, v binary, h array<struct<key: string, value: binary>>'"], Envelope()),
         (["schema: id int", "format: csv"], Csv()),
         (["schema: id int", "format: {csv: {delimiter: ';', quote: \"'\"}}"], Csv(";", "'")),
         (["schema: id int", 'format: {csv: {delimiter: "\\t", null_text: "\\\\N"}}'], Csv("\t", null_text="\\N")),
@@ -89,7 +91,7 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
     ("lines", "said"),
     [
         (["format: jsn"], "9 format: there is no format 'jsn'; did you mean json?"),
-        (["format: 3"], "9 format: there is no format 3; known: avro, bytes, csv, json, text"),
+        (["format: 3"], "9 format: there is no format 3; known: avro, bytes, csv, envelope, json, text"),
         (["format: {jsn: {}}"], "9 format.jsn: no such field; did you mean json?"),
         (["format: {text: {}, csv: {}}"], "9 format: names several formats; keep one of them"),
         (
