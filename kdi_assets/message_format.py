@@ -110,7 +110,22 @@ class AvroRegistry:
     schemas: RegistrySchemas
 
 
-Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroSingleObject
+@dataclass(frozen=True, slots=True)
+class Protobuf:
+    """A message per value, nothing before it and nothing behind; the record is the message's.
+
+    Attributes:
+        path: The file that describes it.
+        descriptors: A set of descriptors with everything that they import, serialized.
+        message: Its full name, e.g. ``shop.Order``.
+    """
+
+    path: str
+    descriptors: bytes
+    message: str
+
+
+Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroSingleObject | Protobuf
 Framed = AvroRegistry
 """Formats whose messages name the schema that they were written with."""
 Format = Unframed | Framed

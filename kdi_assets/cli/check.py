@@ -118,6 +118,8 @@ def _right(field: str) -> str:
         return "a schema of Avro, of a record"
     if field.startswith("mask."):
         return "the path of a column of the table"
+    if field.startswith("format.protobuf"):
+        return "a message that a table can hold"
     return RIGHT.get(field, RIGHT_OTHERWISE)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -12,6 +11,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from kdi_assets.components.checks import registry, sql, wrong
 from kdi_assets.components.folder import shown
 from kdi_assets.components.mistakes import did_you_mean
+from kdi_assets.components.protobuf_fields import ProtobufFields
+from kdi_assets.components.schema_file_mistake import SchemaFileMistake
 from kdi_assets.components.strict import Fields
 from kdi_assets.message_format import (
     Avro,
@@ -79,15 +80,6 @@ class CsvFields(Fields):
     def format(self) -> Csv:
         """The format that these fields describe."""
         return Csv(self.delimiter, self.quote, self.escape, self.null_text)
-
-
-@dataclass
-class SchemaFileMistake(Exception):
-    """A file that a format names cannot be used; ``field`` is that of the document."""
-
-    field: str
-    message: str
-    right: str
 
 
 def registry_or_none(value: str) -> str:
@@ -195,6 +187,11 @@ class FormatFields(Fields):
         description="A datum of Avro; the record is that of its schema.",
         examples=[{"schemas": "orders.avsc"}],
     )
+    protobuf: ProtobufFields | None = Field(
+        default=None,
+        description="A message of Protobuf; the record is that message's.",
+        examples=[{"descriptor_file": "orders.desc", "message": "shop.Order"}],
+    )
 
     @model_validator(mode="after")
     def _one(self) -> FormatFields:
@@ -226,6 +223,8 @@ class FormatFields(Fields):
         """
         if self.avro is not None:
             return self.avro.format(folder, topic=topic, registry=registry)
+        if self.protobuf is not None:
+            return self.protobuf.format(folder)
         if self.csv is not None:
             return self.csv.format()
         if self.text is not None:
@@ -252,8 +251,10 @@ def schema_fits(ddl: str, info: ValidationInfo) -> str:
         return ddl
     if format_.avro is not None and ddl:
         raise wrong("the record is what the schema of Avro says", "remove the line")
-    has_its_own = (format_.avro, format_.text, format_.of_bytes, format_.envelope)
-    if ddl or any(fields is not None for fields in has_its_own):
+    if format_.protobuf is not None and ddl:
+        raise wrong("the record is what the message of Protobuf says", "remove the line")
+    with_its_own = (format_.avro, format_.protobuf, format_.text, format_.of_bytes, format_.envelope)
+    if ddl or any(fields is not None for fields in with_its_own):
         return sql(ddl) if ddl else ddl
     raise wrong("is missing", "e.g. schema: id bigint, at timestamp")
 

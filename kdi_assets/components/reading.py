@@ -13,9 +13,9 @@ from kdi_assets.components.documents import Document, mistake_in
 from kdi_assets.components.explain import AnyFields, validated
 from kdi_assets.components.fields import KafkaClusterFields, TopicTableFields
 from kdi_assets.components.folder import read_folder
-from kdi_assets.components.format_fields import SchemaFileMistake
 from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
 from kdi_assets.components.registry_fields import SchemaRegistryFields
+from kdi_assets.components.schema_file_mistake import SchemaFileMistake
 from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster, Stream

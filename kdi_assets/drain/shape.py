@@ -135,9 +135,7 @@ def _unusable(declared: DataType, path: str = "") -> str:
         case t.ArrayType():
             return _unusable(declared.elementType, f"{path}[]")
         case t.MapType():
-            if not isinstance(declared.keyType, t.StringType):
-                return f"{path} has keys that are no strings, as JSON's are"
-            return _unusable(declared.valueType, f"{path}[]")
+            return _unusable(declared.keyType, f"{path}[]") or _unusable(declared.valueType, f"{path}[]")
         case t.CharType() | t.VarcharType():
             return f"{path} is {declared.simpleString()}; declare it string"
         case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():

@@ -8,17 +8,18 @@ would be changed on the way are parsed as a wider type and narrowed by us (``jso
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.catalyst import is_ascii
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
 from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
 from kdi_assets.formats.rules import Rule, any_of, literal, name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 # Names that no message has by chance: only text written against this code could close our array and open another. A
 # record with a field of the second name is condemned. They are short because they are parsed with every message.
@@ -48,7 +49,10 @@ class JsonDecoder:
         """What the DDL says; ``NOT NULL`` fields must be there."""
         from pyspark.sql.types import StructType
 
-        return cast(StructType, StructType.fromDDL(ddl))
+        declared = cast(StructType, StructType.fromDDL(ddl))
+        if path := next(_other_keys(declared), ""):
+            raise FormatMistake("schema", f"{path} has keys that are no strings, as JSON's are")
+        return declared
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
@@ -83,6 +87,22 @@ class JsonDecoder:
             *rules_of(DOCUMENT, record),
             Rule("wrong_type", "true"),
         ]
+
+
+def _other_keys(declared: DataType, path: str = "") -> Iterator[str]:
+    """Paths of maps whose keys are no strings."""
+    from pyspark.sql import types as t
+
+    match declared:
+        case t.StructType():
+            for field in declared.fields:
+                yield from _other_keys(field.dataType, f"{path}.{field.name}" if path else field.name)
+        case t.ArrayType():
+            yield from _other_keys(declared.elementType, f"{path}[]")
+        case t.MapType():
+            if not isinstance(declared.keyType, t.StringType):
+                yield path
+            yield from _other_keys(declared.valueType, f"{path}[]")
 
 
 def _field_rules(record: StructType) -> list[Rule]:

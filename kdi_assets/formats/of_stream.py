@@ -12,6 +12,7 @@ from kdi_assets.formats.decoder import FRAME, Decoder
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
+from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.formats.registry.known import KnownSchemas, known_schemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
@@ -23,6 +24,7 @@ from kdi_assets.message_format import (
     Envelope,
     Framed,
     Json,
+    Protobuf,
     Text,
     Unframed,
 )
@@ -124,3 +126,5 @@ def _of_unframed(format_: Unframed) -> Decoder:
             return AvroDecoder(format_)
         case AvroSingleObject():
             return AvroSingleObjectDecoder(format_)
+        case Protobuf():
+            return ProtobufDecoder(format_)

@@ -25,6 +25,7 @@ from kdi_assets.message_format import (
     Envelope,
     Format,
     Json,
+    Protobuf,
     SchemaFile,
     Text,
 )
@@ -32,6 +33,7 @@ from tests.avro_bytes import datum, single_object
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Produced
 from tests.oracle import Reading
+from tests.protobuf_messages import descriptors, message_class
 
 MESSAGES = 600
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -200,6 +202,36 @@ def avro_single_object(n: int) -> tuple[bytes, Columns]:
     return single_object(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row)), row
 
 
+PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/duration.proto";
+import "google/protobuf/timestamp.proto";
+enum Kind { KIND_UNKNOWN = 0; RED = 1; GREEN = 2; }
+message Spot { float lat = 1; }
+message Place { string city = 1; Spot spot = 2; }
+message Item { string sku = 1; google.protobuf.Timestamp at = 2; }
+message Order {
+  int64 id = 1; google.protobuf.Timestamp at = 2; optional Kind kind = 3; optional double ratio = 4;
+  optional bool ok = 5; Place place = 6; repeated string tags = 7; map<string, int32> counts = 8;
+  repeated Item items = 9; uint64 big = 10; oneof payment { string card = 11; int32 account = 12; }
+  map<int32, string> names = 13; google.protobuf.Duration took = 14; bytes raw = 15;
+}
+"""
+
+
+def protobuf_message(n: int) -> tuple[bytes, Columns]:
+    row = nested(n)
+    row = {name: row[name] for name in ("id", "at", "kind", "ratio", "ok", "place", "tags", "counts", "items")}
+    row |= {name: row[name] or [] for name in ("tags", "counts", "items")}  # never null
+    row |= {"big": Decimal(2**64 - 1 - n), "card": None, "account": n, "raw": b"%d" % n}
+    row |= {"names": [(n, "n")], "took": Decimal(n) / 8}
+    said = {name: value for name, value in row.items() if value is not None}
+    said |= {"counts": dict(row["counts"]), "names": dict(row["names"]), "big": int(row["big"])}
+    said |= {"took": timedelta(seconds=n / 8)}
+    return message_class(PROTO, "shop.Order")(**said).SerializeToString(), row
+
+
 def compressed(
     compress: Callable[[bytes], bytes], encode: Callable[[int], tuple[bytes, Columns]]
 ) -> Callable[[int], tuple[bytes, Columns]]:
@@ -224,6 +256,7 @@ def _written(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else float(value)  # type: ignore[arg-type]
 
 
+PROTOBUF = Protobuf("order.desc", descriptors(PROTO), "shop.Order")
 CASES = {
     "json": Case(
         Json(),
@@ -288,6 +321,23 @@ CASES = {
             (avro_single_object(1)[0][:-1], "malformed_avro"),
             (avro_single_object(1)[0] + b"\x00", "trailing_bytes"),
         ],
+    ),
+    "protobuf": Case(
+        PROTOBUF,
+        protobuf_message,
+        bad=[
+            (protobuf_message(1)[0][:-1], "malformed_protobuf"),
+            (b'{"id": 1}', "malformed_protobuf"),
+            (protobuf_message(1)[0].replace("Zürich".encode(), b"Z\xfcrich!"), "invalid_utf8"),
+            (b"\x12\x02\x10\xff", "malformed_protobuf"),
+            (b"\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "out_of_range"),
+        ],
+    ),
+    "protobuf, zstd": Case(
+        PROTOBUF,
+        compressed(zstd_of, protobuf_message),
+        compression="zstd",
+        bad=[(protobuf_message(1)[0], "not_zstd"), (zstd_of(b"\x0a"), "malformed_protobuf")],
     ),
 }
 

@@ -10,15 +10,18 @@ import pytest
 
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.shape import KAFKA_DDL, stream_decoder
-from kdi_assets.message_format import Avro, AvroSingleObject, Csv, SchemaFile
+from kdi_assets.message_format import Avro, AvroSingleObject, Csv, Protobuf, SchemaFile
 from kdi_assets.stream import KafkaCluster
 from tests.driven import web_requests
+from tests.protobuf_messages import descriptors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIELDS = [{"name": name, "type": ["null", "string"]} for name in ("method", "url", "day")]
 SCHEMA = SchemaFile("a.avsc", json.dumps({"type": "record", "name": "R", "fields": FIELDS}))
+PROTO = 'syntax = "proto3"; message R { string method = 1; string url = 2; string day = 3; }'
+PROTOBUF = Protobuf("r.desc", descriptors(PROTO), "R")
 FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka"}
 
 
@@ -33,6 +36,8 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
         ({"format": Csv(), "record_ddl": "method string, url string, day string", **FLAT}, "from_csv("),
         ({"format": Avro(SCHEMA), "record_ddl": "", **FLAT}, "from_avro("),
         ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, "from_avro("),
+        ({"format": PROTOBUF, "record_ddl": "", **FLAT}, "ArrowEvalPython"),
+        ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, "ArrowEvalPython"),
     ],
 )
 def test_a_message_is_decoded_once(spark: SparkSession, fields: dict[str, Any], looks_at_it: str) -> None:

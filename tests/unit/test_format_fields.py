@@ -91,7 +91,7 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
     ("lines", "said"),
     [
         (["format: jsn"], "9 format: there is no format 'jsn'; did you mean json?"),
-        (["format: 3"], "9 format: there is no format 3; known: avro, bytes, csv, envelope, json, text"),
+        (["format: 3"], "9 format: there is no format 3; known: avro, bytes, csv, envelope, json, protobuf, text"),
         (["format: {jsn: {}}"], "9 format.jsn: no such field; did you mean json?"),
         (["format: {text: {}, csv: {}}"], "9 format: names several formats; keep one of them"),
         (

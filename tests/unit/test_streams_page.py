@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from kdi_assets.components.fields import DrainWhenFields, KafkaClusterFields, TopicTableFields
 from kdi_assets.components.format_fields import AvroFields, CsvFields, FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
+from kdi_assets.components.protobuf_fields import ProtobufFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "streams.md"
@@ -31,6 +32,7 @@ def fields_in(section: str) -> set[str]:
         ("### `format`", FormatFields),
         ("#### `csv`", CsvFields),
         ("#### `avro`", AvroFields),
+        ("#### `protobuf`", ProtobufFields),
         ("### `drain_when`", DrainWhenFields),
         ("### `expectations`", ExpectationFields),
         ("### `dead_letter_limit`", DeadLetterLimitFields),

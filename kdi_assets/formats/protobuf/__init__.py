@@ -1,0 +1,1 @@
+"""Protobuf: what a descriptor says of a message, and how its bytes become columns."""

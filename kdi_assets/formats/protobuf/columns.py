@@ -1,0 +1,332 @@
+"""Bytes of good messages to Arrow's columns: ptars reads them, and what it reads is made to what the table has.
+
+What ptars itself makes of Protobuf's own types is not exact enough, and ends the process where a time is none. So it is
+given a description of the same bytes that leaves little to be interpreted: times as pairs of numbers, enumerations as
+numbers, documents and messages without fields as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.formats.protobuf.records import (
+    SCALARS,
+    ByKey,
+    Document,
+    Enumeration,
+    Field,
+    Many,
+    Mark,
+    Moment,
+    Record,
+    Scalar,
+    Span,
+    What,
+    below,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+# Protobuf's numbers of its types.
+_INT64, _INT32, _STRING, _MESSAGE, _BYTES = 3, 5, 9, 11, 12
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
+_MOST_SECONDS, _MOST_NANOS = 315_576_000_000, 999_999_999
+
+Rows = Callable[[], "pa.Array"]
+"""The rows that the elements of an array belong to."""
+
+
+class Columns:
+    """Messages of one type to a struct array.
+
+    Args:
+        rules: Reason and path of a field to the number of the rule that says so.
+    """
+
+    def __init__(self, record: Record, rules: Mapping[tuple[str, str], int]) -> None:
+        from google.protobuf.descriptor_pool import DescriptorPool
+        from ptars import HandlerPool
+
+        pool, file = DescriptorPool(), _described(record)
+        for one in (_wrappers(), file):
+            pool.AddSerializedFile(one.SerializeToString())
+        handlers = HandlerPool([pool.FindFileByName(file.name)])
+        self._handler: Any = handlers.get_for_message(pool.FindMessageTypeByName("kdi.M0"))
+        self._record, self._rules = record, rules
+
+    def read(self, messages: Sequence[bytes]) -> pa.StructArray:
+        """As ptars reads them; every message must parse.
+
+        Raises:
+            ValueError: One of them holds a text that is no UTF-8, or an unknown group.
+        """
+        return self._handler.list_to_record_batch(list(messages)).to_struct_array()
+
+    def made(self, read: pa.StructArray) -> tuple[pa.StructArray, dict[int, int]]:
+        """The record of every message, and the number of a rule for the rows that have none after all."""
+        import pyarrow as pa
+
+        making = _Making(self._rules)
+        record = making.array(self._record, read, "", lambda: pa.array(range(len(read)), pa.int64()))
+        return record, making.condemned
+
+
+class _Making:
+    """One batch: arrays as ptars gives them to arrays as Spark takes them."""
+
+    def __init__(self, rules: Mapping[tuple[str, str], int]) -> None:
+        self._rules = rules
+        self.condemned: dict[int, int] = {}
+
+    def array(self, what: What, read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        match what:
+            case Scalar(type_):
+                return _scalar(SCALARS[type_], read)
+            case Enumeration(names):
+                return _named(names, read)
+            case Moment():
+                return self._moment(read, path, rows)
+            case Span():
+                return self._span(read, path, rows)
+            case Document(full_name):
+                return self._document(full_name, read, path, rows)
+            case Mark():
+                return _mark(read)
+            case Record(fields):
+                return self._record(fields, read, path, rows)
+            case Many(of):
+                return self._many(of, read, path, rows)
+            case ByKey():
+                return self._by_key(what, read, path, rows)
+
+    def _record(self, fields: Sequence[Field], read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        import pyarrow as pa
+
+        parts = enumerate(fields)
+        made = [self.array(field.what, read.field(_name(n)), below(path, field), rows) for n, field in parts]
+        described = [pa.field(field.name, array.type) for field, array in zip(fields, made, strict=True)]
+        return pa.StructArray.from_arrays(made, fields=described, mask=read.is_null() if read.null_count else None)
+
+    def _many(self, of: What, read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        import pyarrow as pa
+
+        made = self.array(of, read.values, f"{path}[]", _rows_of_elements(read, rows))
+        return pa.ListArray.from_arrays(read.offsets, made, type=pa.list_(pa.field("element", made.type)))
+
+    def _by_key(self, what: ByKey, read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        import pyarrow as pa
+
+        inside = _rows_of_elements(read, rows)
+        keys = self.array(what.key, read.keys, f"{path}[]", inside)
+        values = self.array(what.value, read.items, f"{path}[]", inside)
+        type_ = pa.map_(pa.field("key", keys.type, nullable=False), pa.field("value", values.type))
+        return pa.MapArray.from_arrays(read.offsets, keys, values, type=type_)
+
+    def _moment(self, read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        """Whole microseconds; what is beyond them is cut off, towards the past."""
+        import pyarrow as pa
+        from pyarrow import compute as pc
+
+        seconds, nanos = _pair(read)
+        seconds = self._within(seconds, (_FIRST_SECOND, _LAST_SECOND), path, rows)
+        nanos = self._within(nanos, (0, _MOST_NANOS), path, rows)
+        micros = pc.add(pc.multiply(seconds, 1_000_000), pc.divide(nanos.cast(pa.int64()), 1_000))
+        return micros.cast(pa.timestamp("us", tz="UTC"))
+
+    def _span(self, read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        import pyarrow as pa
+        from pyarrow import compute as pc
+
+        seconds, nanos = _pair(read)
+        seconds = self._within(seconds, (-_MOST_SECONDS, _MOST_SECONDS), path, rows)
+        nanos = self._within(nanos, (-_MOST_NANOS, _MOST_NANOS), path, rows)
+        contrary = pc.equal(pc.multiply(pc.sign(seconds), pc.sign(nanos)), -1)
+        if pc.any(contrary).as_py():
+            self._condemn(contrary, path, rows)
+        fraction = pc.multiply(nanos.cast(pa.decimal128(10, 0)), pa.scalar(Decimal("1E-9"), pa.decimal128(9, 9)))
+        return pc.add(seconds.cast(pa.decimal128(19, 0)), fraction).cast(pa.decimal128(21, 9))
+
+    def _within(self, numbers: pa.Array, bounds: tuple[int, int], path: str, rows: Rows) -> pa.Array:
+        """The numbers, null where they are out of bounds."""
+        import pyarrow as pa
+        from pyarrow import compute as pc
+
+        seen = pc.min_max(numbers)
+        if not seen["min"].is_valid or (bounds[0] <= seen["min"].as_py() and seen["max"].as_py() <= bounds[1]):
+            return numbers
+        outside = pc.or_(pc.less(numbers, bounds[0]), pc.greater(numbers, bounds[1]))
+        self._condemn(outside, path, rows)
+        return pc.if_else(outside, pa.scalar(None, numbers.type), numbers)
+
+    def _document(self, full_name: str, read: pa.Array, path: str, rows: Rows) -> pa.Array:
+        import pyarrow as pa
+
+        class_ = _document_class(full_name)
+        made: list[str | None] = []
+        not_json: list[bool] = []
+        for document in read.to_pylist():
+            text = None if document is None else _as_json(class_, document)
+            made.append(text)
+            not_json.append(document is not None and text is None)
+        if any(not_json):
+            self._condemn(pa.array(not_json), path, rows)
+        return pa.array(made, pa.string())
+
+    def _condemn(self, elements: pa.Array, path: str, rows: Rows) -> None:
+        """Condemn the rows of the elements for which it holds."""
+        from pyarrow import compute as pc
+
+        number = self._rules["out_of_range", path]
+        for row in pc.unique(rows().filter(elements.fill_null(False))).to_pylist():
+            self.condemned.setdefault(row, number)
+
+
+def _rows_of_elements(read: pa.Array, rows: Rows) -> Rows:
+    """What is seldom asked for: the rows of a list's or a map's elements."""
+
+    def of_elements() -> pa.Array:
+        import pyarrow as pa
+        from pyarrow import compute as pc
+
+        flat = pa.array(range(len(read.values)), pa.int64()) if pa.types.is_list(read.type) else read.keys
+        plain = pa.ListArray.from_arrays(read.offsets, flat)
+        return rows().take(pc.list_parent_indices(plain))
+
+    return of_elements
+
+
+def _scalar(type_: str, read: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    match type_:
+        case "uint32" | "fixed32":
+            return read.cast(pa.int64())
+        case "uint64" | "fixed64":
+            return read.cast(pa.decimal128(20, 0))
+    return read
+
+
+def _named(names: Sequence[tuple[int, str]], read: pa.Array) -> pa.Array:
+    """The names of numbers; a number that has none is its own."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    places = pc.index_in(read, value_set=pa.array([number for number, _ in names], pa.int32()))
+    found = pa.array([name for _, name in names], pa.string()).take(places)
+    return found if found.null_count == read.null_count else pc.coalesce(found, read.cast(pa.string()))
+
+
+def _mark(read: pa.Array) -> pa.Array:
+    """True where the message is."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    return pc.if_else(read.is_valid(), True, pa.scalar(None, pa.bool_()))
+
+
+def _pair(read: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Seconds and nanoseconds, null where there are none."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    seconds, nanos = read.field(0), read.field(1)
+    if not read.null_count:
+        return seconds, nanos
+    there = read.is_valid()
+    found = [pc.if_else(there, part, pa.scalar(None, part.type)) for part in (seconds, nanos)]
+    return found[0], found[1]
+
+
+def _document_class(full_name: str) -> type[Any]:
+    from google.protobuf import struct_pb2
+
+    found: type[Any] = getattr(struct_pb2, full_name.rpartition(".")[2])
+    return found
+
+
+def _as_json(class_: type[Any], document: bytes) -> str | None:
+    """The document as JSON, always the same; ``None`` if it holds a number that JSON has not."""
+    from google.protobuf.json_format import Error, MessageToJson
+
+    try:
+        return str(MessageToJson(class_.FromString(document), indent=None, sort_keys=True, ensure_ascii=False))
+    except (Error, ValueError):
+        return None
+
+
+def _name(place: int) -> str:
+    return f"f{place}"
+
+
+def _wrappers() -> FileDescriptorProto:
+    from google.protobuf import wrappers_pb2
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    file = FileDescriptorProto()
+    wrappers_pb2.DESCRIPTOR.CopyToProto(file)
+    return file
+
+
+def _described(record: Record) -> FileDescriptorProto:
+    """The same bytes, as ptars is to see them."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    file = FileDescriptorProto(name="kdi.proto", package="kdi", syntax="proto3", dependency=[_wrappers().name])
+    _describe(record, file)
+    return file
+
+
+def _describe(record: Record, file: FileDescriptorProto) -> str:
+    """Add a message for a record; its full name."""
+    name = f"M{len(file.message_type)}"
+    message = file.message_type.add(name=name)
+    for place, field in enumerate(record.fields):
+        described = message.field.add(name=_name(place), number=field.number)
+        match field.what:
+            case Many(of):
+                described.label = described.LABEL_REPEATED
+                _type(of, described, file)
+            case ByKey(key, value):
+                described.label = described.LABEL_REPEATED
+                described.type = _MESSAGE
+                described.type_name = f".kdi.{name}.{_entry(message, place, key, value, file)}"
+            case what:
+                described.label = described.LABEL_OPTIONAL
+                _type(what, described, file)
+                if field.can_be_absent and described.type != _MESSAGE:
+                    described.proto3_optional = True
+                    described.oneof_index = len(message.oneof_decl)
+                    message.oneof_decl.add(name=f"_{_name(place)}")
+    return f".kdi.{name}"
+
+
+def _entry(message: DescriptorProto, place: int, key: Scalar, value: What, file: FileDescriptorProto) -> str:
+    entry = message.nested_type.add(name=f"F{place}Entry")
+    entry.options.map_entry = True
+    for number, (name, what) in enumerate((("key", key), ("value", value)), 1):
+        part = entry.field.add(name=name, number=number, label=1)
+        _type(what, part, file)
+    return str(entry.name)
+
+
+def _type(what: What, described: FieldDescriptorProto, file: FileDescriptorProto) -> None:
+    match what:
+        case Scalar(type_, ""):
+            described.type = type_
+        case Scalar(_, wrapper):
+            described.type, described.type_name = _MESSAGE, f".{wrapper}"
+        case Enumeration():
+            described.type = _INT32
+        case Document() | Mark():
+            described.type = _BYTES
+        case Moment() | Span():
+            described.type, described.type_name = _MESSAGE, _describe(_PAIR, file)
+        case Record():
+            described.type, described.type_name = _MESSAGE, _describe(what, file)
+
+
+_PAIR = Record((Field("seconds", 1, Scalar(_INT64), False), Field("nanos", 2, Scalar(_INT32), False)))
