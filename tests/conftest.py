@@ -17,6 +17,7 @@ from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
+from tests.registry import RealRegistry, fetched_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,6 +142,15 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     session = open_session(settings, config=config, app_name="kdi tests")
     yield session
     stop_spark(session)
+
+
+@pytest.fixture(scope="session")
+def real_registry(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    """The schema registry of the test process; subjects are each test's own."""
+    log = tmp_path_factory.mktemp("registry") / "registry.log"
+    registry = RealRegistry(fetched_registry(settings.home), home=settings.home, log=log)
+    yield registry
+    registry.stop()
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ def ivy(directory: Path, *, home: Path) -> Iterator[Resolve]:
 
     Its cache is a new folder below ``directory`` and goes with it: a file once served wrong is not served again.
     """
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, _jvm(Path(cache), home) as jvm:
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
 
         def resolve(jars: Sequence[Jar]) -> dict[Jar, Path]:
             with _refusals_translated(jars, Path(cache) / LOG):
@@ -255,7 +255,8 @@ def _refusals_translated(jars: Sequence[Jar], log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _jvm(cache: Path, home: Path) -> Iterator[Any]:
+def ivy_jvm(cache: Path, home: Path) -> Iterator[Any]:
+    """A JVM without a session whose Ivy keeps what it fetches in ``cache``, and what it says in ``cache / LOG``."""
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
