@@ -40,8 +40,36 @@ class RegistrySchemas:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """A schema, as text, and the file that it was read from."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Json:
-    """A document per message; the record is what the stream's DDL says."""
+    """A document per message; the record is what the stream's DDL says, without one what the schema describes.
+
+    Attributes:
+        schema: A JSON Schema.
+        validate: Whether every message must be as it says.
+    """
+
+    schema: SchemaFile | None = None
+    validate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRegistry:
+    """A document per message behind the id of its schema; the record as of ``Json``, by the subject's version.
+
+    Attributes:
+        validate: Whether every message must be as the schema says that it names.
+    """
+
+    schemas: RegistrySchemas
+    validate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +101,6 @@ class Csv:
     quote: str = '"'
     escape: str = '"'
     null_text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaFile:
-    """A schema, as text, and the file that it was read from."""
-
-    path: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +146,6 @@ class Protobuf:
 
 
 Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroSingleObject | Protobuf
-Framed = AvroRegistry
+Framed = AvroRegistry | JsonRegistry
 """Formats whose messages name the schema that they were written with."""
 Format = Unframed | Framed

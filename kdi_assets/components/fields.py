@@ -130,8 +130,8 @@ class TopicTableFields(Fields):
     message_format: Annotated[FormatFields, BeforeValidator(format_fields.named)] = Field(
         default=FormatFields(),
         alias="format",
-        description="What a message's value is: json, text, bytes, envelope, csv, avro or protobuf; with its own fields, {csv:"
-        " {delimiter: ;}}.",
+        description="What a message's value is: json, text, bytes, envelope, csv, avro or protobuf; with its own"
+        " fields, {csv: {delimiter: ;}}.",
         examples=["json", {"csv": {"delimiter": ";"}}],
     )
     compression: Annotated[str, AfterValidator(format_fields.compression)] = Field(
@@ -144,7 +144,8 @@ class TopicTableFields(Fields):
         validate_default=True,
         alias="schema",
         description="Spark DDL of the message's record. Fields of the message that it does not name are left out. For"
-        " text and bytes one column, `value` by default; for envelope three; for avro and protobuf none.",
+        " text and bytes one column, `value` by default; for envelope three; for avro and protobuf none; with a JSON"
+        " Schema it may be left out.",
         examples=["id bigint, at timestamp"],
     )
     date_expression: Annotated[str, AfterValidator(checks.sql)] = Field(

@@ -24,6 +24,7 @@ from kdi_assets.message_format import (
     Envelope,
     Format,
     Json,
+    JsonRegistry,
     RegistrySchemas,
     SchemaFile,
     SchemaRegistry,
@@ -117,6 +118,50 @@ class RegistryFields(Fields):
         return RegistrySchemas(registry, self.subject or f"{topic}-value", self.version)
 
 
+class JsonFields(RegistryFields):
+    """Where a JSON Schema is, if there is one."""
+
+    schema_file: str = Field(
+        default="",
+        description="File of the JSON Schema of every message, beside the document or below it.",
+        examples=["order.schema.json"],
+    )
+    must_be_valid: bool = Field(
+        default=False,
+        alias="validate",
+        description="Whether each message must be as its JSON Schema says; one that is not is a dead letter.",
+        examples=[True],
+    )
+
+    @model_validator(mode="after")
+    def _one_schema(self) -> JsonFields:
+        if self.registry and self.schema_file:
+            raise wrong("names a registry and a schema_file", "keep one of them")
+        if self.must_be_valid and not self.has_schema:
+            raise wrong("is to validate and names no schema", "e.g. schema_file: order.schema.json, or registry: main")
+        return self
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether they name a schema."""
+        return bool(self.registry or self.schema_file)
+
+    def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Format:
+        """The format that these fields describe.
+
+        Args:
+            folder: Of the document.
+            registry: The one that they name.
+
+        Raises:
+            SchemaFileMistake: The file is not there, or is no JSON.
+        """
+        if registry is not None:
+            return JsonRegistry(self.schemas_of(registry, topic), self.must_be_valid)
+        schema = _read(folder / self.schema_file, "json.schema_file") if self.schema_file else None
+        return Json(schema, self.must_be_valid)
+
+
 class AvroFields(RegistryFields):
     """Where the schemas are; exactly one of ``registry``, ``schema_file`` and ``schemas``."""
 
@@ -157,23 +202,28 @@ class AvroFields(RegistryFields):
         if registry is not None:
             return AvroRegistry(self.schemas_of(registry, topic))
         if self.schema_file:
-            return Avro(_read(folder / self.schema_file, "schema_file"))
+            return Avro(_read(folder / self.schema_file, "avro.schema_file"))
         named = folder / self.schemas
         files = sorted(named.glob("*.avsc")) if named.is_dir() else [named]
         if not files:
-            raise _mistake("schemas", f"no schema lies in {shown(named)}", "files that end in .avsc")
+            raise _mistake("avro.schemas", f"no schema lies in {shown(named)}", "files that end in .avsc")
         if len(files) > 1 and not self.reader:
             raise _mistake(
-                "reader", "is missing: there are several schemas", f"e.g. reader: {files[-1].relative_to(folder)}"
+                "avro.reader", "is missing: there are several schemas", f"e.g. reader: {files[-1].relative_to(folder)}"
             )
-        reader = _read(folder / self.reader, "reader") if self.reader else _read(files[0], "schemas")
-        return AvroSingleObject(reader, tuple(_read(file, "schemas") for file in files))
+        reader = _read(folder / self.reader, "avro.reader") if self.reader else _read(files[0], "avro.schemas")
+        return AvroSingleObject(reader, tuple(_read(file, "avro.schemas") for file in files))
 
 
 class FormatFields(Fields):
     """A format by its name; exactly one, JSON if none is named."""
 
-    of_json: Alone = Field(default=None, alias="json", description="A JSON document.", examples=[{}])
+    of_json: JsonFields | None = Field(
+        default=None,
+        alias="json",
+        description="A JSON document; the record is what `schema` says, else that of a JSON Schema.",
+        examples=[{"schema_file": "order.schema.json"}],
+    )
     text: Alone = Field(default=None, description="UTF-8 text, as it is.", examples=[{}])
     of_bytes: Alone = Field(default=None, alias="bytes", description="Bytes, as they are.", examples=[{}])
     envelope: Alone = Field(default=None, description="Key, value and headers, as they are.", examples=[{}])
@@ -208,7 +258,15 @@ class FormatFields(Fields):
     @property
     def registry(self) -> str:
         """The registry that the format names; empty if none."""
-        return self.avro.registry if self.avro is not None else ""
+        named = self.avro or self.of_json
+        return named.registry if named is not None else ""
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the format says what a record is, so that `schema` need not."""
+        with_its_own = (self.avro, self.protobuf, self.text, self.of_bytes, self.envelope)
+        of_schema = self.of_json is not None and self.of_json.has_schema
+        return of_schema or any(fields is not None for fields in with_its_own)
 
     def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Format:
         """The format that these fields describe.
@@ -225,6 +283,8 @@ class FormatFields(Fields):
             return self.avro.format(folder, topic=topic, registry=registry)
         if self.protobuf is not None:
             return self.protobuf.format(folder)
+        if self.of_json is not None:
+            return self.of_json.format(folder, topic=topic, registry=registry)
         if self.csv is not None:
             return self.csv.format()
         if self.text is not None:
@@ -253,8 +313,7 @@ def schema_fits(ddl: str, info: ValidationInfo) -> str:
         raise wrong("the record is what the schema of Avro says", "remove the line")
     if format_.protobuf is not None and ddl:
         raise wrong("the record is what the message of Protobuf says", "remove the line")
-    with_its_own = (format_.avro, format_.protobuf, format_.text, format_.of_bytes, format_.envelope)
-    if ddl or any(fields is not None for fields in with_its_own):
+    if ddl or format_.has_record:
         return sql(ddl) if ddl else ddl
     raise wrong("is missing", "e.g. schema: id bigint, at timestamp")
 
@@ -273,9 +332,9 @@ def _read(path: Path, field: str) -> SchemaFile:
     except OSError as error:
         raise _mistake(field, f"{shown(path)}: {error.strerror}", "a path from the folder of this document") from error
     except ValueError as error:
-        raise _mistake(field, f"{shown(path)} is no JSON: {error}", "a schema of Avro") from error
+        raise _mistake(field, f"{shown(path)} is no JSON: {error}", "a schema") from error
     return SchemaFile(shown(path), text)
 
 
 def _mistake(field: str, message: str, right: str) -> SchemaFileMistake:
-    return SchemaFileMistake(f"format.avro.{field}", message, right)
+    return SchemaFileMistake(f"format.{field}", message, right)

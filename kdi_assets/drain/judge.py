@@ -20,7 +20,7 @@ from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.shape import DATE, FILTER, decode, evaluate, expressions, result, table_columns
 from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.formats.rules import Rule, any_of, first_of, name, told_by
+from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
@@ -143,7 +143,7 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
             F.expr(told.format("kafka.headers")).alias("headers"),
             F.expr(f"try_cast({FRAME}.schema_id AS INT)").alias("schema_id"),
             F.expr(told_by(_RULE, [r.reason for r in rules])).alias("reason"),
-            F.expr(f"nullif({told_by(_RULE, [r.field for r in rules])}, '')").alias("field"),
+            F.expr(field_told_by(_RULE, rules)).alias("field"),
         )
     )
 

@@ -96,7 +96,7 @@ def letters_hold(stream: Stream, record: StructType) -> DeadLetterPayload:
 
 def unlocated(stream: Stream, record: StructType) -> str:
     """Why nobody knows where the masked values stand in a message; empty if it is known."""
-    if stream.format != Json() or stream.compression != "none":
+    if not isinstance(stream.format, Json) or stream.compression != "none":
         return "masked fields are found in messages of plain JSON alone"
     for path in stream.mask:
         if not _field(path, record) or any(_overlap(path, column) for column in stream.columns):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from kdi_assets.drain.masking import masked, unlocated, without_secrets
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, VALUE, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, VALUE, VIOLATION, FormatMistake
 from kdi_assets.formats.of_stream import StreamDecoder, decoder_of
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Mask, Stream
@@ -24,7 +24,7 @@ KAFKA_DDL = (
     "headers array<struct<key: string, value: binary>>"
 )
 DATE, FILTER = "date", "filter"
-_OURS = ("kafka", VALUE, PAYLOAD, FRAME, DOCUMENT, DECODED, RECORD)
+_OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD)
 _WHOLE = " whole"
 """In a tree, what is null where the struct is; no column has such a name."""
 

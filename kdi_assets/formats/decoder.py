@@ -20,6 +20,8 @@ FRAME = "_kdi_frame"
 schema; null where the stream's messages have none."""
 DOCUMENT = "_kdi_document"
 """What the decoder saw in the payload, for its own rules alone; of a type of its own."""
+VIOLATION = "_kdi_violation"
+"""Where the payload is not as its schema says, a path, empty for all of it; null where it is, or is not asked."""
 DECODED = "_kdi_decoded"
 RECORD = "_kdi_record"
 
@@ -57,15 +59,15 @@ class Decoder(Protocol):
 
         Returns:
             ``messages`` with ``_kdi_document``, ``_kdi_decoded: boolean`` (never null) and ``_kdi_record: record``
-            (null where not decoded, unless it is a tombstone's), beside columns of its own. Nothing runs here, and no
-            payload is parsed twice.
+            (null where not decoded, unless it is a tombstone's), beside columns of its own; ``_kdi_violation: string``,
+            null as it comes, may be another. Nothing runs here, and no payload is parsed twice.
         """
         ...
 
     def rules(self, record: StructType) -> list[Rule]:
         """Why a message that ``decode`` did not decode is none, most telling first; the last one always holds.
 
-        Their predicates see ``_kdi_payload`` and ``_kdi_document``. They may cost much: they are for messages that are
-        condemned already.
+        Their predicates see ``_kdi_payload``, ``_kdi_document`` and ``_kdi_violation``. They may cost much: they are
+        for messages that are condemned already.
         """
         ...

@@ -43,7 +43,13 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """JSON by a declared record; ``_kdi_document`` is the document as parsed."""
+    """JSON by a declared record; ``_kdi_document`` is the document as parsed.
+
+    Attributes:
+        unless: Spark SQL: whether a message is not to be decoded, whatever it holds.
+    """
+
+    unless: str = "false"
 
     def record_type(self, ddl: str) -> StructType:
         """What the DDL says; ``NOT NULL`` fields must be there."""
@@ -63,11 +69,12 @@ class JsonDecoder:
         inside = F.expr(f"""concat('{{"{_LIST}":[', {_TEXT}, ',{{"{_END}":1}}]}}')""")
         is_utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
         condemned = any_of(rules_of(DOCUMENT, record))
+        allowed = f"NOT ({self.unless})"
         return (
             messages.withColumn(_ASCII, is_ascii(messages.sparkSession, _TEXT))
             .withColumn(_PARSED, F.from_json(inside, schema, _OPTIONS))
             .withColumn(DOCUMENT, F.expr(_THE_ONE_DOCUMENT))
-            .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {is_utf8} AND NOT ({condemned})"))
+            .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {is_utf8} AND NOT ({condemned}) AND {allowed}"))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(DOCUMENT, record)} END"))
         )
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingleObjectDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
-from kdi_assets.formats.decoder import FRAME, Decoder
+from kdi_assets.formats.decoder import FRAME, VIOLATION, Decoder
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
+from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.formats.registry.known import KnownSchemas, known_schemas
@@ -24,6 +25,7 @@ from kdi_assets.message_format import (
     Envelope,
     Framed,
     Json,
+    JsonRegistry,
     Protobuf,
     Text,
     Unframed,
@@ -50,8 +52,12 @@ class StreamDecoder:
     known: KnownSchemas | None = None
 
     def decode(self, messages: DataFrame) -> DataFrame:
-        """As ``Decoder.decode``, of messages with ``_kdi_value: binary``; adds ``_kdi_payload`` and ``_kdi_frame``."""
-        return self.of_payloads.decode(self._payloads(messages), self.record)
+        """As ``Decoder.decode``, of messages with ``_kdi_value: binary``; adds ``_kdi_payload``, ``_kdi_frame`` and
+        ``_kdi_violation``."""
+        from pyspark.sql import functions as F
+
+        payloads = self._payloads(messages).withColumn(VIOLATION, F.lit(None).cast("string"))
+        return self.of_payloads.decode(payloads, self.record)
 
     def rules(self) -> list[Rule]:
         """As ``Decoder.rules``; they also see ``_kdi_frame``."""
@@ -108,12 +114,16 @@ def _of_framed(format_: Framed, known: KnownSchemas) -> Decoder:
     match format_:
         case AvroRegistry():
             return AvroRegistryDecoder(known)
+        case JsonRegistry():
+            return JsonRegistryDecoder(known, validate=format_.validate)
 
 
 def _of_unframed(format_: Unframed) -> Decoder:
     match format_:
-        case Json():
+        case Json(schema=None):
             return JsonDecoder()
+        case Json():
+            return JsonFileDecoder(format_)
         case Text():
             return PlainDecoder("string")
         case Bytes():

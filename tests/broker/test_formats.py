@@ -7,10 +7,11 @@ import gzip
 import io
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pytest
 
 from kdi_assets.message_format import (
     Avro,
+    AvroRegistry,
     AvroSingleObject,
     Bytes,
     Compression,
@@ -25,12 +27,15 @@ from kdi_assets.message_format import (
     Envelope,
     Format,
     Json,
+    JsonRegistry,
     Protobuf,
+    RegistrySchemas,
     SchemaFile,
     Text,
 )
 from tests.avro_bytes import datum, single_object
 from tests.conftest import DrivenFactory
+from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.kafka_log import Produced
 from tests.oracle import Reading
 from tests.protobuf_messages import descriptors, message_class
@@ -46,12 +51,13 @@ class Case:
     """A format and its messages.
 
     Attributes:
+        format: Or what makes it, once a registry holds its schemas.
         encode: The number of a message to its value and to the columns of its row, by their paths.
         bad: Values that can be no row, each with the reason.
         beside: A message to the columns of its row that do not come from its value.
     """
 
-    format: Format
+    format: Format | Callable[[RunningRegistry], Format]
     encode: Callable[[int], tuple[bytes, Columns]]
     bad: Sequence[tuple[bytes, str]] = ()
     ddl: str = ""
@@ -232,6 +238,43 @@ def protobuf_message(n: int) -> tuple[bytes, Columns]:
     return message_class(PROTO, "shop.Order")(**said).SerializeToString(), row
 
 
+FIRST, SECOND, FOREIGN, NOBODYS = 1, 2, 3, 99
+"""Ids of schemas, in the order in which they are registered."""
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + payload
+
+
+def avro_of_registry(registry: RunningRegistry) -> Format:
+    """Two versions of a subject, and elsewhere what does not become the later one."""
+    for subject, schema in (("orders-value", AVRO_BEFORE), ("orders-value", AVRO_AFTER), ("elsewhere", "string")):
+        registry.register(subject, json.dumps(schema))
+    return AvroRegistry(RegistrySchemas(registry.described(), "orders-value"))
+
+
+def avro_framed(n: int) -> tuple[bytes, Columns]:
+    """Every second one by the schema that had no ratio yet."""
+    row = {**nested(n), **({"ratio": None} if n % 2 else {})}
+    return framed(FIRST if n % 2 else SECOND, datum(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row))), row
+
+
+def json_of_registry(registry: RunningRegistry) -> Format:
+    """Two versions of a subject, each strict in its own way, and elsewhere a schema of another type."""
+    kinds: dict[str, Any] = {"kind": {"enum": ["RED", "GREEN", None]}}
+    for minimum in (0, 1):
+        schema = {"required": ["id"], "properties": {**kinds, "id": {"type": "integer", "minimum": minimum}}}
+        registry.register("orders-value", json.dumps(schema), type="JSON")
+    registry.register("elsewhere", '"string"')
+    return JsonRegistry(RegistrySchemas(registry.described(), "orders-value"), validate=True)
+
+
+def json_framed(n: int) -> tuple[bytes, Columns]:
+    """Some by the version that takes the number 0."""
+    document, row = json_document(n)
+    return framed(FIRST if n % 3 == 0 else SECOND, document), row
+
+
 def compressed(
     compress: Callable[[bytes], bytes], encode: Callable[[int], tuple[bytes, Columns]]
 ) -> Callable[[int], tuple[bytes, Columns]]:
@@ -309,6 +352,31 @@ CASES = {
         compression="gzip",
         bad=[(avro_datum(1)[0], "not_gzip"), (gzip_of(b"\x00"), "malformed_avro")],
     ),
+    "avro, registry": Case(
+        avro_of_registry,
+        avro_framed,
+        bad=[
+            (avro_datum(1)[0], "no_magic_byte"),
+            (b"\x00\x00", "too_short"),
+            (framed(NOBODYS, avro_datum(1)[0]), "unknown_schema"),
+            (framed(FOREIGN, avro_datum(1)[0]), "incompatible_schema"),
+            (avro_framed(1)[0][:-1], "malformed_avro"),
+            (avro_framed(1)[0] + b"\x00", "trailing_bytes"),
+        ],
+    ),
+    "json, registry": Case(
+        json_of_registry,
+        json_framed,
+        ddl=NESTED_DDL,
+        bad=[
+            (b'{"id": 1}', "no_magic_byte"),
+            (b"\x00\x00", "too_short"),
+            (framed(NOBODYS, b'{"id": 1}'), "unknown_schema"),
+            (framed(FOREIGN, b'{"id": 1}'), "incompatible_schema"),
+            (framed(SECOND, b'{"id": 1'), "malformed_json"),
+            (framed(SECOND, b'{"id": 0}'), "schema_violation"),
+        ],
+    ),
     "avro, single object": Case(
         AvroSingleObject(
             SchemaFile("2.avsc", json.dumps(AVRO_AFTER)),
@@ -342,15 +410,23 @@ CASES = {
 }
 
 
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
+    ask_at_once(monkeypatch)
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
+    with fake_registry() as running:
+        yield running
+
+
 @pytest.mark.scenario("poison message")
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_format_carries_arrives_and_every_bad_message_is_a_dead_letter_with_its_reason(
-    driven: DrivenFactory, name: str
+    driven: DrivenFactory, registry: RunningRegistry, name: str
 ) -> None:
     """Procedure: messages with all that the format can carry, one in a hundred spoilt; drain; ask the oracle."""
     case, chance = CASES[name], random.Random(7)
     stream = driven(
-        format=case.format,
+        format=case.format(registry) if callable(case.format) else case.format,
         compression=case.compression,
         record_ddl=case.ddl,
         columns={},

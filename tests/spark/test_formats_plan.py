@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.shape import KAFKA_DDL, stream_decoder
-from kdi_assets.message_format import Avro, AvroSingleObject, Csv, Protobuf, SchemaFile
+from kdi_assets.message_format import (
+    Avro,
+    AvroSingleObject,
+    Csv,
+    Json,
+    JsonRegistry,
+    Protobuf,
+    RegistrySchemas,
+    SchemaFile,
+)
 from kdi_assets.stream import KafkaCluster
 from tests.driven import web_requests
+from tests.fake_registry import fake_registry
 from tests.protobuf_messages import descriptors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIELDS = [{"name": name, "type": ["null", "string"]} for name in ("method", "url", "day")]
+DESCRIBED = {"properties": {name: {"type": "string"} for name in ("method", "url", "day")}}
+JSON_SCHEMA = SchemaFile("a.schema.json", json.dumps(DESCRIBED))
 SCHEMA = SchemaFile("a.avsc", json.dumps({"type": "record", "name": "R", "fields": FIELDS}))
 PROTO = 'syntax = "proto3"; message R { string method = 1; string url = 2; string day = 3; }'
 PROTOBUF = Protobuf("r.desc", descriptors(PROTO), "R")
@@ -38,17 +51,41 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
         ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, "from_avro("),
         ({"format": PROTOBUF, "record_ddl": "", **FLAT}, "ArrowEvalPython"),
         ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, "ArrowEvalPython"),
+        ({"format": Json(JSON_SCHEMA, validate=True), "record_ddl": "", **FLAT}, "from_json("),
+        ({"format": Json(JSON_SCHEMA, validate=True), "record_ddl": "", **FLAT}, "ArrowEvalPython"),
+        ({"format": Json(JSON_SCHEMA, validate=True), "compression": "gzip"}, "ArrowEvalPython"),
+        ({"format": Json(JSON_SCHEMA, validate=True), "compression": "gzip"}, "readNBytes"),
     ],
 )
 def test_a_message_is_decoded_once(spark: SparkSession, fields: dict[str, Any], looks_at_it: str) -> None:
     """Spark copies an expression to every place of use, unless something stands in between."""
+    assert plan_of(spark, **fields).lower().count(looks_at_it.lower()) == 1
+
+
+def test_frames_are_taken_off_and_documents_validated_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDI_HOME", str(tmp_path))
+    with fake_registry() as registry:
+        registry.register("t-value", JSON_SCHEMA.text, type="JSON")
+        format_ = JsonRegistry(RegistrySchemas(registry.described(), "t-value"), validate=True)
+        plan = plan_of(spark, format=format_, record_ddl="", **FLAT)
+
+    assert [plan.count(looks_at_it) for looks_at_it in ("from_json(", "ArrowEvalPython", "hex(")] == [1, 1, 1]
+
+
+def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession) -> None:
+    plan = plan_of(spark, format=Json(JSON_SCHEMA), record_ddl="", **FLAT)
+
+    assert "Python" not in plan
+
+
+def plan_of(spark: SparkSession, **fields: Any) -> str:
+    """What Spark makes of the pass that writes the rows of such a stream."""
     from pyspark.sql import Observation
 
     stream = web_requests("t", KafkaCluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], KAFKA_DDL)
     now = datetime.now(UTC)
     rows = judge(messages, stream, stream_decoder(stream), now=now, topic_partitions=1, counts=Observation())
-
-    plan = rows._jdf.queryExecution().optimizedPlan().toString()
-
-    assert plan.lower().count(looks_at_it.lower()) == 1
+    return str(rows._jdf.queryExecution().optimizedPlan().toString())

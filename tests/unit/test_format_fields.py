@@ -47,6 +47,7 @@ def with_schemas(*names: str) -> None:
         (["schema: id int"], Json()),
         (["schema: id int", "format: json"], Json()),
         (["schema: id int", "format: {json: {}}"], Json()),
+        (["schema: id int", "format: {json: {validate: false}}"], Json()),
         (["format: text"], Text()),
         (["format: {text: }"], Text()),
         (["format: text", "schema: line string"], Text()),
@@ -60,6 +61,15 @@ def with_schemas(*names: str) -> None:
 )
 def test_a_format_is_named_by_a_word_or_with_its_fields(lines: list[str], expected: Format) -> None:
     assert only_stream(*lines).format == expected
+
+
+def test_a_json_schema_lies_beside_the_document_and_a_record_may_be_declared_all_the_same() -> None:
+    with_schemas("order.schema.json")
+    file = SchemaFile("order.schema.json", SCHEMA)
+
+    assert only_stream("format: {json: {schema_file: order.schema.json}}").format == Json(file)
+    declared = only_stream("format: {json: {schema_file: order.schema.json, validate: true}}", "schema: id int")
+    assert (declared.format, declared.record_ddl) == (Json(file, validate=True), "id int")
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
@@ -104,6 +114,20 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
         (["format: {csv: {delimiter: '\"'}}"], "9 format.csv: '\"' is the delimiter and something else; three"),
         (["format: csv"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
         (["format: json"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
+        (["format: {json: {}}"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
+        (["format: {json: {schemafile: a}}"], "9 format.json.schemafile: no such field; did you mean schema_file?"),
+        (
+            ["format: {json: {registry: main, schema_file: a.json}}"],
+            "9 format.json: names a registry and a schema_file; keep one of them",
+        ),
+        (
+            ["format: {json: {validate: true}}", "schema: id int"],
+            "9 format.json: is to validate and names no schema; e.g. schema_file: order.schema.json, or",
+        ),
+        (
+            ["format: {json: {schema_file: a.json}}"],
+            "9 format.json.schema_file: a.json: No such file or directory; a path from the folder of this document",
+        ),
         (["format: text", "schema: ' '"], "10 schema: is empty; give it Spark SQL"),
         (["format: text", "compression: gzp"], "10 compression: there is no compression 'gzp'; did you mean gzip?"),
         (

@@ -9,7 +9,7 @@ import pytest
 from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.message_format import SchemaRegistry
+from kdi_assets.message_format import JsonRegistry, RegistrySchemas, SchemaRegistry
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 
@@ -32,6 +32,14 @@ def mistakes(folder: Path) -> list[str]:
     with pytest.raises(Mistakes) as refused:
         load_streams(folder)
     return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]
+
+
+def test_messages_of_json_behind_a_frame_may_have_to_be_as_their_schema_says(tmp_path: Path) -> None:
+    of_json = "format: {json: {registry: main, version: 3, validate: true}}"
+    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=of_json))
+
+    kept_at = SchemaRegistry("main", "https://registry:8081")
+    assert load_streams(tmp_path)["a"].format == JsonRegistry(RegistrySchemas(kept_at, "t-value", 3), validate=True)
 
 
 def test_a_stream_names_a_registry_or_none(tmp_path: Path) -> None:

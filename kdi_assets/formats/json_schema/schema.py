@@ -1,0 +1,184 @@
+"""A JSON Schema with all that it refers to: nothing is ever fetched for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from kdi_assets.formats.registry.schema import Referenced, Schema
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Validator
+
+NOWHERE = "file:///"
+"""Where a schema lies that does not say: names without an address are beside it."""
+IDS = ("$id", "id")  # the latter until draft 4
+
+
+@dataclass
+class SchemaRefused(Exception):
+    """Something is no JSON Schema, or refers to what is not there."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """A schema, as text.
+
+    Attributes:
+        called: What mistakes call it: its file, or version and subject.
+        references: What it refers to, by the names that it has for them.
+    """
+
+    called: str
+    text: str
+    references: tuple[Referenced, ...] = ()
+
+
+def registered(schema: Schema, called: str) -> JsonSchema:
+    """What a registry keeps."""
+    return JsonSchema(called, schema.text, schema.references)
+
+
+@lru_cache(maxsize=256)
+def validator(schema: JsonSchema) -> Validator:
+    """What tells whether a document is as the schema says; that of the draft which the schema names.
+
+    Raises:
+        SchemaRefused: It is no JSON Schema.
+    """
+    import jsonschema_rs
+
+    texts = Texts(schema)
+    try:
+        registry = jsonschema_rs.Registry([*texts.by_address.items()]) if schema.references else None
+        return jsonschema_rs.validator_for(texts.root, registry=registry, base_uri=texts.base, offline=True)
+    except ValueError as refused:
+        raise SchemaRefused(f"no JSON Schema: {str(refused).splitlines()[0]}") from refused
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A schema within a text.
+
+    Attributes:
+        base: The address of the text.
+        at: How mistakes name the place.
+        met: The references that led here; whoever meets one of them again is recursive.
+    """
+
+    node: Any
+    base: str
+    at: str = "#"
+    met: frozenset[str] = frozenset()
+
+    def inside(self, *steps: str | int) -> Place:
+        """A part of it."""
+        node = self.node
+        for step in steps:
+            node = node[step]
+        return Place(node, self.base, "/".join([self.at, *map(str, steps)]), self.met)
+
+
+class Texts:
+    """A schema and what it refers to, parsed, by their addresses."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        """Parse them.
+
+        Raises:
+            SchemaRefused: One is no JSON.
+        """
+        self.root = _parsed(schema.text, schema.called)
+        self.base = urljoin(NOWHERE, _id(self.root))
+        others = [(r.name, _parsed(r.text, r.name)) for r in schema.references]
+        # A name is relative to whoever uses it, and who that is, a registry does not say.
+        bases = {NOWHERE, self.base, *(urljoin(self.base, _id(other)) for _, other in others)}
+        bases |= {urljoin(base, name) for base in bases for name, _ in others}
+        self.by_address = {urldefrag(urljoin(base, name)).url: other for base in bases for name, other in others}
+
+    def refuse_malformed(self) -> None:
+        """Refuse what is JSON and no JSON Schema.
+
+        Raises:
+            SchemaRefused: One of the texts is none, or of a draft that nobody knows.
+        """
+        import jsonschema_rs
+
+        nothing_else = jsonschema_rs.Registry([])
+        for text in [self.root, *self.by_address.values()]:
+            try:
+                jsonschema_rs.meta.validate(text, registry=nothing_else)
+            except jsonschema_rs.ValidationError as refused:
+                at = "/".join(["#", *map(str, refused.instance_path)])
+                raise SchemaRefused(f"{at} is no JSON Schema: {refused.message}") from refused
+            except jsonschema_rs.ReferencingError as unknown:
+                raise SchemaRefused(f"$schema is no draft that is known: {text['$schema']}") from unknown
+
+    def top(self) -> Place:
+        """The schema itself."""
+        return Place(self.root, self.base, met=frozenset([self.base]))
+
+    def referred(self, place: Place, reference: str) -> Place:
+        """What a place refers to.
+
+        Raises:
+            SchemaRefused: It is not there, or that is where the place lies in.
+        """
+        address = urljoin(place.base, reference)
+        url, pointer = urldefrag(address)
+        if address.rstrip("#") in place.met:
+            raise SchemaRefused(f"{place.at} is part of itself, and no table is as deep as that ({reference})")
+        text = self.root if url == self.base else self.by_address.get(url)
+        if text is None:
+            raise SchemaRefused(f"{place.at} refers to {reference}, which is not among the schema's references")
+        node = _pointed_at(text, unquote(pointer))
+        if node is None:
+            raise SchemaRefused(f"{place.at} refers to {reference}, which is not there")
+        at = reference if pointer else f"{reference.rstrip('#')}#"
+        return Place(node, url, at, place.met | {address.rstrip("#")})
+
+
+def _parsed(text: str, called: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as refused:
+        raise SchemaRefused(f"{called} is no JSON: {refused}") from refused
+
+
+def _id(text: Any) -> str:
+    named = [text[key] for key in IDS if isinstance(text.get(key), str)] if isinstance(text, dict) else []
+    return urldefrag(named[0]).url if named else ""
+
+
+def _pointed_at(text: Any, pointer: str) -> Any:
+    """What a fragment points at: a JSON Pointer, or an anchor; ``None`` if nothing is there."""
+    if pointer and not pointer.startswith("/"):
+        return next((node for node in _nodes(text) if _anchor(node) == pointer), None)
+    node = text
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, dict) and key in node:
+            node = node[key]
+        else:
+            return None
+    return node
+
+
+def _nodes(text: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(text, dict):
+        yield text
+    for part in text.values() if isinstance(text, dict) else text if isinstance(text, list) else ():
+        yield from _nodes(part)
+
+
+def _anchor(node: dict[str, Any]) -> object:
+    """Until draft 7 it was part of the id."""
+    return node.get("$anchor") or str(node.get("$id", "")).removeprefix("#")
