@@ -69,10 +69,16 @@ def letters(stream: DrivenStream) -> list[tuple[str, int | None]]:
     return [(letter["reason"], letter["schema_id"]) for letter in found]
 
 
+@pytest.mark.scenario("schema registry down, unknown schema id")
 def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead_letter(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
-    """Also schemas of another subject, which are not known before a message names one."""
+    """Also schemas of another subject, which are not known before a message names one.
+
+    Procedure: messages with ids of two versions, of another subject, of schemas of other types, and with ids that the
+    registry says it has not; drain.
+    Pass: what becomes the record is a row; each other message is a dead letter with its reason and its schema's id.
+    """
     first = registry.register(SUBJECT, json.dumps(FIRST))
     second = registry.register(SUBJECT, json.dumps(SECOND))
     elsewhere = registry.register("elsewhere", json.dumps(THIRD))
@@ -104,9 +110,15 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
     assert stream.audit().complete
 
 
+@pytest.mark.scenario("schema registry down, unknown schema id")
 def test_with_the_registry_down_known_schemas_are_drained_and_no_message_is_judged_by_its_silence(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
+    """Procedure: drain; stop the registry; drain messages of a known schema; drain again with one of a schema that is
+    not known; start the registry, drain.
+    Pass: known schemas go on; the unknown id is an error that passes, nothing is committed, and no message is lost or
+    made a dead letter by it.
+    """
     first = registry.register(SUBJECT, json.dumps(FIRST))
     stream = orders(driven, registry, version=1)
     produce(stream, framed(first, FIRST, id=1))

@@ -54,13 +54,12 @@ SCENARIOS: tuple[str, ...] = (
     "time zones at the date's boundary",
     "table written by an earlier release",
     "code location reloads during a run",
+    "schema registry down, unknown schema id",
 )
 """Every fault that applies to Kafka and Delta; each has at least one test, which the run of the matrix checks."""
 
 LEFT_OUT: Mapping[str, str] = MappingProxyType(
     {
-        "schema registry down, unknown schema id": "there is no registry yet: JSON with its schema in the document is "
-        "the one format",
         "Kinesis resharding, expired iterator, lost fan-out consumer": "there is no Kinesis source yet",
     }
 )
