@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from kdi_assets.components.documents import Document
     from kdi_assets.components.mistakes import DocumentMistake
     from kdi_assets.components.reading import Loaded
     from kdi_assets.drain.shape import ShapeMistake
+    from kdi_assets.errors import KdiError
+    from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
     from kdi_assets.stream import Stream
 
 RIGHT = {
@@ -36,26 +40,46 @@ def check(
 ) -> None:
     """Check every document: fields, clusters, tables, and with Spark the schemas and expressions.
 
-    Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1.
+    Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1. With
+    none, and a registry that does not answer, it is 75.
     """
+    from kdi_assets.cli.output import EXIT_DECIDE, exit_code, refuse
     from kdi_assets.components.load import defs_folder, read_streams
     from kdi_assets.components.mistakes import in_order
 
     loaded = read_streams(defs or defs_folder())
     if not as_json:
         _show(in_order(loaded.mistakes))  # before Spark starts: if it cannot, they have been said
-    found = mistakes_for_spark(loaded) if loaded.streams else []
+    found = asked_of_spark(loaded) if loaded.streams else Answers()
     if as_json:
-        _show_json(loaded, in_order([*loaded.mistakes, *found]))
+        _show_json(loaded, in_order([*loaded.mistakes, *found.mistakes]), found)
     else:
-        _show(in_order(found))
-        _show_summary(loaded, mistakes=len(loaded.mistakes) + len(found))
-    if loaded.mistakes or found:
-        raise typer.Exit(1)
+        _show(in_order(found.mistakes))
+        _show_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
+    for refusal in found.refusals.values():
+        refuse(refusal)
+    if code := EXIT_DECIDE if loaded.mistakes or found.mistakes else exit_code(found.refusals.values()):
+        raise typer.Exit(code)
 
 
-def mistakes_for_spark(loaded: Loaded) -> list[DocumentMistake]:
-    """What Spark does not understand in the streams that were read.
+@dataclass
+class Answers:
+    """What was found out about the streams that were read.
+
+    Attributes:
+        refusals: Why registries could not be asked, each by its name.
+        unchecked: The streams whose schemas are kept there.
+    """
+
+    mistakes: list[DocumentMistake] = field(default_factory=list)
+    refusals: dict[str, KdiError] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def asked_of_spark(loaded: Loaded) -> Answers:
+    """What Spark, and the registries of their schemas, do not understand in the streams that were read.
+
+    A registry that refuses is not asked for the next stream: each of its silences takes seconds.
 
     Raises:
         JavaMissing, JarMissing, DriverGone: There is no Spark to ask.
@@ -69,14 +93,49 @@ def mistakes_for_spark(loaded: Loaded) -> list[DocumentMistake]:
     # PySpark prints every refusal with the JVM's whole stack, which would bury the line that we print of it.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     session = open_session(Settings.from_environment(), app_name="kdi check")
+    answers = Answers()
     try:
-        return [
-            loaded.documents[name].mistake(wrong.field, wrong.message.rstrip("; "), _right(wrong.field))
-            for name, stream in loaded.streams.items()
-            for wrong in _refusals(stream, session)
-        ]
+        for name, stream in loaded.streams.items():
+            _ask(stream, loaded.documents[name], session, answers)
     finally:
         close_session(session)
+    return answers
+
+
+def _ask(stream: Stream, document: Document, session: SparkSession, answers: Answers) -> None:
+    from kdi_assets.components.environment import EnvironmentVariableMissing
+    from kdi_assets.formats.registry import refusals
+
+    registry = stream.registry.name if stream.registry else ""
+    if registry in answers.refusals:
+        answers.unchecked.append(stream.name)
+        return
+    try:
+        for wrong in _refusals(stream, session):
+            answers.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), _right(wrong.field)))
+    except refusals.SubjectVersionUnknown as unknown:
+        answers.mistakes.append(_unknown(unknown, document))
+    except (
+        refusals.RegistryUnavailable,
+        refusals.RegistryAccessRefused,
+        refusals.RegistryNotTrusted,
+        refusals.RegistryNotUnderstood,
+        refusals.RegistrySettingRefused,
+        EnvironmentVariableMissing,
+    ) as refusal:
+        answers.refusals[registry] = refusal
+        answers.unchecked.append(stream.name)
+
+
+def _unknown(unknown: SubjectVersionUnknown, document: Document) -> DocumentMistake:
+    """The mistake of a document that asks for what its registry does not have."""
+    given = (re.fullmatch(r"attributes\.(format\.\w+)\.registry", path) for path in document.lines)
+    format_ = next((found[1] for found in given if found), "format")
+    has_no = f"registry {unknown.registry} has no"
+    if unknown.knows_subject:
+        message = f"{has_no} version {unknown.version} of {unknown.subject}"
+        return document.mistake(f"{format_}.version", message, "one that it has, or none for the latest")
+    return document.mistake(f"{format_}.subject", f"{has_no} subject {unknown.subject}", "the subject of the schemas")
 
 
 def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
@@ -120,6 +179,8 @@ def _right(field: str) -> str:
         return "the path of a column of the table"
     if field.startswith("format.protobuf"):
         return "a message that a table can hold"
+    if field.startswith("format.json"):
+        return "a JSON Schema of an object, or a schema in the document, which goes ahead of it"
     return RIGHT.get(field, RIGHT_OTHERWISE)
 
 
@@ -128,16 +189,19 @@ def _show(mistakes: Iterable[DocumentMistake]) -> None:
         typer.echo(mistake.text())
 
 
-def _show_summary(loaded: Loaded, *, mistakes: int) -> None:
+def _show_summary(loaded: Loaded, *, mistakes: int, unchecked: int) -> None:
     if not loaded.streams and not mistakes:
         typer.echo("no document describes a stream")
         return
-    typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}")
+    silent = f", not checked for want of a registry: {unchecked}" if unchecked else ""
+    typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}{silent}")
 
 
-def _show_json(loaded: Loaded, mistakes: Iterable[DocumentMistake]) -> None:
-    import json
+def _show_json(loaded: Loaded, mistakes: Iterable[DocumentMistake], found: Answers) -> None:
     from dataclasses import asdict
 
+    from kdi_assets.cli.output import json_line
+
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
-    typer.echo(json.dumps({"streams": streams, "mistakes": [asdict(mistake) for mistake in mistakes]}))
+    silent = {"unchecked": found.unchecked, "errors": list(found.refusals.values())} if found.refusals else {}
+    json_line({"streams": streams, "mistakes": [asdict(mistake) for mistake in mistakes], **silent})

@@ -114,7 +114,10 @@ class AvroRegistryDecoder:
     @property
     def _reader(self) -> SchemaFile:
         version = self.known.reader
-        return _text_of(self.known.by_id[version.id], f"version {version.number} of {version.subject}")
+        schema, called = self.known.by_id[version.id], f"version {version.number} of {version.subject}"
+        if schema.type != "AVRO":
+            raise FormatMistake("format.avro.registry", f"{called} is a schema of the type {schema.type}, not AVRO")
+        return _text_of(schema, called)
 
     def _usable(self) -> dict[int, SchemaFile]:
         """The schemas whose datums become the reader's; a message of any other is a dead letter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.check import check
 from kdi_assets.settings import Settings
+from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +113,70 @@ def test_a_mask_is_checked_without_its_secret(tmp_path: Path) -> None:
     masks = "to_date(at)\n  mask: {url: {hash: {env: NOT_SET_ANYWHERE}}, id: null, host: {keep_last: 3}}"
 
     assert checked(tmp_path, STREAMS.replace("to_date(at)", masks)).stdout == "streams: 1, mistakes: 0\n"
+
+
+REGISTRY = "---\ntype: kdi_assets.components.SchemaRegistry\nattributes: {{name: main, url: {}}}\n"
+OF_REGISTRY = """---
+type: kdi_assets.components.TopicTable
+attributes:
+  topic: {}
+  table: bronze/{}
+  format: {{json: {{registry: main{}}}}}
+  date: current_date()
+"""
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
+    ask_at_once(monkeypatch)
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
+    with fake_registry() as running:
+        yield running
+
+
+def test_what_a_registry_does_not_have_is_a_mistake_of_its_document(tmp_path: Path, registry: RunningRegistry) -> None:
+    for topic, schema in {"a": '{"properties": {"x": {"type": "string"}}}', "b": '{"properties": {"x": {}}}'}.items():
+        registry.register(f"{topic}-value", schema, type="JSON")
+    registry.register("c-value", '"string"')
+    of_registry = [("a", ""), ("a", ", version: 9"), ("a", ", subject: nobody"), ("b", ""), ("c", "")]
+    documents = [OF_REGISTRY.format(t, f"{t}{n}", more) for n, (t, more) in enumerate(of_registry)]
+    text = STREAMS.replace("parse_url(url, 'HOST')", "parse_ulr(url)") + REGISTRY.format(registry.url)
+
+    result = checked(tmp_path, text + "".join(documents))
+
+    *mistakes, summary = [line.removeprefix(f"{tmp_path}/defs.yaml:") for line in result.stdout.splitlines()]
+    assert (result.exit_code, summary) == (1, "streams: 6, mistakes: 5")
+    for said, expected in zip(
+        mistakes,
+        [
+            "10 columns.host: ",
+            "28 format.json.version: registry main has no version 9 of a-value; one that it has, or none for the",
+            "35 format.json.subject: registry main has no subject nobody; the subject of the schemas",
+            "42 format.json.registry: version 1 of b-value: #/properties/x says nothing of a type; a JSON Schema of an",
+            "49 format.json.registry: version 1 of c-value is a schema of the type AVRO, not JSON; a JSON Schema of",
+        ],
+        strict=True,
+    ):
+        assert said.startswith(expected)
+
+
+def test_a_registry_that_is_down_is_said_once_and_mistakes_of_other_documents_too(
+    tmp_path: Path, registry: RunningRegistry
+) -> None:
+    registry.stop()
+    documents = "".join(OF_REGISTRY.format(topic, topic, "") for topic in "ab")
+    right = STREAMS + REGISTRY.format(registry.url) + documents
+
+    passing = checked(tmp_path, right)
+    wrong = checked(tmp_path, right.replace("to_date(at)", "to_date(att)"))
+    as_json = json.loads(checked(tmp_path, right, "--json").stdout)
+
+    assert (passing.exit_code, passing.stderr.count("registry main: no answer from")) == (75, 1)
+    assert passing.stdout == "streams: 3, mistakes: 0, not checked for want of a registry: 2\n"
+    assert (wrong.exit_code, wrong.stderr.count("registry main: no answer from")) == (1, 1)
+    assert f"{tmp_path}/defs.yaml:12 date: " in wrong.stdout
+    assert as_json["unchecked"] == ["bronze/a", "bronze/b"]
+    assert [(e["type"], e["retry_helps"]) for e in as_json["errors"]] == [("RegistryUnavailable", True)]
 
 
 def test_columns_that_no_document_knows_are_not_suggested(tmp_path: Path) -> None:

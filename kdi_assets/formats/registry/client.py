@@ -65,6 +65,7 @@ class RegistryClient:
                 registry=self._registry.name,
                 subject=subject,
                 version="latest" if number is None else str(number),
+                knows_subject=answer.code != SUBJECT_UNKNOWN,
                 detail=f"{answer.code}: {answer.message}",
             )
         schema = self._registered(path, answer)

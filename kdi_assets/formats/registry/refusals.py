@@ -96,11 +96,16 @@ class RegistryNotUnderstood(Terminal):
 
 @dataclass(eq=False, kw_only=True)
 class SubjectVersionUnknown(Terminal):
-    """The registry has no such subject, or no such version of it."""
+    """The registry has no such subject, or no such version of it.
+
+    Attributes:
+        knows_subject: Whether it has other versions.
+    """
 
     registry: str
     subject: str
     version: str
+    knows_subject: bool
     detail: str
 
     def parts(self) -> tuple[str, str, str]:
