@@ -22,6 +22,7 @@ from kdi_assets.cli import (
     generate,
     jars,
     metrics,
+    new,
     peek,
     plan,
     resolve,
@@ -38,6 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # an error that nobody translated is a bug: its plain traceback, no local values
 )
 app.command()(doctor.doctor)
+app.command()(new.new)
 app.command()(status.status)
 app.command()(freshness.freshness)
 app.command()(plan.plan)

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
-from kdi_assets.components.documents import Document, mistake_in
+from kdi_assets.components.documents import Document, Documents, mistake_in
 from kdi_assets.components.explain import AnyFields, validated
 from kdi_assets.components.fields import KafkaClusterFields, TopicTableFields
 from kdi_assets.components.folder import read_folder
@@ -45,11 +45,12 @@ class Loaded:
     mistakes: list[DocumentMistake] = field(default_factory=list)
 
 
-def read_streams(folder: Path, *, main_servers: str | None = None) -> Loaded:
+def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Documents | None = None) -> Loaded:
     """Read every document of a folder.
 
     Args:
         folder: Where the documents lie.
+        proposed: Documents that are not there yet, to be read as the last ones.
         main_servers: Bootstrap servers of the cluster ``main``, ahead of its document and in its place where there is
             none; ``KDI_KAFKA`` by default.
 
@@ -57,8 +58,9 @@ def read_streams(folder: Path, *, main_servers: str | None = None) -> Loaded:
         DefsFolderMissing: There is no such folder.
     """
     found = read_folder(folder)
-    loaded = Loaded(mistakes=found.mistakes)
-    known = _by_type(found.documents, loaded.mistakes)
+    more = proposed or Documents()
+    loaded = Loaded(mistakes=[*found.mistakes, *more.mistakes])
+    known = _by_type([*found.documents, *more.documents], loaded.mistakes)
     servers = Settings.from_environment().kafka if main_servers is None else main_servers
     _add_clusters(known[KAFKA_CLUSTER], loaded, main_servers=servers)
     _add_registries(known[SCHEMA_REGISTRY], loaded)

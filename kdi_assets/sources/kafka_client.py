@@ -24,6 +24,8 @@ REQUEST_SECONDS = 10.0
 
 LATE_SECONDS = 2.0
 """How much later than its limit, which the client keeps by itself, an answer may come before it counts as lost."""
+ONE_BATCH = 1024
+"""Bytes to fetch where one message of each topic partition is wanted; a broker sends the first batch whole."""
 
 _ADVERTISED = re.compile(r"(?:\w+://)?(\S+)/\d+: ")
 """A broker as librdkafka names it, by the address that it advertises and its id; a given address has no id."""
@@ -149,12 +151,17 @@ def open_admin(cluster: KafkaCluster) -> tuple[AdminClient, Heard]:
 
 @contextmanager
 def open_consumer(
-    cluster: KafkaCluster, positions: Mapping[TopicPartition, int], *, committed: bool = True
+    cluster: KafkaCluster,
+    positions: Mapping[TopicPartition, int],
+    *,
+    committed: bool = True,
+    fetch_bytes: int = ONE_BATCH,
 ) -> Iterator[tuple[Consumer, Heard]]:
     """A new consumer that reads from these positions without a group, and tells of the end.
 
     Args:
         committed: Only messages that may be read; else those of open and aborted transactions too.
+        fetch_bytes: Asked for at a time, of each topic partition; a broker sends one batch at least.
 
     Raises:
         PropertyRefused: It takes the cluster's properties not.
@@ -173,8 +180,7 @@ def open_consumer(
                     "enable.partition.eof": True,
                     "isolation.level": "read_committed" if committed else "read_uncommitted",
                     "auto.offset.reset": "error",
-                    # One message of each topic partition is wanted; a broker sends the first batch whole all the same.
-                    "fetch.message.max.bytes": 1024,
+                    "fetch.message.max.bytes": fetch_bytes,
                     "fetch.max.bytes": 1_000_000,
                     "error_cb": heard,
                 },

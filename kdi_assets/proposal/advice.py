@@ -1,0 +1,86 @@
+"""What to say of messages that land as less than they are: what they seem to be, and what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kdi_assets.proposal.payload import Framed
+from kdi_assets.proposal.recognise import Looks, Recognised
+
+WORDS: Mapping[Looks, str] = {
+    "json": "JSON objects",
+    "csv": "lines of CSV",
+    "text": "text",
+    "bytes": "bytes that say nothing of themselves",
+    "json_values": "JSON that is not an object",
+    "framed_json": "JSON behind a schema registry's frame",
+    "framed_protobuf": "Protobuf, by its looks, behind a schema registry's frame",
+    "framed": "Avro, most likely, behind a schema registry's frame",
+    "avro_container": "Avro object containers",
+    "avro_single_object": "Avro in single-object encoding",
+    "protobuf": "Protobuf, by its looks",
+    "mixed": "of no one kind",
+}
+MOST_IDS = 5
+_NO_DECODER = "No decoder of this release reads that, so messages land as they are, to be decoded later."
+
+
+def what(recognised: Recognised) -> str:
+    """What the messages seem to be, in a few words."""
+    inside = "" if recognised.compression == "none" else f", compressed with {recognised.compression}"
+    return f"{WORDS[recognised.looks]}{inside}"
+
+
+def advice(recognised: Recognised, *, registered: Mapping[int, str] | str = "") -> list[str]:
+    """Lines about the format, none where nothing is lost.
+
+    Args:
+        registered: What a registry said of the frames' schemas, or why it said nothing.
+    """
+    match recognised.looks:
+        case "json":
+            return []
+        case "csv":
+            return ["Messages do not say what their columns are called: give them names."]
+        case "text":
+            return _of_text(recognised)
+        case "bytes":
+            return [
+                "Nothing in them says what they are. Raw datums of Avro look like this: if you have their schema,",
+                "put it beside this document and write `format: {avro: {schema_file: FILE.avsc}}`.",
+            ]
+        case "json_values":
+            return [
+                "`format: json` takes objects alone. As text all of them land, and Spark SQL's from_json reads them."
+            ]
+        case "avro_single_object":
+            return [
+                "They are decoded with their schemas, which their writer has: put the files beside this document,",
+                "write `format: {avro: {schemas: FOLDER}}`. Without them, messages land as they are.",
+            ]
+        case "mixed":
+            return ["So no format suits most of them, and they land as they are."]
+    behind = _schemas(recognised.frames, registered) if recognised.frames else []
+    return [*behind, _NO_DECODER]
+
+
+def _of_text(recognised: Recognised) -> list[str]:
+    if recognised.nearly_csv is None:
+        return []
+    delimiter, columns, lines = recognised.nearly_csv
+    return [
+        f"{lines:,} lines have {columns} columns with {delimiter!r} between them, the others have not: with",
+        "`format: csv` and so many columns in `schema`, those would be dead letters.",
+    ]
+
+
+def _schemas(frames: Framed, registered: Mapping[int, str] | str) -> list[str]:
+    """The schemas of the frames, the most frequent first, and what the registry says of them."""
+    most = frames.ids.most_common(MOST_IDS)
+    known = registered if isinstance(registered, Mapping) else {}
+    lines = [f"schema {n}: {count:,} messages{f', {known[n]}' if n in known else ''}" for n, count in most]
+    if len(frames.ids) > MOST_IDS:
+        lines.append(f"and {len(frames.ids) - MOST_IDS:,} schemas more")
+    if not isinstance(registered, Mapping):
+        lines.append(registered or "no SchemaRegistry document says where to ask for these schemas")
+    return lines

@@ -1,0 +1,209 @@
+"""`kdi new` over a real broker: what it samples, and that its documents pass the check and drain as they say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.settings import Settings
+from kdi_assets.sources.kafka import read_topic
+from kdi_assets.sources.kafka_sample import sample
+from kdi_assets.stream import KafkaCluster, TopicPartition
+from tests.conftest import TopicFactory
+from tests.kafka_log import Publisher
+from tests.typed import Kdi, typed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def defs(tmp_path: Path) -> Path:
+    """Folder of the documents, empty as yet."""
+    folder = tmp_path / "defs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def kdi(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Settings,
+    broker: Broker,
+    lake: str,
+    defs: Path,
+) -> Kdi:
+    """Runs a command in this process, whose Spark then is the session's."""
+    for name, value in {
+        "KDI_HOME": str(settings.home),
+        "KDI_LAKE": lake,
+        "KDI_KAFKA": broker.bootstrap_servers,
+        "KDI_SPARK_MASTER": settings.spark_master,
+        "KDI_DRIVER": "own",
+        "KDI_DEFS": str(defs),
+    }.items():
+        monkeypatch.setenv(name, value)
+    return typed(monkeypatch, capsys)
+
+
+def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_what_may_be_read(
+    topic: TopicFactory, producer: Publisher, cluster: KafkaCluster
+) -> None:
+    name = topic(4)
+    for partition, count in enumerate((300, 7, 0)):
+        producer.produce_all(name, [b"%d" % n for n in range(count)], partition=partition)
+    from confluent_kafka import Producer
+
+    aborted = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "log_level": 2})
+    aborted.init_transactions(20)
+    aborted.begin_transaction()
+    for n in range(20):
+        aborted.produce(name, b"never %d" % n, partition=3)
+    aborted.flush(20)
+    aborted.abort_transaction(20)
+    producer.produce_all(name, [b"last"], partition=3)
+    state = read_topic(cluster, name)
+    found = sample(cluster, state, count=60)
+
+    offsets: dict[int, list[int]] = {}
+    for message in found.messages:
+        offsets.setdefault(message.topic_partition.partition, []).append(message.offset)
+    assert offsets == {0: [*range(10), *range(290, 300)], 1: [*range(7)], 3: [21]}
+    assert found.messages[-1].value == b"last"
+    assert all(m.timestamp and abs(m.timestamp - datetime.now(UTC)) < timedelta(minutes=5) for m in found.messages)
+    assert (found.passed_over, found.cut_short) == (0, "")
+
+    few, small = sample(cluster, state, count=2), sample(cluster, state, count=600, max_bytes=40)
+    assert {m.topic_partition for m in few.messages} == {TopicPartition(name, 0)}
+    assert few.passed_over == 2
+    assert small.cut_short.endswith("bytes had come")
+
+
+def order(n: int) -> dict[str, Any]:
+    """One good message, nested, with all that a document must tell apart."""
+    at = datetime.now(UTC) - timedelta(days=n % 3)
+    return {
+        "id": n,
+        "created_at": at.isoformat(),
+        "updated": int(at.timestamp() * 1000),
+        "customer": {"name": f"c{n}", "e-mail": None if n % 2 else "x", "born": "1980-02-03", "end": {"case": n % 5}},
+        "items": [{"sku": f"s{k}", "price": 1.25 * k, "when": at.isoformat()} for k in range(n % 3 + 1)],
+        "code": n if n % 2 else f"{n}a",
+        "ratio": n if n % 2 else n + 0.5,
+        "seen_by": {f"user {k}": {"times": k} for k in range(n % 50, n % 50 + 3)},
+        "tags": [],
+        "kafka": "no",
+        "a b": 1,
+        "date": "2026-01-01",
+        "null": n,
+        "large": 2**64 + n,
+        "note": {"text": "x"} if n % 1000 == 1 else 5,
+    }
+
+
+def broken(n: int) -> bytes:
+    """A message that no producer should send, a kind for each number; all but one can be no row."""
+    good = json.dumps(order(n)).encode()
+    kinds = [
+        good[:-5],
+        good + b"x",
+        good + good,
+        b"  ",
+        b"[1]",
+        good.replace(b'"id": ', b'"id": "x", "_a": '),  # text takes numbers as well, so this one is a row
+        good.replace(b'"items": [', b'"items": [7, '),
+        good.replace(b'"customer": {', b'"customer": 1, "_b": {'),
+        json.dumps({**order(n), "created_at": "1999-01-01T00:00:00Z"}).encode(),
+        good.replace(b'"code": ', b'"code": 1.5, "_c": '),
+        good.replace(b'"no"', b'"\xff"'),
+    ]
+    return kinds[n // 100 % len(kinds)]
+
+
+def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they_name(
+    kdi: Kdi, spark: SparkSession, topic: TopicFactory, producer: Publisher, defs: Path, lake: str
+) -> None:
+    """Purpose: a proposal is worth something if Spark, decoders and dates agree with what was told on the driver.
+    Procedure: publish topics of several formats, each small enough to be sampled whole; propose, check, drain.
+    Pass: the check finds nothing; each table and its dead letters have just what the document foretold, by reason.
+    """
+    now = datetime.now(UTC).isoformat()
+    frame = b"\0\0\0\0\x07"
+    values: dict[str, Sequence[bytes | None]] = {
+        "nested": [broken(n) if n % 100 == 0 else json.dumps(order(n)).encode() for n in range(1500)] + [None] * 5,
+        "zipped": [gzip.compress(json.dumps({"ts": now[:-6] + "+0000", "n": n}).encode()) for n in range(99)] + [b"x"],
+        "lines": [b'%d;"a;b";00%d;%b;true;' % (n, n, now.encode()) for n in range(50)],
+        "prose": [b"it says %d" % n for n in range(50)],
+        "framed": [frame + b'{"n": %d}' % n for n in range(50)],
+        "noise": [bytes([0xFF, n]) for n in range(50)],
+    }
+    names = {kind: topic(2, name=f"new_{kind}") for kind in values}
+    for kind, published in values.items():
+        for n, value in enumerate(published):
+            producer.produce(names[kind], value, partition=n % 2)
+    producer.flush()
+
+    proposals = {}
+    for kind, name in names.items():
+        answer = kdi("new", name, "--json")
+        assert answer.code == 0, answer.err
+        proposals[kind] = answer.objects[0]
+        assert proposals[kind]["sampled"] == len(values[kind])
+    checked = kdi("check")
+    drained = kdi("drain", "--all", "--json")
+
+    assert (checked.code, checked.out) == (0, f"streams: {len(values)}, mistakes: 0\n")
+    assert drained.code == 0, drained.err
+    for kind, proposal in proposals.items():
+        uri = f"{lake}/bronze/{names[kind]}"
+        foretold = {(d["reason"], d["field"]): d["messages"] for d in proposal["dead_letters"]}
+        assert DeltaTable(uri).to_pyarrow_table().num_rows == proposal["rows"], kind
+        assert letters_of(f"{uri}_dead_letters") == foretold, kind
+    assert proposals["nested"]["tombstones"] == 5
+    assert len(proposals["nested"]["dead_letters"]) >= 9
+    assert sum(letters_of(f"{lake}/bronze/{names['nested']}_dead_letters").values()) == 16
+    framed = DeltaTable(f"{lake}/bronze/{names['framed']}").to_pyarrow_table().to_pylist()
+    assert {row["schema_id"] for row in framed} == {7}
+    assert sorted(json.loads(row["document"])["n"] for row in framed) == list(range(50))
+
+    once_more = kdi("new", names["lines"])
+    assert (once_more.code, once_more.out) == (1, "")
+    assert "is there already" in once_more.err
+
+
+def letters_of(uri: str) -> dict[tuple[str, str | None], int]:
+    """The dead letters by reason and field."""
+    try:
+        letters = DeltaTable(uri).to_pyarrow_table(columns=["reason", "field"]).to_pylist()
+    except Exception:  # noqa: BLE001
+        letters = []
+    return dict(Counter((letter["reason"], letter["field"]) for letter in letters))
+
+
+def test_a_topic_that_tells_nothing_is_refused_and_nothing_is_written(
+    kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path
+) -> None:
+    empty, deleted = topic(2, name="web_events"), topic(name="deleted_events")
+    producer.produce_all(deleted, [None] * 3)
+
+    answers = {name: kdi("new", name, "--json") for name in (empty, deleted, "web_event")}
+
+    assert {name: answer.code for name, answer in answers.items()} == {empty: 1, deleted: 1, "web_event": 1}
+    said = {name: answer.objects[0]["error"] for name, answer in answers.items()}
+    assert said[empty]["happened"].startswith(
+        "topic 'web_events' of Kafka cluster main has no message that may be read"
+    )
+    assert "has tombstones alone, 3 in the sample" in said[deleted]["happened"]
+    assert "has no topic 'web_event': did you mean web_events?" in said["web_event"]["happened"]
+    assert "nothing was written" in said["web_event"]["safe"]
+    assert list(defs.iterdir()) == []

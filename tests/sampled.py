@@ -1,0 +1,49 @@
+"""Samples of topics that no broker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kdi_assets.components.reading import Loaded, read_streams
+from kdi_assets.proposal.document import document
+from kdi_assets.proposal.propose import Proposal, propose
+from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.sources.kafka_sample import Sample, Sampled
+from kdi_assets.stream import TopicPartition
+from tests.documents import CLUSTER, written
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+def sample_of(values: Sequence[bytes | None], *, written_at: datetime | None = NOW) -> Sample:
+    """A sample of one topic partition whose messages lie a second apart, the last at ``written_at``."""
+    tp, count = TopicPartition("orders", 0), len(values)
+    times = [written_at and written_at - timedelta(seconds=count - 1 - n) for n in range(count)]
+    messages = [Sampled(tp, n, times[n], value) for n, value in enumerate(values)]
+    return Sample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages)
+
+
+def proposed(values: Sequence[bytes | None], *, written_at: datetime | None = NOW) -> Proposal:
+    """The proposal for a topic that holds these values."""
+    return propose(sample_of(values, written_at=written_at), now=NOW)
+
+
+def text_of(proposal: Proposal, *, registered: Mapping[int, str] | str = "", table: str = "bronze/orders") -> str:
+    """Its document."""
+    return document(proposal, table=table, cluster="main", registered=registered, now=NOW)
+
+
+def attributes_of(proposal: Proposal) -> dict[str, Any]:
+    """What its document says, comments aside."""
+    content: dict[str, Any] = yaml.safe_load(text_of(proposal))["attributes"]
+    return content
+
+
+def read_back(folder: Path, text: str) -> Loaded:
+    """What the loader makes of a document, beside the cluster's."""
+    return read_streams(written(folder, kafka=CLUSTER, orders=text))

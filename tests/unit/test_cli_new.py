@@ -1,0 +1,101 @@
+"""`kdi new` where nothing can be sampled: what happened, what is safe, what to run next; and no file is made."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documents import CLUSTER, stream, written
+from tests.typed import Kdi, typed
+
+
+@pytest.fixture
+def defs(tmp_path: Path) -> Path:
+    """Folder of the documents: a cluster that nobody hears of, and a stream."""
+    return written(tmp_path / "defs", kafka=CLUSTER.replace("localhost:9092", "127.0.0.1:1"), t=stream("bronze/t"))
+
+
+@pytest.fixture
+def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kdi:
+    """Runs `kdi new` in this process."""
+    monkeypatch.setenv("KDI_DEFS", str(tmp_path / "defs"))
+    monkeypatch.delenv("KDI_KAFKA", raising=False)
+    for module in ("kafka", "kafka_client"):
+        monkeypatch.setattr(f"kdi_assets.sources.{module}.REQUEST_SECONDS", 0.3)  # nobody will answer later either
+    return typed(monkeypatch, capsys, "new")
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing argument 'TOPIC'"),
+        (["not/a/topic"], "'not/a/topic' is not a name that Kafka takes"),
+        (["orders", "--table", "/bronze"], "'/bronze' is not a path below the lake's root"),
+        (["orders", "--cluster", "mian"], "no KafkaCluster document is named 'mian'; did you mean main?"),
+        (["orders", "--registry", "main"], "no SchemaRegistry document is named 'main'; there is none"),
+        (["orders", "--messages", "0"], "should be greater than or equal to 1"),
+        (["orders", "--defs", "nowhere"], "nowhere is not a folder"),
+    ],
+)
+def test_what_was_typed_wrong_is_named(kdi: Kdi, defs: Path, arguments: list[str], said: str) -> None:
+    before = files(defs)
+    answer = kdi(*arguments)
+
+    assert answer.code == 2
+    assert said in re.sub(r"[\s│]+", " ", answer.err)
+    assert (answer.out, files(defs)) == ("", before)
+
+
+def test_without_a_cluster_it_says_how_to_name_one(kdi: Kdi, tmp_path: Path) -> None:
+    written(tmp_path / "defs", t=stream("bronze/t"))
+    answer = kdi("orders")
+
+    assert answer.code == 1
+    assert answer.err.startswith("no document describes a Kafka cluster.\n  Safe: nobody was asked")
+    assert "Run:  KDI_KAFKA=host:9092 kdi new orders" in answer.err
+
+
+def test_of_several_clusters_none_is_guessed(kdi: Kdi, tmp_path: Path) -> None:
+    written(tmp_path / "defs", a=CLUSTER.replace("main", "west"), b=CLUSTER.replace("main", "east"))
+    answer = kdi("orders", "--json")
+
+    assert answer.code == 1
+    assert answer.objects[0]["error"]["type"] == "ClusterUnclear"
+    assert "kdi new orders --cluster east, or another of them" in answer.err
+
+
+def test_a_broker_that_does_not_answer_is_worth_a_retry(kdi: Kdi, defs: Path) -> None:
+    before = files(defs)
+    answer = kdi("orders", "--json")
+
+    assert answer.code == 75
+    error = json.loads(answer.out)["error"]
+    assert (error["type"], error["retry_helps"]) == ("BrokerUnreachable", True)
+    assert "no answer from 127.0.0.1:1" in error["happened"]
+    assert files(defs) == before
+
+
+def test_a_document_that_is_there_is_not_touched(kdi: Kdi, defs: Path) -> None:
+    before = (defs / "t" / "defs.yaml").read_text()
+    answer = kdi("t", "--table", "silver/t")
+
+    assert answer.code == 1
+    assert "t/defs.yaml is there already.\n  Safe: it stays as it is" in answer.err
+    assert "kdi new t --stdout" in answer.err
+    assert (defs / "t" / "defs.yaml").read_text() == before
+
+
+def test_below_a_document_that_ends_the_search_nothing_is_written(kdi: Kdi, defs: Path) -> None:
+    (defs / "defs.yaml").write_text(CLUSTER)
+    answer = kdi("orders")
+
+    assert answer.code == 1
+    assert "defs/defs.yaml ends the search for documents in its folder, so none below it would be loaded." in answer.err
+    assert not (defs / "orders").exists()

@@ -1,0 +1,175 @@
+"""The type of a field follows from all that was seen of it: none that takes fewer values, none that changes any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kdi_assets.proposal.ddl_text import left_out, one_line
+from kdi_assets.proposal.fit import misfit
+from kdi_assets.proposal.json_text import NoObject, json_object
+from kdi_assets.proposal.seen import seen_in
+from kdi_assets.proposal.types import Struct, record_of
+
+ZONED, LOCAL = '"2026-03-01T10:00:00Z"', '"2026-03-01 10:00:00.5"'
+
+
+def record(*documents: str) -> Struct:
+    return record_of(seen_in(json_object(text.encode()) for text in documents))
+
+
+def field(*values: str) -> str:
+    """The type of a field that has these values, as DDL."""
+    return one_line(record(*(f'{{"f": {value}}}' for value in values)).fields["f"])
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        (["1", "-9223372036854775808"], "bigint"),
+        (["1", "9223372036854775808"], "decimal(38,0)"),
+        (["1", "9" * 39], "string"),
+        (["1", "2.5", "1e300"], "double"),
+        (["9007199254740993", "0.5"], "decimal(38,1)"),  # a double would round the first
+        (["12345678901234567.89"], "decimal(38,2)"),
+        (["0.1000000000000000055511151231257827"], "double"),  # a double, written out
+        (["1e400", "1.5"], "double"),
+        (["true", "false", "null"], "boolean"),
+        (['"a"', "1", "true"], "string"),
+        (['"1.5"', '"2"'], "string"),
+        (['"1.5"', "2.25"], "decimal(38,2)"),
+        (['"12"', "7"], "string"),  # a decimal would take both, and forget how they are written
+        (["1.5", "1.5", '"a"'], "double"),
+        (["1.5", '"a"', '"b"'], "string"),
+        ([ZONED, LOCAL], "timestamp"),
+        ([ZONED, '"2026-03-01"'], "timestamp"),
+        (['"2026-03-01"', "null"], "date"),
+        ([ZONED, '"soon"'], "string"),
+        (['"2026-02-30"'], "string"),
+        (['"2026-03-01T10:00:00.123456789Z"'], "string"),
+        (['"2026-03-01T10:00:00+0100"'], "string"),
+        (['"2026-03-01T10:00:00+19:00"'], "string"),
+        (['"0000-01-01"'], "string"),
+        (["null"], "string"),
+        (["[]", "null"], "array<string>"),
+        (["[1, 2.5]", "[null]"], "array<double>"),
+        (['[{"a": 1}]', '[{"b": ["x"]}]'], "array<struct<a: bigint, b: array<string>>>"),
+        (['{"a": 1}', '{"b": "x"}', '{"a": 2.5}'], "struct<a: double, b: string>"),
+        (["{}"], "map<string, string>"),
+        (['{"a b": 1}', '{"c.d": 2}'], "map<string, bigint>"),
+        (["1", "1", "[1]"], "bigint"),
+    ],
+)
+def test_a_field_has_the_type_that_takes_most_and_changes_none(values: list[str], type_: str) -> None:
+    assert field(*values) == type_
+
+
+def test_keys_that_differ_from_object_to_object_are_data() -> None:
+    many = [f'{{"f": {{"user{n}": {{"seen": {n}}}, "user{n + 1}": {{"seen": null}}}}}}' for n in range(100)]
+    optional = [f'{{"f": {{"k{n % 20}": 1, "k{n % 7}": 2}}}}' for n in range(100)]
+
+    assert one_line(record(*many).fields["f"]) == "map<string, struct<seen: bigint>>"
+    assert isinstance(record(*optional).fields["f"], Struct)
+
+
+def test_keys_with_values_of_their_own_types_are_fields_however_many_there_are() -> None:
+    some = [f'{{"f": {{"k{n}": {"1" if n % 2 else "[1]"}}}}}' for n in range(100)]
+
+    assert isinstance(record(*some).fields["f"], Struct)
+
+
+def test_names_that_no_column_can_have_are_left_out_and_named() -> None:
+    text = {"id": 1, "ID": 2, "kafka": 3, "_kdi_x": 4, "a b": 5, "x": {"kafka": 6, "y;": 7, "ok": 8}, "": 9, "a\tb": 1}
+    found = record(json.dumps({"id": 1}), json.dumps(text), json.dumps({"z": [{"a.b": 1, "c": 1}]}))
+
+    assert one_line(found) == "struct<id: bigint, x: struct<kafka: bigint, ok: bigint>, z: array<struct<c: bigint>>>"
+    assert dict(left_out(found)) == {
+        "ID": "its name differs from id only in case",
+        "kafka": "its name is taken",
+        "_kdi_x": "its name is taken",
+        "a b": "its name has a character that a column's cannot have",
+        '""': "its name cannot be printed",
+        '"a\\tb"': "its name cannot be printed",
+        "x.y;": "its name has a character that a column's cannot have",
+        "z[].a.b": "its name has a character that a column's cannot have",
+    }
+
+
+def test_fields_keep_the_order_in_which_messages_have_them() -> None:
+    found = record('{"b": 1, "a": 1}', '{"c": 1, "a": 1}')
+
+    assert list(found.fields) == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "blank"),
+        (b" \r\n", "blank"),
+        (b'{"a": "\xff"}', "invalid_utf8"),
+        (b'{"a": 1', "malformed_json"),
+        (b'{"a": NaN}', "malformed_json"),
+        (b'{"a": 01}', "malformed_json"),
+        (b"{'a': 1}", "malformed_json"),
+        (b'{"a": "\n"}', "malformed_json"),
+        (b'\xef\xbb\xbf{"a": 1}', "malformed_json"),
+        (b"[" * 100_000, "malformed_json"),
+        (b'{"a": 1} x', "trailing_text"),
+        (b'{"a": 1}{"a": 1}', "trailing_text"),
+        (b"[1]", "not_an_object"),
+        (b"null", "not_an_object"),
+    ],
+)
+def test_what_is_no_object_has_the_decoders_reason(value: bytes, reason: str) -> None:
+    with pytest.raises(NoObject) as refused:
+        json_object(value)
+
+    assert str(refused.value) == reason
+
+
+DECLARED = (
+    '{"n": 1, "d": 1.5, "s": "x", "b": true, "at": "2026-03-01T10:00:00Z", "o": {"p": {"q": 1}}, "a": [1], '
+    '"t": ["x"], "money": 12345678901234567.89, "m": {}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"n": 1.0}, ("wrong_type", "n")),
+        ({"n": 2**63}, ("out_of_range", "n")),
+        ({"n": True}, ("wrong_type", "n")),
+        ({"d": "1.5"}, ("wrong_type", "d")),
+        ({"d": 2**53 + 1}, None),
+        ({"s": 1}, None),
+        ({"s": 1.5}, ("wrong_type", "s")),
+        ({"s": {}}, ("wrong_type", "s")),
+        ({"b": 0}, ("wrong_type", "b")),
+        ({"at": 1}, ("wrong_type", "at")),
+        ({"at": "soon"}, ("wrong_type", "at")),
+        ({"o": 1}, ("wrong_type", "o.p.q")),
+        ({"o": {"p": {"q": "1"}}}, ("wrong_type", "o.p.q")),
+        ({"o": {"p": None}}, None),
+        ({"a": ["1"]}, ("wrong_type", "a")),
+        ({"a": 1}, ("wrong_type", "a")),
+        ({"t": [1.5]}, ("wrong_type", "t[]")),
+        ({"m": {"x": 1.5}}, ("wrong_type", "m[]")),
+        ({"money": "1.25"}, None),
+        ({"money": "x"}, ("wrong_type", "money")),
+        ({"s": None, "n": None, "a": None}, None),
+        ({"new": 1}, None),
+    ],
+)
+def test_a_message_that_does_not_fit_has_the_decoders_reason(
+    changed: Mapping[str, Any], expected: tuple[str, str] | None
+) -> None:
+    given = json.dumps({**json.loads(DECLARED), **changed})
+
+    assert misfit(json_object(given.encode()), record(DECLARED)) == expected
+
+
+def test_more_digits_than_a_decimal_has_are_too_precise() -> None:
+    assert misfit(json_object(b'{"money": 1.125}'), record(DECLARED)) == ("too_precise", "money")
