@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import yaml
 from kdi_assets.components.reading import Loaded, read_streams
 from kdi_assets.proposal.document import document
 from kdi_assets.proposal.propose import Proposal, propose
+from kdi_assets.proposal.registered import Registered
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.sources.kafka_sample import Sample, Sampled
 from kdi_assets.stream import TopicPartition
-from tests.documents import CLUSTER, written
+from tests.documents import CLUSTER, REGISTRY, written
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -28,14 +29,17 @@ def sample_of(values: Sequence[bytes | None], *, written_at: datetime | None = N
     return Sample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages)
 
 
-def proposed(values: Sequence[bytes | None], *, written_at: datetime | None = NOW) -> Proposal:
-    """The proposal for a topic that holds these values."""
-    return propose(sample_of(values, written_at=written_at), now=NOW)
+def proposed(
+    values: Sequence[bytes | None], *, written_at: datetime | None = NOW, registered: Registered | None = None
+) -> Proposal:
+    """The proposal for a topic that holds these values, as a registry would have it that says this."""
+    ask = (lambda frames: registered) if registered else None
+    return propose(sample_of(values, written_at=written_at), now=NOW, ask=ask)
 
 
-def text_of(proposal: Proposal, *, registered: Mapping[int, str] | str = "", table: str = "bronze/orders") -> str:
+def text_of(proposal: Proposal) -> str:
     """Its document."""
-    return document(proposal, table=table, cluster="main", registered=registered, now=NOW)
+    return document(proposal, table="bronze/orders", cluster="main", now=NOW)
 
 
 def attributes_of(proposal: Proposal) -> dict[str, Any]:
@@ -45,5 +49,5 @@ def attributes_of(proposal: Proposal) -> dict[str, Any]:
 
 
 def read_back(folder: Path, text: str) -> Loaded:
-    """What the loader makes of a document, beside the cluster's."""
-    return read_streams(written(folder, kafka=CLUSTER, orders=text))
+    """What the loader makes of a document, beside those of cluster and registry."""
+    return read_streams(written(folder, kafka=CLUSTER, registry=REGISTRY, orders=text))

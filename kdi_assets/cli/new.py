@@ -14,13 +14,16 @@ from kdi_assets.cli.output import json_line, progress, refusal_in_json
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from pydantic_core import PydanticCustomError
 
     from kdi_assets.components.reading import Loaded
+    from kdi_assets.message_format import SchemaRegistry
+    from kdi_assets.proposal.payload import Framed
     from kdi_assets.proposal.propose import Proposal
-    from kdi_assets.stream import KafkaCluster, SchemaRegistry
+    from kdi_assets.proposal.registered import Registered
+    from kdi_assets.stream import KafkaCluster
 
 
 def new(
@@ -57,11 +60,10 @@ def new(
         loaded = read_streams(folder)  # with mistakes in some document, another can be proposed all the same
         meant = _cluster(cluster, loaded, topic)
         file = None if stdout else place(folder, table, topic=topic)
-        asked = _registry(registry, loaded)
+        ask = _asking(_registry(registry, loaded), topic)
         progress(f"sampling {topic} of cluster {meant.name}")
-        proposal = propose(sampled(meant, topic, count=messages), now=now)
-        said = _registered(proposal, asked)
-        text = document(proposal, table=table, cluster=meant.name, registered=said, now=now)
+        proposal = propose(sampled(meant, topic, count=messages), now=now, ask=ask)
+        text = document(proposal, table=table, cluster=meant.name, now=now)
         if file:
             refuse_clash(folder, file, text, topic=topic)
             write(file, text, topic=topic)
@@ -120,16 +122,14 @@ def _registry(name: str | None, loaded: Loaded) -> SchemaRegistry | None:
     return known[name]
 
 
-def _registered(proposal: Proposal, registry: SchemaRegistry | None) -> Mapping[int, str] | str:
-    """What the registry says of the schemas that messages name, if they name any."""
-    from kdi_assets.proposal.advice import MOST_IDS
-    from kdi_assets.proposal.registered import described
+def _asking(registry: SchemaRegistry | None, topic: str) -> Callable[[Framed], Registered] | None:
+    """Asks the registry for what the frames of messages name."""
+    from kdi_assets.proposal.registered import MOST_IDS, asked
 
-    frames = proposal.recognised.frames
-    if frames is None or registry is None:
-        return ""
-    ids = [schema_id for schema_id, _ in frames.ids.most_common(MOST_IDS)]
-    return described(registry, ids, home=Settings.from_environment().home)
+    if registry is None:
+        return None
+    home = Settings.from_environment().home
+    return lambda frames: asked(registry, [n for n, _ in frames.ids.most_common(MOST_IDS)], topic=topic, home=home)
 
 
 def _written(proposal: Proposal, table: str, file: Path) -> str:

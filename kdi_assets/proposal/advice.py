@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kdi_assets.proposal.payload import Framed
 from kdi_assets.proposal.recognise import Looks, Recognised
+from kdi_assets.proposal.registered import Registered, described
 
 WORDS: Mapping[Looks, str] = {
     "json": "JSON objects",
@@ -13,6 +14,7 @@ WORDS: Mapping[Looks, str] = {
     "text": "text",
     "bytes": "bytes that say nothing of themselves",
     "json_values": "JSON that is not an object",
+    "framed_avro": "Avro behind a schema registry's frame",
     "framed_json": "JSON behind a schema registry's frame",
     "framed_protobuf": "Protobuf, by its looks, behind a schema registry's frame",
     "framed": "Avro, most likely, behind a schema registry's frame",
@@ -21,8 +23,7 @@ WORDS: Mapping[Looks, str] = {
     "protobuf": "Protobuf, by its looks",
     "mixed": "of no one kind",
 }
-MOST_IDS = 5
-_NO_DECODER = "No decoder of this release reads that, so messages land as they are, to be decoded later."
+MOST_SHOWN = 5
 
 
 def what(recognised: Recognised) -> str:
@@ -31,12 +32,8 @@ def what(recognised: Recognised) -> str:
     return f"{WORDS[recognised.looks]}{inside}"
 
 
-def advice(recognised: Recognised, *, registered: Mapping[int, str] | str = "") -> list[str]:
-    """Lines about the format, none where nothing is lost.
-
-    Args:
-        registered: What a registry said of the frames' schemas, or why it said nothing.
-    """
+def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
+    """Lines about the format, none where nothing is lost."""
     match recognised.looks:
         case "json":
             return []
@@ -60,8 +57,26 @@ def advice(recognised: Recognised, *, registered: Mapping[int, str] | str = "") 
             ]
         case "mixed":
             return ["So no format suits most of them, and they land as they are."]
-    behind = _schemas(recognised.frames, registered) if recognised.frames else []
-    return [*behind, _NO_DECODER]
+        case "framed_avro" if registered:
+            return [*_schemas(recognised.frames, registered), *_record_of(registered)]
+    return [*_schemas(recognised.frames, registered), *_no_decoder(recognised.looks, registered)]
+
+
+def _no_decoder(looks: Looks, registered: Registered | None) -> list[str]:
+    types = {schema.type for schema in registered.schemas.values() if schema} if registered else set()
+    if "AVRO" in types or (looks == "framed" and not types):
+        return [
+            "Avro is decoded by `format: {avro: {registry: NAME, subject: SUBJECT}}` with the name of a SchemaRegistry",
+            "document. As it is, messages land as bytes.",
+        ]
+    return ["No decoder of this release reads that, so messages land as they are, to be decoded later."]
+
+
+def _record_of(registered: Registered) -> list[str]:
+    return [
+        f"The record is that of the latest version of {registered.subject}, now {registered.latest}; it moves with the",
+        f"subject, unless `version: {registered.latest}` stands behind the registry.",
+    ]
 
 
 def _of_text(recognised: Recognised) -> list[str]:
@@ -74,13 +89,17 @@ def _of_text(recognised: Recognised) -> list[str]:
     ]
 
 
-def _schemas(frames: Framed, registered: Mapping[int, str] | str) -> list[str]:
+def _schemas(frames: Framed | None, registered: Registered | None) -> list[str]:
     """The schemas of the frames, the most frequent first, and what the registry says of them."""
-    most = frames.ids.most_common(MOST_IDS)
-    known = registered if isinstance(registered, Mapping) else {}
+    if frames is None:
+        return []
+    known = described(registered) if registered else {}
+    most = frames.ids.most_common(MOST_SHOWN)
     lines = [f"schema {n}: {count:,} messages{f', {known[n]}' if n in known else ''}" for n, count in most]
-    if len(frames.ids) > MOST_IDS:
-        lines.append(f"and {len(frames.ids) - MOST_IDS:,} schemas more")
-    if not isinstance(registered, Mapping):
-        lines.append(registered or "no SchemaRegistry document says where to ask for these schemas")
+    if len(frames.ids) > MOST_SHOWN:
+        lines.append(f"and {len(frames.ids) - MOST_SHOWN:,} schemas more")
+    if registered is None:
+        lines.append("no SchemaRegistry document says where to ask for these schemas")
+    elif registered.why:
+        lines.append(registered.why)
     return lines

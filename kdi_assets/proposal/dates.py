@@ -145,6 +145,8 @@ def _way(path: tuple[str, ...], declared: Scalar, seen: Seen, values: Sequence[J
             return _Way(sql, "a date", _of_text)
         case "timestamp":
             return _Way(f"to_date({sql})", _zones(seen), _of_text)
+        case "timestamp_ntz":
+            return _Way(f"to_date({sql})", "a timestamp, without a zone: taken for UTC", _of_text)
         case "string":
             return _way_of_text(sql, values)
         case "boolean":

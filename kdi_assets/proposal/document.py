@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
 import yaml
@@ -22,14 +22,8 @@ SHOWN_PARTITIONS, SHOWN_NAMES, SHOWN_DATES = 16, 20, 5
 CLOCK = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def document(
-    proposal: Proposal, *, table: str, cluster: str, registered: Mapping[int, str] | str, now: datetime
-) -> str:
-    """The text of a document.
-
-    Args:
-        registered: What a registry said of the messages' schemas, or why it said nothing.
-    """
+def document(proposal: Proposal, *, table: str, cluster: str, now: datetime) -> str:
+    """The text of a document."""
     topic = proposal.sample.topic.topic
     head = [f"Proposed by `kdi new {topic}` at {now.astimezone(UTC):{CLOCK}}; nothing was drained.", ""]
     return "\n".join(
@@ -37,7 +31,7 @@ def document(
             *(f"# {line}".rstrip() for line in (*head, *_sampled(proposal), "", *_outcome(proposal, table))),
             f"type: {TOPIC_TABLE}",
             "attributes:",
-            *(f"  {line}".rstrip() for line in _attributes(proposal, table, cluster, registered, now)),
+            *(f"  {line}".rstrip() for line in _attributes(proposal, table, cluster, now)),
             "",
         ]
     )
@@ -95,17 +89,14 @@ def _outcome(proposal: Proposal, table: str) -> Iterator[str]:
     yield f"Next: kdi check, kdi peek {table}, kdi drain {table}"
 
 
-def _attributes(
-    proposal: Proposal, table: str, cluster: str, registered: Mapping[int, str] | str, now: datetime
-) -> Iterator[str]:
+def _attributes(proposal: Proposal, table: str, cluster: str, now: datetime) -> Iterator[str]:
     found = proposal.recognised
     yield f"topic: {scalar(proposal.sample.topic.topic)}"
     yield f"table: {scalar(table)}  # below $KDI_LAKE; it names the stream"
     yield f"cluster: {scalar(cluster)}"
-    for line in advice(found, registered=registered):
+    for line in advice(found, proposal.registered):
         yield f"# {line}"
-    csv = f"{{csv: {{delimiter: {json.dumps(found.delimiter)}}}}}"
-    yield f"format: {csv if found.format == 'csv' else found.format}"
+    yield f"format: {_format(proposal)}"
     if found.compression != "none":
         yield f"compression: {found.compression}"
     yield from _schema(proposal)
@@ -118,9 +109,18 @@ def _attributes(
     yield f"start: earliest  # all that Kafka has{since}; or latest, or a moment: {moment}"
 
 
+def _format(proposal: Proposal) -> str:
+    found = proposal.recognised
+    if found.format == "csv":
+        return f"{{csv: {{delimiter: {json.dumps(found.delimiter)}}}}}"
+    if found.format == "avro" and proposal.registered:
+        return f"{{avro: {{registry: {scalar(proposal.registered.registry)}}}}}"
+    return found.format
+
+
 def _schema(proposal: Proposal) -> Iterator[str]:
     record = proposal.record
-    if record is None or proposal.recognised.format == "text":
+    if record is None or proposal.recognised.format not in ("json", "csv"):
         return
     if proposal.recognised.format == "json":
         yield "# Behind each field: the share of messages in which it is there and not null. For fields at 100%, think"
@@ -138,7 +138,7 @@ def _schema(proposal: Proposal) -> Iterator[str]:
 def _columns(proposal: Proposal) -> Iterator[str]:
     if not proposal.columns:
         return
-    if proposal.recognised.frames is None:
+    if proposal.recognised.format != "bytes":
         yield "# The table's own `date` stands in the place of the record's, which is kept here."
     yield "columns:"
     yield from (f"  {path}: {scalar(sql)}" for path, sql in proposal.columns.items())

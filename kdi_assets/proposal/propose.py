@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from kdi_assets.proposal.dates import KAFKA, Candidate, candidates, is_plausible
 from kdi_assets.proposal.fit import Misfit, misfit
+from kdi_assets.proposal.payload import Framed
 from kdi_assets.proposal.recognise import Recognised, Record, recognise
+from kdi_assets.proposal.registered import Registered, as_registered
 from kdi_assets.proposal.seen import seen_in
 from kdi_assets.proposal.types import DATE, Struct, ddl_name, record_of
 from kdi_assets.sources.kafka_sample import Sample, Sampled
@@ -58,9 +60,10 @@ class Proposal:
     """What a document should say.
 
     Attributes:
-        record: What the DDL says; ``None`` where the format says it.
+        record: What the DDL says, or of Avro the registry; ``None`` where the format has no fields.
         columns: Further columns, by their path.
         decoded: Messages whose fields were counted.
+        registered: What a registry said of the messages' schemas; ``None`` if none was asked.
     """
 
     sample: Sample
@@ -71,17 +74,23 @@ class Proposal:
     outcome: Outcome
     decoded: int
     columns: Mapping[str, str] = field(default_factory=dict)
+    registered: Registered | None = None
 
 
-def propose(sample: Sample, *, now: datetime) -> Proposal:
+def propose(sample: Sample, *, now: datetime, ask: Callable[[Framed], Registered] | None = None) -> Proposal:
     """Say what a document for the sampled topic should say.
 
     Args:
         sample: With at least one message that has a value.
         now: Today's date ends the window.
+        ask: Asks a registry for the schemas of frames.
     """
     with_value = [message for message in sample.messages if message.value is not None]
-    recognised = recognise([message.value or b"" for message in with_value])
+    values = [message.value or b"" for message in with_value]
+    recognised = recognise(values)
+    registered = ask(recognised.frames) if ask and recognised.frames else None
+    if registered:
+        recognised, registered = as_registered(values, recognised, registered)
     pairs = list(zip(with_value, recognised.records, strict=True))
     decoded = [(message, record) for message, record in pairs if isinstance(record, dict)]
     record = recognised.record
@@ -91,7 +100,7 @@ def propose(sample: Sample, *, now: datetime) -> Proposal:
     window = _window(choice, decoded, now)
     outcome = _outcome(sample, recognised, pairs, record, choice, window, now)
     columns = _columns(recognised, record, choice)
-    return Proposal(sample, recognised, record, choice, window, outcome, len(decoded), columns)
+    return Proposal(sample, recognised, record, choice, window, outcome, len(decoded), columns, registered)
 
 
 def _date(record: Struct | None, decoded: Sequence[tuple[Sampled, Record]], now: datetime) -> DateChoice:
@@ -173,7 +182,7 @@ def _condemned(found: Record | str, day: date | None, window: DateWindow, now: d
 
 def _columns(recognised: Recognised, record: Struct | None, choice: DateChoice) -> dict[str, str]:
     """Columns that keep what would else be lost, or out of reach."""
-    if recognised.frames:
+    if recognised.frames and recognised.format == "bytes":
         framed = {"schema_id": "CAST(conv(hex(substring(value, 2, 4)), 16, 10) AS bigint)"}
         if recognised.looks == "framed_json":
             framed["document"] = "try_validate_utf8(CAST(substring(value, 6) AS STRING))"

@@ -27,6 +27,7 @@ Looks = Literal[
     "text",
     "bytes",
     "json_values",
+    "framed_avro",
     "framed_json",
     "framed_protobuf",
     "framed",
@@ -35,8 +36,8 @@ Looks = Literal[
     "protobuf",
     "mixed",
 ]
-"""What messages look like; only the first four can be decoded as what they are."""
-FormatName = Literal["json", "csv", "text", "bytes"]
+"""What messages look like; ``framed`` says nothing of what stands behind the frame."""
+FormatName = Literal["json", "csv", "text", "bytes", "avro"]
 Record = dict[str, Json]
 _CONTAINER, _SINGLE_OBJECT, _SINGLE_OBJECT_HEADER = b"Obj\x01", b"\xc3\x01", 10
 

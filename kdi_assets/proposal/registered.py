@@ -1,28 +1,113 @@
-"""What a schema registry says of the schemas that messages name."""
+"""What a schema registry says of the schemas that messages name, and what those then are."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kdi_assets.errors import KdiError
+from kdi_assets.formats.framing import split_frame
+from kdi_assets.formats.registry.avro import in_one_text
+from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
+from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.stream import SchemaRegistry
+from kdi_assets.message_format import SchemaRegistry
+from kdi_assets.proposal.avro_data import AvroSchema, NoDatum, NoRecord
+from kdi_assets.proposal.payload import payload_of
+from kdi_assets.proposal.recognise import Recognised, Record
+
+MOST_IDS = 100
+"""Schemas that are asked for; messages that name another one, less frequent, are not judged."""
 
 
-def described(registry: SchemaRegistry, ids: Collection[int], *, home: Path) -> Mapping[int, str] | str:
-    """Each schema in a few words, or why nothing is known of any.
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registry said.
+
+    Attributes:
+        registry: Its name.
+        schemas: By id; ``None`` for an id that it does not know.
+        subject: The one whose schemas a topic has by default.
+        latest: Number of the subject's latest version.
+        reader: That version's schema; ``None`` if there is no such subject.
+        why: Why it said nothing, or why messages do not become the subject's record.
+    """
+
+    registry: str
+    subject: str
+    schemas: Mapping[int, Schema | None] = field(default_factory=dict)
+    latest: int = 0
+    reader: Schema | None = None
+    why: str = ""
+
+
+def asked(registry: SchemaRegistry, ids: Collection[int], *, topic: str, home: Path) -> Registered:
+    """Ask for the schemas of these ids and of the topic's subject.
 
     Args:
         home: Where answers of registries are kept.
     """
+    nothing, subject = Registered(registry.name, f"{topic}-value"), f"{topic}-value"
+    schemas = Schemas(registry, home=home)
     try:
-        found = Schemas(registry, home=home).by_ids(ids)
+        found = replace(nothing, schemas=schemas.by_ids(ids))
+        version = schemas.version(subject)
+        return replace(found, latest=version.number, reader=schemas.by_id(version.id))
+    except SubjectVersionUnknown:
+        why = f"registry {registry.name} has no subject {subject}: name another one in `format: {{avro: …}}`"
+        return replace(found, why=why)
     except KdiError as refused:
-        return f"registry {registry.name} did not say what these schemas are: {refused.parts()[0]}"
-    unknown = f"unknown to registry {registry.name}"
-    return {n: f"{schema.type}{_name(schema.text)}" if schema else unknown for n, schema in found.items()}
+        return replace(nothing, why=f"registry {registry.name} was of no help: {refused.parts()[0]}")
+
+
+def as_registered(values: list[bytes], recognised: Recognised, said: Registered) -> tuple[Recognised, Registered]:
+    """What the messages are now that their schemas are known: Avro, if the subject's record can be a table's."""
+    if said.reader is None or said.reader.type != "AVRO":
+        return recognised, said
+    try:
+        record = AvroSchema.of(in_one_text(said.reader)).record()
+        writers = {n: AvroSchema.of(in_one_text(s)) for n, s in said.schemas.items() if s and s.type == "AVRO"}
+    except (NoRecord, ValueError) as unusable:
+        return recognised, replace(said, why=f"the record of {said.subject} cannot be a table's: {unusable}")
+    records = [
+        _read(value, told, recognised, said.schemas, writers)
+        for value, told in zip(values, recognised.records, strict=True)
+    ]
+    return replace(recognised, looks="framed_avro", format="avro", records=records, record=record), said
+
+
+def _read(
+    value: bytes,
+    told: Record | str | None,
+    recognised: Recognised,
+    schemas: Mapping[int, Schema | None],
+    writers: Mapping[int, AvroSchema],
+) -> Record | str | None:
+    """A message's record, or the reason why it has none; ``None`` if it is not judged."""
+    payload = payload_of(value, recognised.compression) if isinstance(told, dict) else None
+    if payload is None:
+        return told
+    frame = split_frame(payload)
+    if isinstance(frame, str):
+        return frame
+    if frame.schema_id not in schemas:
+        return None if recognised.frames and frame.schema_id in recognised.frames.ids else "unknown_schema"
+    if schemas[frame.schema_id] is None:
+        return "unknown_schema"
+    if frame.schema_id not in writers:
+        return "incompatible_schema"
+    try:
+        return writers[frame.schema_id].datum(frame.payload)
+    except NoDatum as refused:
+        return str(refused)
+
+
+def described(said: Registered) -> dict[int, str]:
+    """Each schema in a few words."""
+    unknown = f"unknown to registry {said.registry}"
+    return {n: f"{schema.type}{_name(schema.text)}" if schema else unknown for n, schema in said.schemas.items()}
 
 
 def _name(text: str) -> str:
@@ -33,8 +118,7 @@ def _name(text: str) -> str:
         return ""
     if not isinstance(schema, dict):
         return ""
-    name = schema.get("name") or schema.get("title")
+    name, space = schema.get("name") or schema.get("title"), schema.get("namespace")
     if not isinstance(name, str) or not name.isprintable():
         return ""
-    space = schema.get("namespace")
     return f" {space}.{name}" if isinstance(space, str) and space.isprintable() and "." not in name else f" {name}"

@@ -194,13 +194,18 @@ def _struct(seen: Seen, *, top: bool = False) -> Struct:
     return Struct(fields, {name: seen.fields[name] for name in fields}, left_out)
 
 
+def is_taken(name: str) -> bool:
+    """Whether a record cannot have a field of that name, because something else has it."""
+    return name.lower() in _TAKEN or name.lower().startswith("_kdi_")
+
+
 def _why_not(name: str, *, top: bool = False) -> str:
     """Why a field cannot be a column; empty if it can."""
     if not name or not name.isprintable():
         return "its name cannot be printed"
     if set(name) & _UNUSABLE:
         return "its name has a character that a column's cannot have"
-    if top and (name.lower() in _TAKEN or name.lower().startswith("_kdi_")):
+    if top and is_taken(name):
         return "its name is taken"
     return ""
 

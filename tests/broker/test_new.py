@@ -6,7 +6,7 @@ import gzip
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,10 @@ from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_sample import sample
 from kdi_assets.stream import KafkaCluster, TopicPartition
+from tests.avro_bytes import datum
 from tests.conftest import TopicFactory
+from tests.documents import REGISTRY, written
+from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.kafka_log import Publisher
 from tests.typed import Kdi, typed
 
@@ -36,6 +39,14 @@ def defs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
+    """A registry that knows nothing as yet."""
+    ask_at_once(monkeypatch)
+    with fake_registry() as running:
+        yield running
+
+
+@pytest.fixture
 def kdi(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -43,10 +54,14 @@ def kdi(
     broker: Broker,
     lake: str,
     defs: Path,
+    tmp_path: Path,
 ) -> Kdi:
     """Runs a command in this process, whose Spark then is the session's."""
+    home = tmp_path / "home"  # what is kept of a registry is kept there
+    home.mkdir()
+    (home / "jars").symlink_to(settings.home / "jars")
     for name, value in {
-        "KDI_HOME": str(settings.home),
+        "KDI_HOME": str(home),
         "KDI_LAKE": lake,
         "KDI_KAFKA": broker.bootstrap_servers,
         "KDI_SPARK_MASTER": settings.spark_master,
@@ -131,23 +146,49 @@ def broken(n: int) -> bytes:
     return kinds[n // 100 % len(kinds)]
 
 
+def shop_order(*names: str) -> dict[str, Any]:
+    """A schema of Avro: an id, a moment that may be missing, and texts that may be."""
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    more = [{"name": name, "type": ["null", "string"], "default": None} for name in names]
+    fields = [{"name": "id", "type": "long"}, {"name": "at", "type": ["null", moment], "default": None}, *more]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    """The payload behind a registry's frame."""
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
 def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they_name(
-    kdi: Kdi, spark: SparkSession, topic: TopicFactory, producer: Publisher, defs: Path, lake: str
+    kdi: Kdi,
+    spark: SparkSession,
+    topic: TopicFactory,
+    producer: Publisher,
+    registry: RunningRegistry,
+    defs: Path,
+    lake: str,
 ) -> None:
     """Purpose: a proposal is worth something if Spark, decoders and dates agree with what was told on the driver.
     Procedure: publish topics of several formats, each small enough to be sampled whole; propose, check, drain.
     Pass: the check finds nothing; each table and its dead letters have just what the document foretold, by reason.
     """
     now = datetime.now(UTC).isoformat()
-    frame = b"\0\0\0\0\x07"
     values: dict[str, Sequence[bytes | None]] = {
         "nested": [broken(n) if n % 100 == 0 else json.dumps(order(n)).encode() for n in range(1500)] + [None] * 5,
         "zipped": [gzip.compress(json.dumps({"ts": now[:-6] + "+0000", "n": n}).encode()) for n in range(99)] + [b"x"],
         "lines": [b'%d;"a;b";00%d;%b;true;' % (n, n, now.encode()) for n in range(50)],
         "prose": [b"it says %d" % n for n in range(50)],
-        "framed": [frame + b'{"n": %d}' % n for n in range(50)],
+        "framed": [framed(7, b'{"n": %d}' % n) for n in range(50)],
         "noise": [bytes([0xFF, n]) for n in range(50)],
     }
+    subject = "new_avro-value"
+    first, second = (registry.register(subject, json.dumps(shop_order(*more))) for more in ((), ("note",)))
+    written(defs, registry=REGISTRY.replace("https://registry:8081", registry.url))
+    values["avro"] = [
+        *(framed(first, datum(shop_order(), {"id": n, "at": datetime.now(UTC)})) for n in range(30)),
+        *(framed(second, datum(shop_order("note"), {"id": n, "at": None, "note": "x"})) for n in range(3)),
+        *(b"", b"x", framed(first, b""), framed(first, b"\2\2\2\2"), framed(99, b"\2\0")),
+    ]
     names = {kind: topic(2, name=f"new_{kind}") for kind in values}
     for kind, published in values.items():
         for n, value in enumerate(published):
@@ -170,12 +211,12 @@ def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they
         foretold = {(d["reason"], d["field"]): d["messages"] for d in proposal["dead_letters"]}
         assert DeltaTable(uri).to_pyarrow_table().num_rows == proposal["rows"], kind
         assert letters_of(f"{uri}_dead_letters") == foretold, kind
-    assert proposals["nested"]["tombstones"] == 5
+    assert (proposals["nested"]["tombstones"], proposals["avro"]["rows"]) == (5, 33)
     assert len(proposals["nested"]["dead_letters"]) >= 9
     assert sum(letters_of(f"{lake}/bronze/{names['nested']}_dead_letters").values()) == 16
-    framed = DeltaTable(f"{lake}/bronze/{names['framed']}").to_pyarrow_table().to_pylist()
-    assert {row["schema_id"] for row in framed} == {7}
-    assert sorted(json.loads(row["document"])["n"] for row in framed) == list(range(50))
+    rows = DeltaTable(f"{lake}/bronze/{names['framed']}").to_pyarrow_table().to_pylist()
+    assert {row["schema_id"] for row in rows} == {7}
+    assert sorted(json.loads(row["document"])["n"] for row in rows) == list(range(50))
 
     once_more = kdi("new", names["lines"])
     assert (once_more.code, once_more.out) == (1, "")

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,10 +15,13 @@ import pyarrow as pa
 import pytest
 
 from kdi_assets.components.documents import parse
-from kdi_assets.message_format import Bytes, Csv, Json
+from kdi_assets.formats.registry.schema import Schema
+from kdi_assets.message_format import AvroRegistry, Bytes, Csv, Json
 from kdi_assets.proposal.document import scalar
 from kdi_assets.proposal.propose import NO_TIME
+from kdi_assets.proposal.registered import Registered
 from kdi_assets.sources.generator import Traffic, WebRequests
+from tests.avro_bytes import datum
 from tests.sampled import NOW, attributes_of, proposed, read_back, text_of
 
 AT = NOW.isoformat()
@@ -242,17 +246,89 @@ def test_names_that_are_yaml_sql_or_several_lines_elsewhere_do_no_harm(tmp_path:
 
 def test_frames_tell_their_schemas_and_what_the_registry_says_of_them(tmp_path: Path) -> None:
     values: list[bytes | None] = [framed(b'{"id": 1}', n % 2 + 7) for n in range(50)]
-    found = proposed(values)
+    schemas = {7: Schema(7, "JSON", '{"title": "Order", "type": "object"}'), 8: None}
+    alone, asked = proposed(values), proposed(values, registered=Registered("main", "orders-value", schemas))
 
-    assert found.recognised.frames is not None
-    assert found.recognised.frames.ids == {7: 25, 8: 25}
-    alone, asked = text_of(found), text_of(found, registered={7: "JSON Order", 8: "unknown to registry main"})
-    assert "# schema 7: 25 messages\n" in alone
-    assert "# no SchemaRegistry document says where to ask for these schemas\n" in alone
-    assert "# schema 7: 25 messages, JSON Order\n" in asked
-    stream = read_back(tmp_path, asked).streams["bronze/orders"]
+    assert alone.recognised.frames is not None
+    assert alone.recognised.frames.ids == {7: 25, 8: 25}
+    assert "# schema 7: 25 messages\n" in text_of(alone)
+    assert "# no SchemaRegistry document says where to ask for these schemas\n" in text_of(alone)
+    assert "# schema 7: 25 messages, JSON Order\n" in text_of(asked)
+    assert "# schema 8: 25 messages, unknown to registry main\n" in text_of(asked)
+    stream = read_back(tmp_path, text_of(asked)).streams["bronze/orders"]
     assert stream.format == Bytes()
     assert list(stream.columns) == ["schema_id", "document"]
+
+
+def a_record(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields]}
+
+
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+ORDER = a_record(
+    ("id", "long"),
+    ("place", ["null", a_record(("at", MILLIS), ("tags", {"type": "array", "items": "string"}), name="Place")]),
+    ("kind", {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+)
+
+
+def said(schema: Any) -> Registered:
+    """A registry that has this schema as the subject's third version, and as 7."""
+    reader = Schema(7, "AVRO", json.dumps(schema))
+    return Registered("main", "orders-value", {7: reader, 8: None, 9: Schema(9, "JSON", "{}")}, 3, reader)
+
+
+def an_order(n: int, *, place: bool = True) -> dict[str, Any]:
+    tags = [] if n % 2 else ["a", "b"]
+    return {"id": n, "place": {"at": NOW, "tags": tags} if place else None, "kind": "OLD", "price": Decimal("1.25")}
+
+
+def test_avro_of_a_registry_is_decoded_and_its_dates_are_seen(tmp_path: Path) -> None:
+    good = [framed(datum(ORDER, an_order(n, place=n > 0))) for n in range(91)]
+    whole = good[1]
+    bad = [whole[:-1], whole + b"x", b"x", b"\0\0", framed(whole[5:], 8), framed(whole[5:], 9), framed(whole[5:], 99)]
+    found = proposed([*good, *bad], registered=said(ORDER))
+    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
+
+    assert isinstance(stream.format, AvroRegistry)
+    assert (stream.format.schemas.registry.name, stream.format.schemas.subject) == ("main", "orders-value")
+    assert stream.date_expression == "coalesce(to_date(place.at), to_date(kafka.timestamp))"
+    assert found.outcome.rows == 91
+    assert found.outcome.letters == {
+        ("malformed_avro", ""): 1,
+        ("trailing_bytes", ""): 1,
+        ("no_magic_byte", ""): 1,
+        ("too_short", ""): 1,
+        ("unknown_schema", ""): 1,
+        ("incompatible_schema", ""): 1,
+    }
+    assert found.outcome.unjudged == 1  # a schema that is not among those that were asked for
+    assert "# schema 7: 93 messages, AVRO Order\n" in text_of(found)
+    assert "latest version of orders-value, now 3" in text_of(found)
+
+
+LIST_OF_ITSELF = a_record(("next", ["null", "Order"]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("string", "it describes no record"),
+        (a_record(("kafka", "long")), "no column can be called kafka"),
+        (a_record(("id", "long"), ("ID", "long")), "no column can be called id, ID"),
+        (LIST_OF_ITSELF, "it contains itself"),
+        (a_record(("nothing", "null")), "it has a field that is always null"),
+        (a_record(), "it has a record without fields"),
+    ],
+)
+def test_avro_that_no_table_can_have_lands_as_bytes_and_the_document_says_why(
+    schema: Any, why: str, tmp_path: Path
+) -> None:
+    found = proposed([framed(b"\2\2")] * 20, registered=said(schema))
+
+    assert read_back(tmp_path, text_of(found)).streams["bronze/orders"].format == Bytes()
+    assert f"# the record of orders-value cannot be a table's: {why}\n" in text_of(found)
 
 
 def test_columns_of_csv_have_types_that_change_no_text(tmp_path: Path) -> None:
