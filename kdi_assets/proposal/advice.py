@@ -35,6 +35,8 @@ def what(recognised: Recognised) -> str:
 def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
     """Lines about the format, none where nothing is lost."""
     match recognised.looks:
+        case "json" if recognised.format == "bytes":
+            return ["No field of theirs can be a column, so they land as they are."]
         case "json":
             return []
         case "csv":
@@ -56,7 +58,9 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
                 "write `format: {avro: {schemas: FOLDER}}`. Without them, messages land as they are.",
             ]
         case "mixed":
-            return ["So no format suits most of them, and they land as they are."]
+            text = recognised.shares.total() - recognised.shares["no text"]
+            of_text = f"; `format: text` takes {text:,} of them and makes dead letters of the others" if text else ""
+            return [f"No format suits all of them or most, so they land as they are{of_text}."]
         case "framed_avro" if registered:
             return [*_schemas(recognised.frames, registered), *_record_of(registered)]
     return [*_schemas(recognised.frames, registered), *_no_decoder(recognised.looks, registered)]

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from kdi_assets.proposal.dates import KAFKA, Candidate, candidates, is_plausible
 from kdi_assets.proposal.fit import Misfit, misfit
 from kdi_assets.proposal.payload import Framed
-from kdi_assets.proposal.recognise import Recognised, Record, recognise
+from kdi_assets.proposal.recognise import Recognised, Record, as_bytes, recognise
 from kdi_assets.proposal.registered import Registered, as_registered
 from kdi_assets.proposal.seen import seen_in
 from kdi_assets.proposal.types import DATE, Struct, ddl_name, record_of
@@ -96,6 +96,10 @@ def propose(sample: Sample, *, now: datetime, ask: Callable[[Framed], Registered
     record = recognised.record
     if recognised.format == "json":
         record = record_of(seen_in(document for _, document in decoded))
+        if not record.fields:
+            recognised, record = as_bytes(recognised), None
+            pairs = list(zip(with_value, recognised.records, strict=True))
+            decoded = [(message, found) for message, found in pairs if isinstance(found, dict)]
     choice = _date(record, decoded, now)
     window = _window(choice, decoded, now)
     outcome = _outcome(sample, recognised, pairs, record, choice, window, now)
@@ -147,16 +151,15 @@ def _outcome(
     window: DateWindow,
     now: datetime,
 ) -> Outcome:
+    declared = record if recognised.format == "json" else None
     letters: Counter[Misfit] = Counter()
     dates: list[date] = []
     for message, found in pairs:
         if found is None:
             continue
         day = date_of(message, found, choice, now) if isinstance(found, dict) else None
-        why = _condemned(found, day, window, now) if recognised.format != "json" else None
-        if recognised.format == "json":
-            unfit = misfit(found, record) if isinstance(found, dict) and record else None
-            why = unfit or _condemned(found, day, window, now)
+        unfit = misfit(found, declared) if declared and isinstance(found, dict) else None
+        why = unfit or _condemned(found, day, window, now)
         if why:
             letters[why] += 1
         elif day:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kdi_assets.message_format import Compression
@@ -88,6 +88,12 @@ def recognise(values: Sequence[bytes]) -> Recognised:
         rows = [csv_lines.columns(text, delimiter) for text in texts]
         record = csv_lines.record_of(rows)
     return Recognised(compression, looks, format_, records, shares, delimiter, frames, nearly, record)
+
+
+def as_bytes(recognised: Recognised) -> Recognised:
+    """The same messages, landing as they are."""
+    kept = (None, f"not_{recognised.compression}")
+    return replace(recognised, format="bytes", records=[r if r in kept else {} for r in recognised.records])
 
 
 def _payload(value: bytes, compression: Compression) -> bytes | str | None:

@@ -11,6 +11,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicState, topic_error
 from kdi_assets.sources.kafka_client import (
     REQUEST_SECONDS,
+    AccessRefused,
     BrokerUnreachable,
     open_admin,
     open_consumer,
@@ -18,6 +19,7 @@ from kdi_assets.sources.kafka_client import (
     rd_partition,
     reachable,
 )
+from kdi_assets.sources.kafka_config import right_refused
 from kdi_assets.sources.kafka_messages import YEAR_10000
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
@@ -171,8 +173,9 @@ def _refuse(cluster: KafkaCluster, message: Message) -> None:
     error = message.error()
     ends = (KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
     if error is not None and error.code() not in ends:
-        refusal: KdiError = topic_error(cluster, str(message.topic()), KafkaException(error))
-        raise refusal
+        topic, refused = str(message.topic()), KafkaException(error)
+        refusal: KdiError = topic_error(cluster, topic, refused)
+        raise right_refused(cluster, "Read", topic, refused) if isinstance(refusal, AccessRefused) else refusal
 
 
 def _sampled(tp: TopicPartition, message: Message) -> Sampled:

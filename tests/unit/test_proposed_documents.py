@@ -54,6 +54,8 @@ TEXT_LINES = [f"worker {n}: started, or so it says".encode() for n in range(50)]
     [
         (objects(), "json", "json"),
         ([*objects(60), *TEXT_LINES[:40]], "json", "json"),
+        ([b"{}", b'{"a b": 1}'], "json", "bytes"),  # no field that a column could be made of
+        ([*TEXT_LINES, b"\xff"], "mixed", "bytes"),
         ([b"[%d, 2]" % n for n in range(20)], "json_values", "text"),
         (TEXT_LINES, "text", "text"),
         ([*objects(20), *TEXT_LINES[:20]], "text", "text"),
