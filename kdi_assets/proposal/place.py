@@ -26,7 +26,7 @@ class DocumentThere(Terminal):
     def parts(self) -> tuple[str, str, str]:
         return (
             f"{self.file} {self.why}.",
-            f"it stays as it is; {NOTHING_WRITTEN}",
+            "it stays as it is, and nothing was written.",
             f"kdi new {self.topic} --stdout prints the document; put it where you want it",
         )
 

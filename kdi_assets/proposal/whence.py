@@ -53,7 +53,7 @@ class NoSuchTopic(Terminal):
         return (
             f"Kafka cluster {self.cluster} has no topic {self.topic!r}{guess}",
             "nothing was read and nothing was written.",
-            f"kdi new with one of the {len(self.known):,} topics that we may see: {there or '(none)'}",
+            f"kdi new with a topic that we may see, of {len(self.known):,}: {there or '(none)'}",
         )
 
 

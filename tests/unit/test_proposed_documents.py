@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -355,3 +356,17 @@ def test_text_stays_text_in_yaml(text: str) -> None:
     (document,) = parse(f"type: x\nattributes:\n  a: {scalar(text)}  # said\n", "defs.yaml").documents
 
     assert document.attributes == {"a": text}
+
+
+def test_the_example_of_the_page_is_what_a_proposal_looks_like_and_can_be_loaded(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "streams.md").read_text()
+    example = page.partition("## A first document: `kdi new`")[2].partition("```yaml\n")[2].partition("```")[0]
+    loaded = read_back(tmp_path, example)
+
+    assert loaded.mistakes == []
+    assert fields_of(example) == fields_of(text_of(proposed(objects(at=AT))))
+    assert loaded.streams["bronze/shop_requests"].date_expression == "to_date(meta.producer.timestamp)"
+
+
+def fields_of(text: str) -> list[str]:
+    return re.findall(r"^  (\w+):", text, re.MULTILINE)
