@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 
 from kdi_assets.proposal.json_text import Json
-from kdi_assets.proposal.seen import INT64, digits, is_number_text
+from kdi_assets.proposal.seen import INT64, digits
 from kdi_assets.proposal.times import told
 from kdi_assets.proposal.types import Array, Map, Scalar, Struct, Type
 
+_JAVA_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,9})?")
+"""What a decimal takes of texts."""
 Misfit = tuple[str, str]
 """Reason and field, as the decoder gives them to a dead letter."""
 
@@ -71,7 +74,7 @@ def _scalar_unparsed(value: Json, ddl: str) -> str:
             return "" if isinstance(value, bool) else "wrong_type"
         case "string" | "date" | "timestamp":
             return ""
-    return "" if number or (isinstance(value, str) and is_number_text(value)) else "wrong_type"
+    return "" if number or (isinstance(value, str) and _JAVA_NUMBER.fullmatch(value)) else "wrong_type"
 
 
 def _lossy(value: Json, declared: Type, path: str = "") -> Iterator[Misfit]:

@@ -13,8 +13,9 @@ TimeText = Literal["date", "timestamp", "zoned", "loose"]
 
 _TEXT = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"([T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(:(?P<second>[0-9]{2})(\.(?P<fraction>[0-9]+))?)?"
-    r"(?P<zone>Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?"
+    r"([T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+    # Spark reads no zone behind minutes, though the decoder's pattern takes one.
+    r"(:(?P<second>[0-9]{2})(\.(?P<fraction>[0-9]+))?(?P<zone>Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?)?"
 )
 _MICROSECOND_DIGITS = 6
 _MOST_ZONE = timedelta(hours=18)  # Java's
