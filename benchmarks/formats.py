@@ -22,12 +22,13 @@ from benchmarks.topic import DATES, PARTITIONS, benchmark_cluster
 from benchmarks.usage import Usage
 from benchmarks.worker import OURS, Round, Worker
 from kdi_assets.components.load import load_streams
-from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, SchemaFile, Text
+from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
 from kdi_assets.settings import Settings
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.sources.publisher import BATCH, Outbox, ensure_topic
 from kdi_assets.stream import KafkaCluster, Stream
-from tests.avro_bytes import datum, single_object
+from tests.avro_bytes import datum, fingerprint
+from tests.protobuf_messages import descriptors, message_class
 
 JSON, JSON_BAD, BAD = "json", "json, 0.1 % bad", 0.001
 WARM_UP_ROUNDS = 2
@@ -53,7 +54,17 @@ SCHEMA = record(
     *(nullable(name, "string") for name in ("method", "session_id", "url", "uuid")),
     nullable("status", "int"),
 )
+SINGLE_OBJECT = b"\xc3\x01" + fingerprint(SCHEMA).to_bytes(8, "little")
 SCHEMA_FILE = SchemaFile("web_request.avsc", json.dumps(SCHEMA))
+PROTO = """
+syntax = "proto3";
+message Producer { optional string timestamp = 1; }
+message Meta { Producer producer = 1; }
+message WebRequest {
+  Meta meta = 1; optional string method = 2; optional string session_id = 3; optional string url = 4;
+  optional string uuid = 5; optional int32 status = 6;
+}
+"""
 FLAT_DDL = "timestamp string, method string, session_id string, url string, uuid string, status int"
 PLAIN: Mapping[str, Any] = {"record_ddl": "", "columns": {}, "expectations": {}, "filter": ""}
 OF_TEXT = {**PLAIN, "date_expression": "to_date(kafka.timestamp)"}
@@ -78,6 +89,10 @@ def _as_csv(document: bytes) -> bytes:
     return "|".join([*fields, str(said["status"])]).encode()
 
 
+def _as_protobuf(document: bytes) -> bytes:
+    return bytes(message_class(PROTO, "WebRequest")(**json.loads(document)).SerializeToString())
+
+
 def _as_zstd(document: bytes) -> bytes:
     import pyarrow as pa
 
@@ -91,8 +106,12 @@ CASES: Mapping[str, Case] = {
     "json, zstd": Case(_as_zstd, {"compression": "zstd"}),
     "avro": Case(lambda d: datum(SCHEMA, json.loads(d)), {"format": Avro(SCHEMA_FILE), "record_ddl": ""}),
     "avro, single object": Case(
-        lambda d: single_object(SCHEMA, json.loads(d)),
+        lambda d: SINGLE_OBJECT + datum(SCHEMA, json.loads(d)),
         {"format": AvroSingleObject(SCHEMA_FILE, (SCHEMA_FILE,)), "record_ddl": ""},
+    ),
+    "protobuf": Case(
+        _as_protobuf,
+        {"format": Protobuf("web_request.desc", descriptors(PROTO), "WebRequest"), "record_ddl": ""},
     ),
     "csv": Case(
         _as_csv,
