@@ -57,7 +57,6 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
         RowsWithoutPositions: A clone, or a copy: whatever the start policy says, it could double its rows.
         StartOutOfRange, StartNamesNoTopicPartition: An explicit start offset is not in the topic.
         PositionBelowStart: It lies behind a position that another writer left.
-        StartLiesAhead: It is a moment that has not come.
     """
     if ledger is None:
         refuse_other_start(stream, {}, topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kdi_assets.errors import Terminal
 from kdi_assets.sources.kafka import TopicState, offsets_at
@@ -27,21 +27,6 @@ class StartOutOfRange(Terminal):
             f"[{self.earliest}, {self.end}).",
             "nothing was read and nothing was written.",
             "correct `start:` in the stream's document and run `kdi plan`",
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class StartLiesAhead(Terminal):
-    """The document's `start:` is a moment that has not come: no broker can say yet which message is the first."""
-
-    stream: str
-    start: datetime
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: `start` says {self.start.isoformat()}, and that lies ahead.",
-            "nothing was read and nothing was written.",
-            f"kdi drain {self.stream}   (from then on; or correct `start:` in the stream's document)",
         )
 
 
@@ -88,15 +73,13 @@ def begin(
     """Where the topic partitions begin that are not ``known``, as numbers.
 
     Raises:
-        StartOutOfRange, StartLiesAhead: As they say.
+        StartOutOfRange: An explicit offset is not there.
         KdiError: The brokers do not answer which offset a moment is.
     """
     begin = {tp: offsets for tp, offsets in topic.partitions.items() if tp not in known}
     if not begin:
         return {}
     if isinstance(stream.start, datetime):
-        if stream.start > datetime.now(UTC):
-            raise StartLiesAhead(stream=stream.name, start=stream.start)
         return offsets_at(stream.cluster, replace(topic, partitions=begin), stream.start)
     if stream.start == "latest":
         return {tp: offsets.end for tp, offsets in begin.items()}

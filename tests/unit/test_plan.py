@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.settle import Settlement, unsettled
-from kdi_assets.drain.start import PositionBelowStart, StartLiesAhead, StartNamesNoTopicPartition, StartOutOfRange
+from kdi_assets.drain.start import PositionBelowStart, StartNamesNoTopicPartition, StartOutOfRange
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
@@ -230,15 +230,6 @@ def test_explicit_offsets_above_a_position_are_refused_and_skip_nothing(writer: 
     assert "`start` says 15 for orders/0, and its position is 5 already" in str(refused.value)
     assert "[5, 15) was not drained" in str(refused.value)
     assert "accept-loss --topic-partition orders/0 --until 15" in str(refused.value)
-
-
-def test_a_start_at_a_moment_that_has_not_come_is_refused() -> None:
-    tomorrow = datetime.now(UTC) + timedelta(days=1)
-
-    with pytest.raises(StartLiesAhead, match="lies ahead"):
-        unsettled(orders(start=tomorrow), None, topic({P0: (0, 9)}))
-    known = ledger({P0: 5}, ledger_version=None)
-    assert settled(orders(start=tomorrow), known, topic({P0: (0, 9)})).positions == {P0: 5}
 
 
 def test_gaps_are_taken_out_of_a_range() -> None:
