@@ -30,10 +30,6 @@ KNOWN_DELTA = ("4.4.0",)
 CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "30"}
 """Of the tables that we make. A checkpoint costs as much as two small drains; Delta's own interval is 10 commits."""
 
-SHUFFLED_PER_WRITTEN = 2
-"""Bytes that rows take on their way between tasks for each byte in a Parquet file, at least: measured 2.1 to 3.1. Taken
-low, so that files come out below the size that was asked for: beyond it they would be cut, and leave a small rest."""
-
 _BIN_MIB = "spark.databricks.delta.optimizeWrite.binSize"
 _ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
 
@@ -78,12 +74,12 @@ class FileSize:
     """How large the files of a write are to be.
 
     Attributes:
-        bytes: Tasks hand what they have of one date to each other until it makes a file of about this size; ``None``:
-            each task writes its own.
+        together: Tasks hand what they have of one date to each other up to so many bytes, as rows take on that way;
+            ``None``: each task writes its own.
         rows: At most so many in a file; ``None``: as many as there are.
     """
 
-    bytes: int | None = None
+    together: int | None = None
     rows: int | None = None
 
 
@@ -161,7 +157,7 @@ def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) 
 def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, files: FileSize) -> Any:
     jvm, none = _jvm(spark), _none(spark)
     delta = jvm.org.apache.spark.sql.delta
-    told = {} if files.bytes is None else {"optimizeWrite": "true"}
+    told = {} if files.together is None else {"optimizeWrite": "true"}
     told |= {} if files.rows is None else {"maxRecordsPerFile": str(files.rows)}
     options = delta.DeltaOptions(jvm.PythonUtils.toScalaMap(told), spark._jsparkSession.sessionState().conf())
     command = delta.commands.WriteIntoDelta(
@@ -176,9 +172,9 @@ def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, f
         none,
         False,
     )
-    if files.bytes is None:
+    if files.together is None:
         return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
-    spark.conf.set(_BIN_MIB, str(max(1, SHUFFLED_PER_WRITTEN * files.bytes >> 20)))
+    spark.conf.set(_BIN_MIB, str(max(1, files.together >> 20)))
     try:
         return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
     web.produce(700)
     light = sampled_bytes(web.stream.cluster, {TopicPartition(web.stream.topic, p): 0 for p in (0, 1)})
     web.drain()
-    for number in range(360):
+    for number in range(330):
         web.publisher.produce(web.stream.topic, "x" * 6000, partition=number % 2)
     produced = list(web.publisher.flush())
 
@@ -95,8 +95,8 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
     assert all(80_000 < e.message_bytes < 110_000 for e in first[:2])
     # What was drained before was lighter, so the first of these weighs more than it may; the next ones know.
     assert heavy[0].message_bytes > 1_000_000
-    assert [sum(r.range.offset_count for r in e.ranges) for e in heavy[1:-1]] == [16] * (len(heavy) - 2)
-    assert sum(e.messages for e in plans) == len(produced) == 1060
+    assert sum(r.range.offset_count for r in heavy[1].ranges) == 16
+    assert sum(e.messages for e in plans) == len(produced) == 1030
     assert report.backlog_after == 2 * len(report.commits), "what came meanwhile is left to the next drain"
     web.assert_each_offset_once(produced)
 
@@ -104,30 +104,35 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
 def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: tasks of a thousand offsets; drain with no size, drain with one, and malformed messages in both."""
-    monkeypatch.setattr(kafka_frame, "OFFSETS_PER_TASK", 1000)
-    monkeypatch.setattr(files, "OFFSETS_PER_TASK", 1000)
+    """Procedure: tasks of two hundred offsets, and drains that tell of themselves from five hundred rows on; drain with
+    no size, with one that holds a date, and with one that does not; malformed messages in all of them."""
+    monkeypatch.setattr(kafka_frame, "OFFSETS_PER_TASK", 200)
+    monkeypatch.setattr(files, "OFFSETS_PER_TASK", 200)
+    monkeypatch.setattr(files, "LARGE", 500)
     web = driven(partitions=4)
-    web.produce(4000, bad=0.1)
-    web.drain()
-    asked = web.with_definition(target_file_size=1 << 20)
-    produced = asked.produce(4000, bad=0.1, seed=1)
-    asked.drain()
+    for seed, target in enumerate((None, 1 << 20, 10_000)):
+        produced = web.produce(1000, bad=0.1, seed=seed)
+        web.with_definition(target_file_size=target).drain()
 
-    first, second = files_added(web)
-    assert (set(first.values()), set(second.values())) == ({4}, {1})
-    assert first.keys() == second.keys()
+    first, together, cut = files_added(web)
+    drained = max(entries(web.uri, web.stream.app_id)[1:3], key=lambda entry: entry.rows)
+    rows = max(1, 10_000 * drained.rows // drained.bytes)
+    assert {date: len(rows) for date, rows in first.items()} == dict.fromkeys(first, 4)
+    assert {date: len(rows) for date, rows in together.items()} == dict.fromkeys(first, 1)
+    assert all(sorted(f)[1:] == [rows] * (len(f) - 1) and len(f) > 1 for f in cut.values()), cut
     web.assert_each_offset_once(produced)
-    assert web.audit().complete
 
 
-def files_added(web: DrivenStream) -> list[Counter[str]]:
-    """How many files each commit added to each date, of the commits that added any."""
-    added: list[Counter[str]] = []
+def files_added(web: DrivenStream) -> list[dict[str, list[int]]]:
+    """By date, the rows of the files that each commit added, of the commits that added any."""
+    commits = []
     for file in sorted((Path(web.uri) / "_delta_log").glob("*.json")):
         adds = [json.loads(line).get("add") for line in file.read_text().splitlines()]
-        added.append(Counter(add["partitionValues"]["date"] for add in adds if add))
-    return [by_date for by_date in added if by_date]
+        added: dict[str, list[int]] = defaultdict(list)
+        for add in filter(None, adds):
+            added[add["partitionValues"]["date"]].append(json.loads(add["stats"])["numRecords"])
+        commits += [dict(added)] if added else []
+    return commits
 
 
 def test_a_sample_takes_a_few_messages_of_each_topic_partition_and_none_where_there_are_none(

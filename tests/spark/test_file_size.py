@@ -35,20 +35,16 @@ def test_tasks_bring_their_rows_of_a_date_together_up_to_a_size_and_no_file_has_
     rows.limit(0).write.format("delta").partitionBy("date").save(uri)
 
     as_it_comes = stage_rows(spark, rows, uri)
-    together = stage_rows(spark, rows, uri, files=FileSize(bytes=128 * MIB))
-    by_two = stage_rows(spark, rows, uri, files=FileSize(bytes=MIB))
-    cut = stage_rows(spark, rows, uri, files=FileSize(bytes=128 * MIB, rows=15_000))
-    cut_alone = stage_rows(spark, rows.coalesce(1), uri, files=FileSize(rows=20_000))
+    by_two = stage_rows(spark, rows, uri, files=FileSize(together=2 * MIB))
+    together_and_cut = stage_rows(spark, rows, uri, files=FileSize(together=256 * MIB, rows=15_000))
 
-    for staged in (as_it_comes, together, by_two, cut, cut_alone):
+    for staged in (as_it_comes, by_two, together_and_cut):
         assert set(staged.rows_by_date.values()) == {ROWS // 2}
         assert len(staged.rows_by_date) == 2
     assert files_by_date(as_it_comes) == {"2026-01-01": TASKS, "2026-01-02": TASKS}
-    assert files_by_date(together) == {"2026-01-01": 1, "2026-01-02": 1}
     assert files_by_date(by_two) == {"2026-01-01": 2, "2026-01-02": 2}
     assert all(size <= 1.1 * MIB for size in sizes(by_two, uri))
-    assert sorted(rows_of_files(cut)) == [5_000, 5_000, *[15_000] * 6]
-    assert sorted(rows_of_files(cut_alone)) == [10_000, 10_000, *[20_000] * 4]
+    assert sorted(rows_of_files(together_and_cut)) == [5_000, 5_000, *[15_000] * 6]
     assert spark.conf.get("spark.databricks.delta.optimizeWrite.binSize", None) in (None, "512")
 
 

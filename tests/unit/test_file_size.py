@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain import files
-from kdi_assets.drain.files import file_size, row_bytes
+from kdi_assets.drain.files import file_size, telling
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
@@ -20,9 +20,11 @@ NOW = datetime(2026, 5, 5, tzinfo=UTC)
 
 
 def drained(rows: int, size: int) -> LedgerCommit:
+    """A drain of good messages of 300 bytes each."""
     given: dict[str, Any] = {name: "" for name in ("app_id", "attempt_id", "topic", "topic_id", "table_id")}
+    added, read = {date(2026, 5, 5): rows}, 300 * rows
     entry = LedgerEntry(
-        version=1, kind="drain", positions={}, rows_by_date={date(2026, 5, 5): rows}, bytes=size, **given
+        version=1, kind="drain", positions={}, rows_by_date=added, bytes=size, message_bytes=read, **given
     )
     return LedgerCommit(entry, NOW)
 
@@ -32,9 +34,11 @@ def planned(offsets: int) -> Plan:
 
 
 def test_what_a_row_takes_is_told_by_the_largest_drain_and_by_no_small_one() -> None:
-    assert row_bytes([drained(10, 30_000), drained(100_000, 5_000_000), drained(50_000, 900_000)]) == 50.0
-    assert row_bytes([drained(9_999, 30_000)]) is None
-    assert row_bytes([]) is None
+    told = telling([drained(10, 30_000), drained(100_000, 5_000_000), drained(50_000, 900_000)])
+
+    assert told is not None and told.rows == 100_000
+    assert telling([drained(9_999, 30_000)]) is None
+    assert telling([]) is None
 
 
 def test_a_plan_of_one_task_is_only_cut_and_a_larger_one_is_brought_together_too(
@@ -44,9 +48,9 @@ def test_a_plan_of_one_task_is_only_cut_and_a_larger_one_is_brought_together_too
     stream, lake = orders(target_file_size=1_000_000), str(tmp_path)
 
     assert file_size(stream, lake, planned(100_000)) == FileSize(None, rows=20_000)
-    assert file_size(stream, lake, planned(100_001)) == FileSize(1_000_000, rows=20_000)
+    assert file_size(stream, lake, planned(100_001)) == FileSize(together=2 * 20_000 * 300, rows=20_000)
     assert file_size(orders(), lake, planned(100_001)) == AS_IT_COMES
 
 
 def test_before_a_large_drain_nobody_knows_how_many_rows_a_file_may_have(tmp_path: Path) -> None:
-    assert file_size(orders(target_file_size=1_000_000), str(tmp_path), planned(100_001)) == FileSize(1_000_000)
+    assert file_size(orders(target_file_size=1_000_000), str(tmp_path), planned(100_001)) == FileSize(2_000_000)
