@@ -69,7 +69,6 @@ def test_three_drains_at_once_of_twelve_topic_partitions_take_what_lies_behind_t
 
     assert any(isinstance(o, DrainReport) for o in outcomes), outcomes
     web.assert_each_offset_once([m for m in produced if m.offset > 4])
-    assert web.audit().complete
 
 
 def _at_once(web: DrivenStream, number: int) -> list[object]:

@@ -110,7 +110,7 @@ def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_wher
     Procedure: three rounds of ten keys, then tombstones of four of them; one stream drains; all but the newest message
     or tombstone of each key are compacted away; another stream drains, and the first one once more.
     Pass: the second has one row of each of six keys, four tombstones and a gap wherever something was; the first keeps
-    what Kafka has no more, and gets nothing twice; both audits are complete.
+    what Kafka has no more, and gets nothing twice; its audit is complete.
     """
     columns = {"host": "parse_url(url, 'HOST')", "who": "CAST(kafka.key AS string)"}
     late = driven(partitions=1, config={**COMPACTED, "delete.retention.ms": LATER}, columns=columns)
@@ -134,7 +134,7 @@ def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_wher
     assert sum(row["who"] == "k0" for row in early.found().rows) == 3
     assert (again.rows_added, again.dead_letters, gaps(again)) == (0, 5, 0)
     early.assert_each_offset_once([*produced, *with_others[len(produced) :]])
-    assert late.audit().complete and early.audit().complete
+    assert early.audit().complete
 
 
 def test_messages_that_go_between_plan_and_reading_are_gaps(driven: DrivenFactory) -> None:
