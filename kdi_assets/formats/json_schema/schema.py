@@ -62,6 +62,15 @@ def validator(schema: JsonSchema) -> Validator:
         raise SchemaRefused(f"no JSON Schema: {str(refused).splitlines()[0]}") from refused
 
 
+@lru_cache(maxsize=256)
+def property_names(schema: JsonSchema) -> frozenset[str]:
+    """The names of all properties that a schema speaks of, wherever it does."""
+    texts = Texts(schema)
+    nodes = [node for text in (texts.root, *texts.by_address.values()) for node in _nodes(text)]
+    named = [node.get(key) for node in nodes for key in ("properties", "required")]
+    return frozenset(str(name) for names in named if isinstance(names, dict | list) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A schema within a text.

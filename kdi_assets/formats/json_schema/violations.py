@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from kdi_assets.formats.json_schema.schema import JsonSchema, validator
+from kdi_assets.formats.json_schema.schema import JsonSchema, property_names, validator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,29 +41,29 @@ def violations(payloads: pa.Array, ids: pa.Array, schemas: Mapping[int, JsonSche
     """As ``violation``, of one batch."""
     import pyarrow as pa
 
-    validators = {schema_id: validator(schema) for schema_id, schema in schemas.items()}
+    judges = {schema_id: (validator(schema), property_names(schema)) for schema_id, schema in schemas.items()}
     pairs = zip(payloads.to_pylist(), ids.to_pylist(), strict=True)
-    return pa.array([_where(payload, validators.get(id_)) for payload, id_ in pairs], pa.string())
+    return pa.array([_where(payload, judges.get(id_)) for payload, id_ in pairs], pa.string())
 
 
-def _where(payload: bytes | None, of: Validator | None) -> str | None:
-    if payload is None or of is None:
+def _where(payload: bytes | None, judge: tuple[Validator, frozenset[str]] | None) -> str | None:
+    if payload is None or judge is None:
         return None
+    schema, named = judge
     try:
         document = json.loads(payload)
-        if of.is_valid(document):
+        if schema.is_valid(document):
             return None
-        return _path(next(of.iter_errors(document)))
+        return _path(next(schema.iter_errors(document)), named)
     except (ValueError, RecursionError, StopIteration):
         return ""  # no JSON, which has reasons of its own; or what no validator takes, as text that is no UTF-8
 
 
-def _path(error: ValidationError) -> str:
-    """As rules name fields: what is missing, or too much, is at fault itself."""
-    steps: list[str | int] = list(error.instance_path)
-    match error.kind.name:
-        case "required":
-            steps.append(str(error.kind.value))
-        case "additionalProperties" | "unevaluatedProperties" if isinstance(error.kind.value, list):
-            steps += error.kind.value[:1]
-    return "".join("[]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+def _path(error: ValidationError, named: frozenset[str]) -> str:
+    """As rules name fields: what is missing is at fault itself.
+
+    Names that are not the schema's are the message's: keys of maps, and of any length. None of them is said, for it
+    may be what a mask hides.
+    """
+    steps = [*error.instance_path, *([error.kind.value] if error.kind.name == "required" else [])]
+    return "".join(f".{step}" if step in named else "[]" for step in steps).removeprefix(".")
