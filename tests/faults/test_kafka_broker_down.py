@@ -62,7 +62,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, getattr(module, name) // 5)
 
 
-@pytest.mark.parametrize("point", ["before reading", deep("files written"), deep("accounted for")])
+@pytest.mark.parametrize("point", [deep("before reading"), deep("files written"), deep("accounted for")])
 def test_a_broker_that_restarts_between_two_steps_costs_nothing(mortal: Broker, web: DrivenStream, point: str) -> None:
     """Purpose: every client of a drain must find the broker again, the pooled consumers of Spark too.
     Procedure: drain; produce good and malformed messages; drain, and at the point the broker is killed (SIGKILL) and

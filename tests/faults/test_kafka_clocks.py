@@ -53,7 +53,7 @@ def produce_skewed(web: DrivenStream) -> None:
 
 
 @pytest.mark.scenario("clock skew, wrong event times")
-@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("kind", ["CreateTime", deep("LogAppendTime")])
 def test_producers_with_wrong_clocks_move_nothing_but_their_own_messages(driven: DrivenFactory, kind: str) -> None:
     """Purpose: positions, commits and lag must not depend on what a producer believes about the time.
     Procedure: Kafka timestamps of 1970, 2038, 2099 and out of order; event dates of 1970, 2099 and of no calendar; on

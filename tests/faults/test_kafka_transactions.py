@@ -102,7 +102,7 @@ def test_a_transaction_that_ends_during_a_drain_arrives_whole_with_the_next(
     assert web.audit().complete
 
 
-@pytest.mark.parametrize("how", ["the broker aborts it", "another producer takes over"])
+@pytest.mark.parametrize("how", [deep("the broker aborts it"), "another producer takes over"])
 def test_a_transaction_that_nobody_ends_holds_back_and_loses_nothing(driven: DrivenFactory, how: str) -> None:
     """Purpose: a producer that hangs pins the last stable offset; what it wrote must never arrive, what follows must.
     Procedure: plain messages, an open transaction whose producer does nothing more, plain messages; drain. Then the

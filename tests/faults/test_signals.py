@@ -124,7 +124,7 @@ def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("fate", ["lands", "comes too late", "was never sent"])
+@pytest.mark.parametrize("fate", ["lands", "comes too late", deep("was never sent")])
 @scenario("killed during the commit")
 def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver, fate: str
@@ -217,7 +217,7 @@ def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_not
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [deep(MID_READ), deep("files written"), COMMIT_LANDED])
+@pytest.mark.parametrize("point", [deep(MID_READ), deep("files written"), deep(COMMIT_LANDED)])
 @scenario("killed during the commit")
 def test_a_drain_whose_own_jvm_is_killed_says_so_and_the_next_completes_it(
     driven: DrivenFactory, doomed: DoomedFactory, point: str

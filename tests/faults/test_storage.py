@@ -54,7 +54,9 @@ def storage(_storage: FaultyStorage) -> Iterator[FaultyStorage]:
             Fault("rename", LETTERS_COMMIT), marks=[FAILS, LETTERS, DEEP], id="the letters cannot be committed"
         ),
         pytest.param(
-            Fault("after rename", LETTERS_COMMIT), marks=[FAILS, LETTERS], id="the answer about the letters is lost"
+            Fault("after rename", LETTERS_COMMIT),
+            marks=[FAILS, LETTERS, DEEP],
+            id="the answer about the letters is lost",
         ),
         pytest.param(Fault("write", WRITTEN_COMMIT, DISK_FULL), marks=FULL, id="disk full in the commit"),
         pytest.param(Fault("rename", COMMIT), marks=[FAILS, DEEP], id="the commit cannot be put into the log"),
