@@ -73,6 +73,7 @@ def _take_code_along() -> None:
     """
     from pyspark import cloudpickle
 
-    from kdi_assets import formats
+    from kdi_assets.formats import framing, protobuf
 
-    cloudpickle.register_pickle_by_value(formats)  # type: ignore[no-untyped-call]
+    for module in (framing, protobuf):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
