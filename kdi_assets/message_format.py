@@ -145,7 +145,19 @@ class Protobuf:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class ProtobufRegistry:
+    """A message per payload behind the id of its schema; the record is that of the subject's version.
+
+    Attributes:
+        message: Full name of the message that every payload must be; empty: the first one of the version's text.
+    """
+
+    schemas: RegistrySchemas
+    message: str = ""
+
+
 Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroSingleObject | Protobuf
-Framed = AvroRegistry | JsonRegistry
+Framed = AvroRegistry | JsonRegistry | ProtobufRegistry
 """Formats whose messages name the schema that they were written with."""
 Format = Unframed | Framed

@@ -8,12 +8,13 @@ from typing import Annotated, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from kdi_assets.components.checks import registry, sql, wrong
+from kdi_assets.components.checks import sql, wrong
 from kdi_assets.components.folder import shown
 from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.components.protobuf_fields import ProtobufFields
 from kdi_assets.components.schema_file_mistake import SchemaFileMistake
 from kdi_assets.components.strict import Fields
+from kdi_assets.components.subject_fields import RegistryFields
 from kdi_assets.message_format import (
     Avro,
     AvroRegistry,
@@ -25,7 +26,6 @@ from kdi_assets.message_format import (
     Format,
     Json,
     JsonRegistry,
-    RegistrySchemas,
     SchemaFile,
     SchemaRegistry,
     Text,
@@ -81,41 +81,6 @@ class CsvFields(Fields):
     def format(self) -> Csv:
         """The format that these fields describe."""
         return Csv(self.delimiter, self.quote, self.escape, self.null_text)
-
-
-def registry_or_none(value: str) -> str:
-    """A registry's name, or nothing."""
-    return registry(value) if value else value
-
-
-class RegistryFields(Fields):
-    """Which schemas of which registry."""
-
-    registry: Annotated[str, AfterValidator(registry_or_none)] = Field(
-        default="",
-        description="Messages behind the frame of a schema registry's serializer: name of the SchemaRegistry document.",
-        examples=["main"],
-    )
-    subject: str = Field(
-        default="",
-        description="Subject of the schemas in the registry; by default the topic with -value.",
-        examples=["orders-value"],
-    )
-    version: Annotated[int, Field(gt=0)] | None = Field(
-        default=None,
-        description="The version of the subject that every message becomes; by default the latest.",
-        examples=[3],
-    )
-
-    @model_validator(mode="after")
-    def _of_a_registry(self) -> RegistryFields:
-        if (self.subject or self.version) and not self.registry:
-            raise wrong("names subject or version and no registry", "e.g. registry: main")
-        return self
-
-    def schemas_of(self, registry: SchemaRegistry, topic: str) -> RegistrySchemas:
-        """The schemas that these fields describe."""
-        return RegistrySchemas(registry, self.subject or f"{topic}-value", self.version)
 
 
 class JsonFields(RegistryFields):
@@ -258,7 +223,7 @@ class FormatFields(Fields):
     @property
     def registry(self) -> str:
         """The registry that the format names; empty if none."""
-        named = self.avro or self.of_json
+        named = self.avro or self.protobuf or self.of_json
         return named.registry if named is not None else ""
 
     @property
@@ -282,7 +247,7 @@ class FormatFields(Fields):
         if self.avro is not None:
             return self.avro.format(folder, topic=topic, registry=registry)
         if self.protobuf is not None:
-            return self.protobuf.format(folder)
+            return self.protobuf.format(folder, topic=topic, registry=registry)
         if self.of_json is not None:
             return self.of_json.format(folder, topic=topic, registry=registry)
         if self.csv is not None:

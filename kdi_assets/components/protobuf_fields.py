@@ -10,12 +10,12 @@ from kdi_assets.components.checks import wrong
 from kdi_assets.components.folder import shown
 from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.components.schema_file_mistake import SchemaFileMistake
-from kdi_assets.components.strict import Fields
-from kdi_assets.message_format import Protobuf
+from kdi_assets.components.subject_fields import RegistryFields
+from kdi_assets.message_format import Protobuf, ProtobufRegistry, SchemaRegistry
 
 
-class ProtobufFields(Fields):
-    """Where the message is described; exactly one of ``descriptor_file`` and ``proto_file``."""
+class ProtobufFields(RegistryFields):
+    """Where the message is described; exactly one of ``registry``, ``descriptor_file`` and ``proto_file``."""
 
     descriptor_file: str = Field(
         default="",
@@ -29,23 +29,36 @@ class ProtobufFields(Fields):
         " folder. It is compiled whenever the document is read, which takes a tenth of a second.",
         examples=["orders.proto"],
     )
-    message: str = Field(description="Full name of the message that every value is.", examples=["shop.Order"])
+    message: str = Field(
+        default="",
+        description="Full name of the message that every value is; with a registry by default the first of the text.",
+        examples=["shop.Order"],
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> ProtobufFields:
-        if bool(self.descriptor_file) == bool(self.proto_file):
-            raise wrong("takes one of descriptor_file and proto_file", "e.g. descriptor_file: orders.desc")
+        if [bool(self.registry), bool(self.descriptor_file), bool(self.proto_file)].count(True) != 1:
+            raise wrong("takes one of registry, descriptor_file and proto_file", "e.g. descriptor_file: orders.desc")
+        if not self.message and not self.registry:
+            raise wrong("names no message", "e.g. message: shop.Order")
         return self
 
-    def format(self, folder: Path) -> Protobuf:
+    def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Protobuf | ProtobufRegistry:
         """The format that these fields describe.
 
         Args:
             folder: Of the document.
+            topic: Names the subject where they do not.
+            registry: The one that they name.
 
         Raises:
             SchemaFileMistake: A file is not there, describes no such message, or one that no table can hold.
         """
+        if registry is not None:
+            return ProtobufRegistry(self.schemas_of(registry, topic), self.message)
+        return self._of_file(folder)
+
+    def _of_file(self, folder: Path) -> Protobuf:
         from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
         from kdi_assets.formats.protobuf.records import record_of
 

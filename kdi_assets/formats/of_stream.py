@@ -13,7 +13,7 @@ from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
-from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
+from kdi_assets.formats.protobuf.decoder import ProtobufDecoder, ProtobufRegistryDecoder
 from kdi_assets.formats.registry.known import KnownSchemas, known_schemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
@@ -27,6 +27,7 @@ from kdi_assets.message_format import (
     Json,
     JsonRegistry,
     Protobuf,
+    ProtobufRegistry,
     Text,
     Unframed,
 )
@@ -116,6 +117,8 @@ def _of_framed(format_: Framed, known: KnownSchemas) -> Decoder:
             return AvroRegistryDecoder(known)
         case JsonRegistry():
             return JsonRegistryDecoder(known, validate=format_.validate)
+        case ProtobufRegistry():
+            return ProtobufRegistryDecoder(known, format_.message)
 
 
 def _of_unframed(format_: Unframed) -> Decoder:

@@ -11,7 +11,7 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of
-from kdi_assets.message_format import Format, Protobuf
+from kdi_assets.message_format import Format, Protobuf, ProtobufRegistry, RegistrySchemas, SchemaRegistry
 from tests.protobuf_messages import SHOP, descriptors
 
 HEAD = """type: kdi_assets.components.KafkaCluster
@@ -62,12 +62,12 @@ def test_a_proto_file_is_compiled_with_what_it_imports_from_the_folder() -> None
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ("{message: shop.Order}", "protobuf: takes one of descriptor_file and proto_file; e.g. descriptor_file: "),
+        ("{message: shop.Order}", "protobuf: takes one of registry, descriptor_file and proto_file; e.g. descriptor_"),
         (
             "{descriptor_file: a, proto_file: b, message: c}",
-            "protobuf: takes one of descriptor_file and proto_file; e.g. descriptor_file: orders.desc",
+            "protobuf: takes one of registry, descriptor_file and proto_file; e.g. descriptor_file: orders.desc",
         ),
-        ("{descriptor_file: shop.desc}", "protobuf.message: is missing; e.g. message: shop.Order"),
+        ("{descriptor_file: shop.desc}", "protobuf: names no message; e.g. message: shop.Order"),
         (
             "{descriptor_file: shop.desc, message: shop.Oder}",
             "protobuf.message: shop.desc describes no message 'shop.Oder'; did you mean shop.Order?",
@@ -127,6 +127,18 @@ def test_a_mistake_names_line_field_and_what_would_be_right(fields: str, said: s
 
     (mistake,) = refused.value.mistakes
     assert mistake.text().startswith(f"defs.yaml:9 format.{said}")
+
+
+def test_a_registry_has_the_text_and_a_message_need_not_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: 'http://nowhere:1'}\n---\n"
+    monkeypatch.setitem(globals(), "HEAD", registry + HEAD)
+    main = SchemaRegistry("main", "http://nowhere:1")
+
+    first = format_of("{registry: main}")
+    second = format_of("{registry: main, subject: s, version: 2, message: shop.Order}")
+
+    assert first == ProtobufRegistry(RegistrySchemas(main, "orders-value"))
+    assert second == ProtobufRegistry(RegistrySchemas(main, "s", 2), "shop.Order")
 
 
 def test_a_schema_beside_it_is_refused() -> None:

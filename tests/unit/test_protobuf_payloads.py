@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from kdi_assets.formats.protobuf.decoder import take_code_along
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from tests.protobuf_messages import LEGACY, SHOP, OutOfRange, descriptors, message_class, random_message, read_row, said
 
@@ -282,3 +285,30 @@ def test_a_message_index_says_with_the_schemas_id_which_message_it_is() -> None:
     assert [5 if isinstance(row, dict) and row["i32"] == 5 else row[0] for row in rows] == [  # type: ignore[index]
         reason or 5 for _, _, reason in INDEXED
     ]
+
+
+ELSEWHERE = """
+import pickle, sys
+
+class Nowhere:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "kdi_assets":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Nowhere())
+import pyarrow as pa
+decode = pickle.load(sys.stdin.buffer)
+print(decode(pa.array([b"", b"\\x0a"])).field("rule").to_pylist())
+"""
+
+
+def test_what_goes_to_workers_runs_where_this_package_is_not() -> None:
+    from pyspark import cloudpickle
+
+    take_code_along()
+    payloads = Payloads(descriptors(SHOP), "shop.Order")
+    code = cloudpickle.dumps(decoding(payloads))  # type: ignore[no-untyped-call]
+
+    run = subprocess.run([sys.executable, "-c", ELSEWHERE], input=code, capture_output=True, check=True)
+
+    assert run.stdout.decode().strip() == str([None, len(Reading(payloads).reasons)])

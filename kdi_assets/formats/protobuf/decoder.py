@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.framing import FIRST_MESSAGE
 from kdi_assets.formats.protobuf import payloads
-from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
+from kdi_assets.formats.protobuf.compatible import becomes
+from kdi_assets.formats.protobuf.compiler import schema_descriptors
+from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.formats.protobuf.records import spark_record
+from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import Protobuf
 
@@ -32,40 +36,87 @@ class ProtobufDecoder:
             raise FormatMistake("format.protobuf", f"{self.written.path}: {refused.message}") from refused
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
-        from pyspark.sql.pandas.functions import arrow_udf
-        from pyspark.sql.types import IntegerType, StructField, StructType
-
-        _take_code_along()
-        decode = decoding(self._payloads)
-        document = StructType([StructField(payloads.RULE, IntegerType()), StructField(payloads.RECORD, record)])
-        # Without annotations: PySpark would look for what they name. Not deterministic: else Spark may run it again
-        # wherever its result stands in a condition.
-        decoded = cast(Any, arrow_udf)(lambda payload: decode(payload), document).asNondeterministic()
-        return (
-            messages.withColumn(DOCUMENT, decoded(PAYLOAD))
-            .withColumn(DECODED, F.expr(f"{DOCUMENT}.{payloads.RULE} IS NULL"))
-            .withColumn(RECORD, F.expr(f"{DOCUMENT}.{payloads.RECORD}"))
-        )
+        return _with_record(messages, self._reading.of, record, PAYLOAD)
 
     def rules(self, record: StructType) -> list[Rule]:
-        *others, (reason, field) = self._reading.reasons
-        numbered = enumerate(others, 1)
-        return [
-            *(Rule(reason, f"{DOCUMENT}.{payloads.RULE} = {number}", field) for number, (reason, field) in numbered),
-            Rule(reason, "true", field),
-        ]
-
-    @property
-    def _payloads(self) -> Payloads:
-        return Payloads(self.written.descriptors, self.written.message)
+        return _rules(self._reading)
 
     @cached_property
     def _reading(self) -> Reading:
-        return Reading(self._payloads)
+        return Reading(Payloads(self.written.descriptors, self.written.message))
 
 
-def _take_code_along() -> None:
+@dataclass(frozen=True)
+class ProtobufRegistryDecoder:
+    """A message behind an index, in a text that the frame names; ``_kdi_document`` as ``ProtobufDecoder`` has it.
+
+    Attributes:
+        message: Full name of the message that every payload must be; empty: the first of the reader's text.
+    """
+
+    known: KnownSchemas
+    message: str
+
+    def record_type(self, ddl: str) -> StructType:
+        try:
+            return spark_record(self._reading.record)
+        except DescriptorMistake as refused:
+            version = self.known.reader
+            said = f"version {version.number} of {version.subject}: {refused.message}"
+            raise FormatMistake("format.protobuf.registry", said) from refused
+
+    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
+        return _with_record(messages, self._reading.of, record, PAYLOAD, f"{FRAME}.schema_id")
+
+    def rules(self, record: StructType) -> list[Rule]:
+        usable = ", ".join(map(str, self._reading.of.writers or ())) or "-1"
+        return [Rule("incompatible_schema", f"{FRAME}.schema_id NOT IN ({usable})"), *_rules(self._reading)]
+
+    @cached_property
+    def _reading(self) -> Reading:
+        """The reader's message, and of the schemas known those that wrote what becomes it."""
+        reader = schema_descriptors(self.known.by_id[self.known.reader.id])
+        message = self.message or Descriptors(reader).message_at(FIRST_MESSAGE) or ""
+        record = Reading(Payloads(reader, message)).record
+        writers: dict[int, bytes] = {}
+        for schema_id, schema in self.known.by_id.items():
+            try:
+                writer = schema_descriptors(schema)
+                if becomes(Descriptors(writer), message, record):
+                    writers[schema_id] = writer
+            except DescriptorMistake:
+                continue  # its messages are dead letters that say so
+        return Reading(Payloads(reader, message, writers))
+
+
+def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns: str) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    take_code_along()
+    decode = decoding(of)
+    document = StructType([StructField(payloads.RULE, IntegerType()), StructField(payloads.RECORD, record)])
+    # Without annotations: PySpark would look for what they name. Not deterministic: else Spark may run it again where
+    # its result stands in a condition.
+    decoded = cast(Any, arrow_udf)(lambda *given: decode(*given), document).asNondeterministic()
+    return (
+        messages.withColumn(DOCUMENT, decoded(*map(F.expr, columns)))
+        .withColumn(DECODED, F.expr(f"{DOCUMENT}.{payloads.RULE} IS NULL"))
+        .withColumn(RECORD, F.expr(f"{DOCUMENT}.{payloads.RECORD}"))
+    )
+
+
+def _rules(reading: Reading) -> list[Rule]:
+    *others, (reason, field) = reading.reasons
+    numbered = enumerate(others, 1)
+    return [
+        *(Rule(reason, f"{DOCUMENT}.{payloads.RULE} = {number}", field) for number, (reason, field) in numbered),
+        Rule(reason, "true", field),
+    ]
+
+
+def take_code_along() -> None:
     """Send the functions themselves to workers, not the names of their modules.
 
     A warm driver's workers live on when this package is replaced by a newer one, and executors elsewhere need not have
