@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.formats.decoder import FormatMistake
+from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.message_format import Json
 from tests.verdicts import Verdicts, verdicts_of
 
@@ -138,3 +140,10 @@ def test_becomes_a_dead_letter_with_its_reason(verdicts: Verdicts, message: str 
     assert not verdict.decoded
     assert verdict.record is None
     assert (verdict.reason, verdict.field) == CONDEMNED[message]
+
+
+def test_a_map_with_keys_that_are_no_strings_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(FormatMistake) as refused:
+        JsonDecoder().record_type("id int, deep array<struct<m: map<int, string>>>")
+
+    assert refused.value.message == "deep[].m has keys that are no strings, as JSON's are"
