@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.message_format import Json
+from kdi_assets.message_format import Csv, Json
+from kdi_assets.proposal import csv_lines
 from kdi_assets.proposal.ddl_text import ddl_lines
 from kdi_assets.proposal.fit import misfit
 from kdi_assets.proposal.json_text import NoObject, json_object
@@ -90,6 +92,26 @@ def test_the_decoder_condemns_just_the_messages_that_were_foretold(
         f"--seed {pytestconfig.getoption('--seed')}: {len(differ)}, first {next(iter(differ.items()))}\n{ddl}"
     )
     assert any(said.values()) and not all(said.values())
+
+
+def test_lines_that_make_a_record_of_csv_are_decoded_by_it(spark: SparkSession) -> None:
+    random = Random(5)
+    written = '1 | -2 | 1.5 | 1.50 | 007 | +1 | 1e3 |  | "" | x | "a;b" | "say ""x""" | true | TRUE | 2026-03-01'
+    written += " | 2026-03-01T10:00:00Z | 2026-02-30 | NaN | 9223372036854775808 | -0 | 1. | '"
+    texts = [*written.split(" | "), " 1", "2 "]
+    columns = [[t] for t in texts] + [random.sample(texts, 2) for _ in range(6)]
+    lines = list(dict.fromkeys(";".join(random.choice(column) for column in columns) for _ in range(40)))
+    rows = [csv_lines.columns(line, ";") for line in lines]
+    record = csv_lines.record_of(rows)
+    verdicts = verdicts_of(spark, Csv(";"), lines, ddl="\n".join(ddl_lines(record, messages=len(rows))))
+
+    assert {len(row) for row in rows} == {len(columns)}
+    assert [line for line in lines if not verdicts[line].decoded] == []
+    for line, row in zip(lines, rows, strict=True):
+        decoded = json.loads(verdicts[line].record or "{}")
+        strings = [name for name, declared in record.fields.items() if declared.ddl == "string"]  # type: ignore[union-attr]
+        given = dict(zip(record.fields, row, strict=True))
+        assert {name: decoded.get(name) for name in strings} == {name: given[name] for name in strings}
 
 
 def test_dates_are_those_that_spark_makes_of_texts_and_numbers(spark: SparkSession) -> None:
