@@ -57,6 +57,11 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
                 "They are decoded with their schemas, which their writer has: put the files beside this document,",
                 "write `format: {avro: {schemas: FOLDER}}`. Without them, messages land as they are.",
             ]
+        case "protobuf":
+            return [
+                "They are decoded with their .proto file: put it beside this document and write",
+                "`format: {protobuf: {proto_file: FILE, message: NAME}}`. Without it, messages land as they are.",
+            ]
         case "mixed":
             text = recognised.shares.total() - recognised.shares["no text"]
             of_text = f"; `format: text` takes {text:,} of them and makes dead letters of the others" if text else ""
@@ -68,12 +73,13 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
 
 def _no_decoder(looks: Looks, registered: Registered | None) -> list[str]:
     types = {schema.type for schema in registered.schemas.values() if schema} if registered else set()
-    if "AVRO" in types or (looks == "framed" and not types):
-        return [
-            "Avro is decoded by `format: {avro: {registry: NAME, subject: SUBJECT}}` with the name of a SchemaRegistry",
-            "document. As it is, messages land as bytes.",
-        ]
-    return ["No decoder of this release reads that, so messages land as they are, to be decoded later."]
+    name = "avro" if "AVRO" in types or (looks == "framed" and not types) else "json" if looks == "framed_json" else ""
+    if not name:
+        return ["No decoder of this release reads that, so messages land as they are, to be decoded later."]
+    return [
+        f"They are decoded by `format: {{{name}: {{registry: NAME, subject: SUBJECT}}}}`, the name of a document's",
+        "SchemaRegistry. As it is, messages land as bytes.",
+    ]
 
 
 def _record_of(registered: Registered) -> list[str]:
