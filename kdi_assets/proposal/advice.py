@@ -66,6 +66,8 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
             text = recognised.shares.total() - recognised.shares["no text"]
             of_text = f"; `format: text` takes {text:,} of them and makes dead letters of the others" if text else ""
             return [f"No format suits all of them or most, so they land as they are{of_text}."]
+        case "framed_json" if registered and recognised.format == "json":
+            return _schemas(recognised.frames, registered)
         case "framed_avro" if registered:
             return [*_schemas(recognised.frames, registered), *_record_of(registered)]
     return [*_schemas(recognised.frames, registered), *_no_decoder(recognised.looks, registered)]

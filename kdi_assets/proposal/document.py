@@ -113,8 +113,8 @@ def _format(proposal: Proposal) -> str:
     found = proposal.recognised
     if found.format == "csv":
         return f"{{csv: {{delimiter: {json.dumps(found.delimiter)}}}}}"
-    if found.format == "avro" and proposal.registered:
-        return f"{{avro: {{registry: {scalar(proposal.registered.registry)}}}}}"
+    if found.frames and proposal.registered and found.format != "bytes":
+        return f"{{{found.format}: {{registry: {scalar(proposal.registered.registry)}}}}}"
     return found.format
 
 

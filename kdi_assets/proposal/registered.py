@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,11 +15,15 @@ from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.proposal.avro_data import AvroSchema, NoDatum, NoRecord
+from kdi_assets.proposal.json_text import NoObject, json_object
 from kdi_assets.proposal.payload import payload_of
 from kdi_assets.proposal.recognise import Recognised, Record
 
 MOST_IDS = 100
 """Schemas that are asked for; messages that name another one, less frequent, are not judged."""
+
+Reader = Callable[[bytes], Record]
+"""From a frame's payload to its record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +67,24 @@ def asked(registry: SchemaRegistry, ids: Collection[int], *, topic: str, home: P
 
 
 def as_registered(values: list[bytes], recognised: Recognised, said: Registered) -> tuple[Recognised, Registered]:
-    """What the messages are now that their schemas are known: Avro, if the subject's record can be a table's."""
-    if said.reader is None or said.reader.type != "AVRO":
-        return recognised, said
+    """What the messages are, now that their schemas are known: JSON, or Avro if a table can have its record."""
+    kind = said.reader.type if said.reader else ""
+    readers: dict[int, Reader] = {}
+    record = None
     try:
-        record = AvroSchema.of(in_one_text(said.reader)).record()
-        writers = {n: AvroSchema.of(in_one_text(s)) for n, s in said.schemas.items() if s and s.type == "AVRO"}
+        if kind == "AVRO" and said.reader:
+            record = AvroSchema.of(in_one_text(said.reader)).record()
+            readers = {n: AvroSchema.of(in_one_text(s)).datum for n, s in said.schemas.items() if s and s.type == kind}
+        elif kind == "JSON" and recognised.looks == "framed_json":
+            readers = {n: json_object for n, s in said.schemas.items() if s and s.type == kind}
     except (NoRecord, ValueError) as unusable:
         return recognised, replace(said, why=f"the record of {said.subject} cannot be a table's: {unusable}")
-    records = [
-        _read(value, told, recognised, said.schemas, writers)
-        for value, told in zip(values, recognised.records, strict=True)
-    ]
-    return replace(recognised, looks="framed_avro", format="avro", records=records, record=record), said
+    if not readers:
+        return recognised, said
+    both = zip(values, recognised.records, strict=True)
+    records = [_read(value, told, recognised, said.schemas, readers) for value, told in both]
+    found = replace(recognised, records=records, record=record)
+    return replace(found, format="avro", looks="framed_avro") if record else replace(found, format="json"), said
 
 
 def _read(
@@ -83,7 +92,7 @@ def _read(
     told: Record | str | None,
     recognised: Recognised,
     schemas: Mapping[int, Schema | None],
-    writers: Mapping[int, AvroSchema],
+    readers: Mapping[int, Reader],
 ) -> Record | str | None:
     """A message's record, or the reason why it has none; ``None`` if it is not judged."""
     payload = payload_of(value, recognised.compression) if isinstance(told, dict) else None
@@ -96,11 +105,11 @@ def _read(
         return None if recognised.frames and frame.schema_id in recognised.frames.ids else "unknown_schema"
     if schemas[frame.schema_id] is None:
         return "unknown_schema"
-    if frame.schema_id not in writers:
+    if frame.schema_id not in readers:
         return "incompatible_schema"
     try:
-        return writers[frame.schema_id].datum(frame.payload)
-    except NoDatum as refused:
+        return readers[frame.schema_id](frame.payload)
+    except (NoDatum, NoObject) as refused:
         return str(refused)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from kdi_assets.components.documents import parse
 from kdi_assets.formats.registry.schema import Schema
-from kdi_assets.message_format import AvroRegistry, Bytes, Csv, Json
+from kdi_assets.message_format import AvroRegistry, Bytes, Csv, Json, JsonRegistry
 from kdi_assets.proposal.document import scalar
 from kdi_assets.proposal.propose import NO_TIME
 from kdi_assets.proposal.registered import Registered
@@ -265,6 +265,26 @@ def test_frames_tell_their_schemas_and_what_the_registry_says_of_them(tmp_path: 
 
 def a_record(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields]}
+
+
+def test_json_of_a_registry_is_decoded_by_the_types_that_were_seen(tmp_path: Path) -> None:
+    reader = Schema(7, "JSON", '{"type": "object"}')
+    said = Registered("main", "orders-value", {7: reader, 8: None, 9: Schema(9, "AVRO", "{}")}, 3, reader)
+    good = [framed(value or b"") for value in objects(95, at=AT)]
+    bad = [framed(b"{"), b"{}", framed(b"{}", 8), framed(b"{}", 9), framed(b"[1]")]
+    found = proposed([*good, *bad], registered=said)
+    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
+
+    assert isinstance(stream.format, JsonRegistry)
+    assert stream.record_ddl.split() == "id bigint, -- 100% at timestamp -- 100%".split()
+    assert found.outcome.rows == 95
+    assert found.outcome.letters == {
+        ("malformed_json", ""): 1,
+        ("no_magic_byte", ""): 1,
+        ("unknown_schema", ""): 1,
+        ("incompatible_schema", ""): 1,
+        ("not_an_object", ""): 1,
+    }
 
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
