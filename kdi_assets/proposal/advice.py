@@ -24,6 +24,8 @@ WORDS: Mapping[Looks, str] = {
     "mixed": "of no one kind",
 }
 MOST_SHOWN = 5
+_REGISTERED = {"AVRO": "avro", "JSON": "json", "PROTOBUF": "protobuf"}
+"""Formats that take the schemas of a registry, by what it calls them."""
 
 
 def what(recognised: Recognised) -> str:
@@ -75,7 +77,8 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
 
 def _no_decoder(looks: Looks, registered: Registered | None) -> list[str]:
     types = {schema.type for schema in registered.schemas.values() if schema} if registered else set()
-    name = "avro" if "AVRO" in types or (looks == "framed" and not types) else "json" if looks == "framed_json" else ""
+    known = next((name for type_, name in _REGISTERED.items() if type_ in types), "")
+    name = known or {"framed": "avro", "framed_json": "json", "framed_protobuf": "protobuf"}.get(looks, "")
     if not name:
         return ["No decoder of this release reads that, so messages land as they are, to be decoded later."]
     return [

@@ -287,6 +287,18 @@ def test_json_of_a_registry_is_decoded_by_the_types_that_were_seen(tmp_path: Pat
     }
 
 
+@pytest.mark.parametrize(
+    ("payload", "name"), [(b'{"id": 1}', "json"), (b"\0\x08\x01", "protobuf"), (b"\2\x0eabcdefg", "avro")]
+)
+def test_frames_that_no_registry_explains_land_as_bytes_and_the_document_says_what_would_decode_them(
+    payload: bytes, name: str
+) -> None:
+    text = text_of(proposed([framed(payload)] * 20))
+
+    assert f"# They are decoded by `format: {{{name}: {{registry: NAME, subject: SUBJECT}}}}`" in text
+    assert "  format: bytes\n" in text
+
+
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 ORDER = a_record(
     ("id", "long"),
