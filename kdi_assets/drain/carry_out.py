@@ -24,7 +24,7 @@ from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_format import Envelope
+from kdi_assets.message_format import Envelope, Framed
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream
@@ -160,8 +160,9 @@ class _Stages:
 def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
     """Refuse a table whose columns are not the stream's.
 
-    A column that only the table has is left null; a type that differs would be changed in silence, or fail in the
-    middle of a write.
+    A column that only the table has is left null, if someone has written down what the stream gives. Where that is the
+    latest version of a registry's subject nobody has: one that has lost a field would empty its column unseen. A type
+    that differs would be changed in silence, or fail in the middle of a write.
 
     Args:
         wanted: The columns that the stream gives.
@@ -185,11 +186,21 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
         for n, f in found.items()
         if n not in given and not f.nullable
     ]
+    differences += [
+        f"column {f.name} is not in the latest version that is known of the schema (`version:` pins another one)"
+        for n, f in found.items()
+        if n not in given and f.nullable and _follows_latest(stream)
+    ]
     if DATE not in log.partition_columns:
         by = ", ".join(log.partition_columns) or "nothing"
         differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be written anew")
     if differences:
         raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
+
+
+def _follows_latest(stream: Stream) -> bool:
+    """Whether the record is whatever a registry has as the latest, and nobody wrote down what it is."""
+    return isinstance(stream.format, Framed) and stream.format.schemas.version is None and not stream.record_ddl
 
 
 def _stage(

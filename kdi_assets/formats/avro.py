@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -121,9 +122,12 @@ class AvroRegistryDecoder:
 
     def _usable(self) -> dict[int, SchemaFile]:
         """The schemas whose datums become the reader's; a message of any other is a dead letter."""
-        avro = {n: _text_of(schema, f"schema {n}") for n, schema in self.known.by_id.items() if schema.type == "AVRO"}
-        reader = self._reader.text
-        return {n: writer for n, writer in avro.items() if not _refused(reader, writer.text)}
+        usable, reader = {}, self._reader.text
+        for schema_id, schema in self.known.by_id.items():
+            with suppress(ValueError, KeyError, TypeError):  # a text that is no schema
+                if schema.type == "AVRO" and not _refused(reader, (writer := _text_of(schema, str(schema_id))).text):
+                    usable[schema_id] = writer
+        return usable
 
 
 def _text_of(schema: Schema, called: str) -> SchemaFile:
@@ -230,8 +234,13 @@ def _fingerprint(schema: str) -> str:
 @lru_cache(maxsize=64)
 def _refused(reader: str, writer: str) -> str:
     """Why what one schema wrote cannot be read by the other; empty if it can."""
+    from py4j.protocol import Py4JJavaError
+
     judge = _jvm().org.apache.avro.SchemaCompatibility
-    found = judge.checkReaderWriterCompatibility(_parsed(reader), _parsed(writer))
+    try:
+        found = judge.checkReaderWriterCompatibility(_parsed(reader), _parsed(writer))
+    except Py4JJavaError as refused:  # registries keep schemas of times when less was asked of them
+        return _first_line(refused.java_exception.getMessage())
     if str(found.getType().toString()) == "COMPATIBLE":
         return ""
     return "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities())

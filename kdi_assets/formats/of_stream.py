@@ -14,7 +14,8 @@ from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.protobuf.decoder import ProtobufDecoder, ProtobufRegistryDecoder
-from kdi_assets.formats.registry.known import KnownSchemas, known_schemas
+from kdi_assets.formats.registry.known import MOST_IDS, KnownSchemas, known_schemas
+from kdi_assets.formats.registry.refusals import TooManySchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
     Avro,
@@ -77,12 +78,17 @@ class StreamDecoder:
             messages: As ``decode`` takes them; they are read.
 
         Raises:
+            TooManySchemas: They name so many that they hardly have frames.
             KdiError: The registry did not say: no message may be judged by that.
         """
         if self.known is None or not isinstance(self.stream.format, Framed):
             return None
         unknown = self._payloads(messages).where(self.known.unknown).selectExpr(f"{FRAME}.schema_id").distinct()
-        more = self.known.and_of(sorted(row[0] for row in unknown.collect()))
+        ids = sorted(row[0] for row in unknown.limit(MOST_IDS + 1).collect())
+        if len(ids) > MOST_IDS:
+            asked = self.stream.format.schemas.registry.name
+            raise TooManySchemas(stream=self.stream.name, registry=asked, ids=ids[:3])
+        more = self.known.and_of(ids)
         return None if more is None else _knowing(self.stream, self.stream.format, more)
 
     def _payloads(self, messages: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain.refusals import SchemaDisagrees
-from kdi_assets.formats.registry.refusals import RegistryUnavailable
+from kdi_assets.formats.registry.refusals import RegistryUnavailable, TooManySchemas
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_format import AvroRegistry, RegistrySchemas
 from tests.avro_bytes import datum
@@ -158,6 +158,38 @@ def test_a_later_version_is_not_taken_in_silence(driven: DrivenFactory, registry
     pinned.drain()
 
     assert rows(stream, "id") == [(1,), (2,)]
+
+
+def test_a_field_that_the_latest_version_has_lost_does_not_empty_its_column_in_silence(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    """Beside it a schema that is none, from times when registries asked for less: no message names it, nothing ends."""
+    registry.register(SUBJECT, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "nowhere"}]}')
+    second = registry.register(SUBJECT, json.dumps(SECOND))
+    stream = orders(driven, registry)
+    produce(stream, framed(second, SECOND, id=1, note="one"))
+    stream.drain()
+
+    registry.register(SUBJECT, json.dumps(FIRST))
+    produce(stream, framed(second, SECOND, id=2, note="two"))
+    with pytest.raises(SchemaDisagrees, match="note is not in the latest version"):
+        stream.drain()
+
+    orders_of_version(stream, registry, 2).drain()
+
+    assert rows(stream, "id", "note") == [(1, "one"), (2, "two")]
+
+
+def test_messages_that_hardly_have_frames_are_not_asked_for_one_by_one(
+    driven: DrivenFactory, registry: RunningRegistry
+) -> None:
+    registry.register(SUBJECT, json.dumps(FIRST))
+    stream = orders(driven, registry)
+    produce(stream, *(b"\x00" + number.to_bytes(4, "big") for number in range(100, 1102)))
+    with pytest.raises(TooManySchemas, match="hardly begin with the id of a schema"):
+        stream.drain()
+
+    assert not [path for path in registry.asked if path.startswith("/schemas/ids/1")]
 
 
 def orders_of_version(stream: DrivenStream, registry: RunningRegistry, version: int) -> DrivenStream:

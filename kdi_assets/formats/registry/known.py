@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kdi_assets.formats.registry.schema import Schema, Version
 
 
+MOST_IDS = 1000
+"""Ids that nobody knew, in one plan. Each is a question; messages that have no frame may seem to name millions."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownSchemas:
     """Schemas by id.
