@@ -30,7 +30,7 @@ _END = "k9f1c7e52"
 _NOTHING = "k7e52"
 """What Spark is told to read where nothing stands between two delimiters; else it could not be told from ``""``."""
 _INTEGER = literal(r"^\s*[+-]?[0-9]+\s*$")
-_NUMBER = literal(r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$")
+_NUMBER = literal(r"^\s*[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from kdi_assets.proposal.seen import INT64, digits
 from kdi_assets.proposal.times import told
 from kdi_assets.proposal.types import Array, Map, Scalar, Struct, Type
 
-_JAVA_NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,9})?")
+_JAVA_NUMBER = re.compile(r"[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,9})?")
 """What a decimal takes of texts."""
 Misfit = tuple[str, str]
 """Reason and field, as the decoder gives them to a dead letter."""

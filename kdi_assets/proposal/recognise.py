@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -39,6 +39,8 @@ Looks = Literal[
 """What messages look like; ``framed`` says nothing of what stands behind the frame."""
 FormatName = Literal["json", "csv", "text", "bytes", "avro"]
 Record = dict[str, Json]
+MOST_BYTES = 64 * 1024 * 1024
+"""Of payloads that are held at once; those behind are too large to be looked at."""
 _CONTAINER, _SINGLE_OBJECT, _SINGLE_OBJECT_HEADER = b"Obj\x01", b"\xc3\x01", 10
 
 
@@ -73,7 +75,7 @@ def recognise(values: Sequence[bytes]) -> Recognised:
         values: At least one.
     """
     compression = compression_of(values)
-    payloads = [_payload(value, compression) for value in values]
+    payloads = list(_payloads(values, compression))
     held = [payload for payload in payloads if isinstance(payload, bytes)]
     shares = Counter(_kind(payload) for payload in held)
     looks, frames = _looks(held, shares)
@@ -94,6 +96,14 @@ def as_bytes(recognised: Recognised) -> Recognised:
     """The same messages, landing as they are."""
     kept = (None, f"not_{recognised.compression}")
     return replace(recognised, format="bytes", records=[r if r in kept else {} for r in recognised.records])
+
+
+def _payloads(values: Sequence[bytes], compression: Compression) -> Iterator[bytes | str | None]:
+    held = 0
+    for value in values:
+        payload = _payload(value, compression) if held < MOST_BYTES else None
+        held += len(payload) if isinstance(payload, bytes) else 0
+        yield payload
 
 
 def _payload(value: bytes, compression: Compression) -> bytes | str | None:

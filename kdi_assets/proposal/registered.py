@@ -54,7 +54,7 @@ def asked(registry: SchemaRegistry, ids: Collection[int], *, topic: str, home: P
         home: Where answers of registries are kept.
     """
     nothing, subject = Registered(registry.name, f"{topic}-value"), f"{topic}-value"
-    schemas = Schemas(registry, home=home)
+    schemas, found = Schemas(registry, home=home), nothing
     try:
         found = replace(nothing, schemas=schemas.by_ids(ids))
         version = schemas.version(subject)

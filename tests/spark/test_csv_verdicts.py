@@ -71,6 +71,7 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     f"2147483648,{SPARE}": ("out_of_range", "id"),
     f",a{SPARE}": ("missing_field", "id"),
     "50,,NaN,,,,,,,": ("wrong_type", "d"),
+    f"50,,{'9' * 200_000}x,,,,,,,": ("wrong_type", "d"),  # judged at once, however long it is
     "51,,1d,,,,,,,": ("wrong_type", "d"),
     "52,,0x1p3,,,,,,,": ("wrong_type", "d"),
     "53,,1e400,,,,,,,": ("out_of_range", "d"),
