@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.drain.masking import masked, unlocated, without_secrets
 from kdi_assets.errors import Terminal
@@ -78,10 +78,26 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise _mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
+        if said := _changes(found, judges=field in (FILTER, *expectations(stream))):
+            raise _mistake(stream, field, said)
     try:
         return shape(without_secrets(evaluate(working, stream), stream), stream, decoder.record).schema
     except PySparkException as refused:
         raise _mistake(stream, "columns", _first_line(refused)) from refused
+
+
+def _changes(found: DataFrame, *, judges: bool) -> str:
+    """Why the last column may say something else of the same message later; empty if it cannot.
+
+    Messages are looked at twice, for their verdicts and for the reasons of those that are condemned.
+    """
+    jvm: Any = found.sparkSession._jvm
+    expression = found._jdf.queryExecution().analyzed().expressions().last()
+    if not expression.deterministic():
+        return "it gives something else each time that a message is looked at"
+    if judges and expression.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
+        return "it asks the clock, which has moved on when a message is looked at again; compare with kafka.timestamp"
+    return ""
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:

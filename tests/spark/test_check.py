@@ -76,6 +76,8 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
             "masked fields are found in messages of plain JSON alone; withhold, or keep if",
         ),
         ("to_date(at)", "to_date(at)\n  mask: {kafka: null}", 13, "mask.kafka", "are never masked"),
+        ("to_date(at)", "to_date(at)\n  filter: rand() < 0.1", 13, "filter", "something else each time"),
+        ("to_date(at)", "to_date(at)\n  filter: kafka.timestamp < now()", 13, "filter", "it asks the clock"),
         ("to_date(at)", "to_date(at)\n  filter: id", 13, "filter", "it gives bigint; a condition is true or false"),
     ],
 )
