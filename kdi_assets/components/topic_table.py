@@ -12,6 +12,7 @@ from kdi_assets.components.documents import Document
 from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.folder import shown
 from kdi_assets.components.reading import read_once, unknown_cluster, unknown_registry
+from kdi_assets.components.schema_file_mistake import SchemaFileMistake
 from kdi_assets.settings import Settings
 
 
@@ -36,4 +37,7 @@ class TopicTable(dg.Component, dg.Resolvable, TopicTableFields):
             raise unknown_registry(self, document, loaded.registries)
         folder = context.path if context.path.is_dir() else context.path.parent
         cluster, registry = loaded.clusters[self.cluster], loaded.registries.get(self.registry)
-        return stream_definitions(self.stream(cluster, registry, folder=folder))
+        try:
+            return stream_definitions(self.stream(cluster, registry, folder=folder))
+        except SchemaFileMistake as unread:
+            raise document.mistake(unread.field, unread.message, unread.right) from unread

@@ -35,7 +35,7 @@ class MaskSecretMissing(Terminal):
         return (
             f"{self.stream}: the hash of {self.column} needs the secret in the environment variable {self.variable}, "
             "which is not set.",
-            "nothing was read and nothing was written.",
+            "no message was read and no row was written.",
             f"the same command with {self.variable} set, to what it was before: another secret gives other hashes",
         )
 

@@ -104,12 +104,12 @@ class Texts:
             SchemaRefused: One is no JSON.
         """
         self.root = _parsed(schema.text, schema.called)
-        self.base = urljoin(NOWHERE, _id(self.root))
+        self.base = _joined(NOWHERE, _id(self.root))
         others = [(r.name, _parsed(r.text, r.name)) for r in schema.references]
         # A name is relative to whoever uses it, and who that is, a registry does not say.
-        bases = {NOWHERE, self.base, *(urljoin(self.base, _id(other)) for _, other in others)}
-        bases |= {urljoin(base, name) for base in bases for name, _ in others}
-        self.by_address = {urldefrag(urljoin(base, name)).url: other for base in bases for name, other in others}
+        bases = {NOWHERE, self.base, *(_joined(self.base, _id(other)) for _, other in others)}
+        bases |= {_joined(base, name) for base in bases for name, _ in others}
+        self.by_address = {urldefrag(_joined(base, name)).url: other for base in bases for name, other in others}
 
     def refuse_malformed(self) -> None:
         """Refuse what is JSON and no JSON Schema.
@@ -139,7 +139,7 @@ class Texts:
         Raises:
             SchemaRefused: It is not there, or that is where the place lies in.
         """
-        address = urljoin(place.base, reference)
+        address = _joined(place.base, reference)
         url, pointer = urldefrag(address)
         if address.rstrip("#") in place.met:
             raise SchemaRefused(f"{place.at} is part of itself, and no table is as deep as that ({reference})")
@@ -158,11 +158,25 @@ def _parsed(text: str, called: str) -> Any:
         return json.loads(text)
     except ValueError as refused:
         raise SchemaRefused(f"{called} is no JSON: {refused}") from refused
+    except RecursionError as refused:
+        raise SchemaRefused(f"{called} is nested too deep to be read") from refused
+
+
+def _joined(base: str, name: str) -> str:
+    """The address of a name that stands in a text at ``base``.
+
+    Raises:
+        SchemaRefused: It can be none.
+    """
+    try:
+        return urljoin(base, name)
+    except ValueError as refused:
+        raise SchemaRefused(f"{name!r} is no address: {refused}") from refused
 
 
 def _id(text: Any) -> str:
     named = [text[key] for key in IDS if isinstance(text.get(key), str)] if isinstance(text, dict) else []
-    return urldefrag(named[0]).url if named else ""
+    return urldefrag(_joined("", named[0])).url if named else ""
 
 
 def _pointed_at(text: Any, pointer: str) -> Any:

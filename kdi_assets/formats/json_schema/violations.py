@@ -34,7 +34,7 @@ def violation(payload: Column, schema_id: Column, schemas: Mapping[int, JsonSche
     held_against = dict(schemas)
     # A lambda has no hints of types, which Spark would read, and could not: pyarrow is no name of this module.
     found = arrow_udf(lambda payloads, ids: violations(payloads, ids, held_against), "string")  # type: ignore[call-overload]
-    return cast("Column", found(payload, schema_id))
+    return cast("Column", found.asNondeterministic()(payload, schema_id))  # else Spark may run it again
 
 
 def violations(payloads: pa.Array, ids: pa.Array, schemas: Mapping[int, JsonSchema]) -> pa.Array:

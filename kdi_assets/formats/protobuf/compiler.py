@@ -32,12 +32,11 @@ def compiled(file: str, *, folder: Path) -> bytes:
     with TemporaryDirectory() as temporary:
         written = Path(temporary, "set")
         options = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={written}"]
-        done = subprocess.run(
-            [sys.executable, "-m", "grpc_tools.protoc", *options, file],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+        protoc = [sys.executable, "-m", "grpc_tools.protoc", *options, file]
+        try:
+            done = subprocess.run(protoc, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise DescriptorMistake(f"protoc did not end within {SECONDS} seconds") from late
         if done.returncode:
             raise DescriptorMistake(_said(done.stderr).replace(f"{folder}/", ""), "what protoc compiles")
         return written.read_bytes()
@@ -63,8 +62,11 @@ def schema_descriptors(schema: Schema) -> bytes:
             path = (folder / name).resolve()
             if not path.is_relative_to(folder.resolve()):
                 raise DescriptorMistake(f"schema {schema.id} refers to {name}, which is no path to import")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            except OSError as refused:  # one name is a folder of another
+                raise DescriptorMistake(f"schema {schema.id} refers to {name}, which can be no file") from refused
         written = Path(temporary, "set")
         googles = Path(protoc.__file__).parent / "_proto"
         options = [f"-I{folder}", f"-I{googles}", "--include_imports", f"--descriptor_set_out={written}"]
