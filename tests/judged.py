@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
-from kdi_assets.drain.shape import KAFKA_DDL, stream_decoder
+from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
 from kdi_assets.stream import KafkaCluster, Stream
 
 if TYPE_CHECKING:

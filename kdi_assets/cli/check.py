@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kdi_assets.components.documents import Document
     from kdi_assets.components.mistakes import DocumentMistake
     from kdi_assets.components.reading import Loaded
-    from kdi_assets.drain.shape import ShapeMistake
+    from kdi_assets.drain.records import ShapeMistake
     from kdi_assets.errors import KdiError
     from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
     from kdi_assets.stream import Stream
@@ -140,7 +140,8 @@ def _unknown(unknown: SubjectVersionUnknown, document: Document) -> DocumentMist
 
 def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
     """All that is wrong with a stream: ``analyse`` stops at the first, so it is taken out and the rest asked again."""
-    from kdi_assets.drain.shape import ShapeMistake, analyse
+    from kdi_assets.drain.records import ShapeMistake
+    from kdi_assets.drain.shape import analyse
 
     rest: Stream | None = stream
     while rest is not None:

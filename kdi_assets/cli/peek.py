@@ -119,7 +119,7 @@ def peek_at(
         ShapeMistake: The stream's document does not work.
         SparkFailed: It could not read or decode the messages.
     """
-    from kdi_assets.drain.shape import knowing_schemas_of, stream_decoder
+    from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
     from kdi_assets.sources.kafka_frame import read_ranges
 
     decoder = stream_decoder(stream)

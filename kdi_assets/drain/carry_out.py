@@ -17,8 +17,9 @@ from kdi_assets.drain.files import file_size
 from kdi_assets.drain.judge import Counts, condemned, counted, judge
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
-from kdi_assets.drain.shape import DATE, analyse, expectations, expressions, knowing_schemas_of, stream_decoder
+from kdi_assets.drain.shape import DATE, analyse, expectations, expressions
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows

@@ -10,8 +10,9 @@ from kdi_assets.drain.carry_out import refuse_other_schema
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import leaves_no_trace
 from kdi_assets.drain.masking import letter_columns, with_secrets
+from kdi_assets.drain.records import decode, knowing_schemas_of, stream_decoder
 from kdi_assets.drain.refusals import TopicRecreated
-from kdi_assets.drain.shape import analyse, decode, evaluate, knowing_schemas_of, stream_decoder, table_columns
+from kdi_assets.drain.shape import analyse, evaluate, table_columns
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.audit import audited_history

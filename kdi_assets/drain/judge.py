@@ -17,7 +17,8 @@ from kdi_assets.drain.expectations import (
     with_unmet,
 )
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
-from kdi_assets.drain.shape import DATE, FILTER, decode, evaluate, expressions, result, table_columns
+from kdi_assets.drain.records import decode
+from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, table_columns
 from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, name, told_by

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.plan import expected, refuse_strangers
+from kdi_assets.drain.records import stream_decoder
 from kdi_assets.drain.refusals import RowsWithoutPositions
-from kdi_assets.drain.shape import analyse, commented, stream_decoder
+from kdi_assets.drain.shape import analyse, commented
 from kdi_assets.drain.start import begin, refuse_other_start
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name

@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.drain.masking import masked, unlocated, without_secrets
-from kdi_assets.errors import Terminal
+from kdi_assets.drain.records import KAFKA_DDL, OURS, decode, first_line, mistake, stream_decoder
 from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, VALUE, VIOLATION, FormatMistake
-from kdi_assets.formats.of_stream import StreamDecoder, decoder_of
+from kdi_assets.formats.decoder import DECODED, RECORD
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Mask, Stream
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
-KAFKA_DDL = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
-    "headers array<struct<key: string, value: binary>>"
-)
 DATE, FILTER = "date", "filter"
-_OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD)
 _WHOLE = " whole"
 """In a tree, what is null where the struct is; no column has such a name."""
 
 Tree = dict[str, "str | Tree"]
 """Column name to Spark SQL over the working columns, or to the columns of a struct."""
-
-
-@dataclass(eq=False, kw_only=True)
-class ShapeMistake(Terminal):
-    """A stream's schema or one of its expressions does not work; ``field`` is the document's, as ``columns.host``."""
-
-    stream: str
-    field: str
-    message: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: `{self.field}` does not work: {self.message}",
-            "nothing was read and nothing was written.",
-            "correct the stream's document and run `kdi check`",
-        )
 
 
 def analyse(stream: Stream, spark: SparkSession) -> StructType:
@@ -70,20 +45,20 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             found = named.select("*", F.expr(sql).alias("_kdi_found"))
             named.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
         except PySparkException as refused:
-            raise _mistake(stream, field, _first_line(refused)) from refused
+            raise mistake(stream, field, first_line(refused)) from refused
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
-            raise _mistake(stream, field, "it is always null and has no type; cast it")
+            raise mistake(stream, field, "it is always null and has no type; cast it")
         given = found.schema["_kdi_found"].dataType
         if field in (FILTER, *expectations(stream)) and not isinstance(given, BooleanType):
-            raise _mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
+            raise mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
-            raise _mistake(stream, field, "a window function looks at other messages; an expression sees one")
+            raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
         if said := _changes(found, judges=field in (FILTER, *expectations(stream))):
-            raise _mistake(stream, field, said)
+            raise mistake(stream, field, said)
     try:
         return shape(without_secrets(evaluate(working, stream), stream), stream, decoder.record).schema
     except PySparkException as refused:
-        raise _mistake(stream, "columns", _first_line(refused)) from refused
+        raise mistake(stream, "columns", first_line(refused)) from refused
 
 
 def _changes(found: DataFrame, *, judges: bool) -> str:
@@ -100,96 +75,12 @@ def _changes(found: DataFrame, *, judges: bool) -> str:
     return ""
 
 
-def stream_decoder(stream: Stream) -> StreamDecoder:
-    """What decodes the stream's messages, and the type of a record; the JVM of the session in use is asked.
-
-    Raises:
-        ShapeMistake: The DDL does not parse, or names a field twice or one that expressions use otherwise, or the
-            format has no such records.
-        KdiError: The registry that keeps the schemas refuses, or does not answer what was never asked before.
-    """
-    from pyspark.errors import PySparkException
-
-    try:
-        decoder = decoder_of(stream)
-    except FormatMistake as refused:
-        raise _mistake(stream, refused.field, refused.message) from refused
-    except PySparkException as refused:
-        raise _mistake(stream, "schema", _first_line(refused)) from refused
-    names = [f.name.lower() for f in decoder.record.fields]
-    if "kafka" in names:
-        raise _mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
-    if unusable := _unusable(decoder.record):
-        raise _mistake(stream, "schema", unusable)
-    if stream.tombstones == "row" and (needed := [f.name for f in decoder.record.fields if not f.nullable]):
-        raise _mistake(stream, "tombstones", f"a tombstone has no {', '.join(needed)}, and the schema says NOT NULL")
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise _mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
-    return decoder
-
-
 def commented(columns: StructType, record: StructType) -> StructType:
     """The table's columns with the comments of the record's DDL; expressions lose them on the way."""
     from pyspark.sql.types import StructField, StructType
 
     said = {f.name: {"comment": f.metadata["comment"]} for f in record.fields if "comment" in f.metadata}
     return StructType([StructField(f.name, f.dataType, f.nullable, said.get(f.name)) for f in columns.fields])
-
-
-def _unusable(declared: DataType, path: str = "") -> str:
-    """Why a type cannot be decoded without loss, or written; empty if it can."""
-    from pyspark.sql import types as t
-
-    match declared:
-        case t.StructType():
-            for field in declared.fields:
-                here = f"{path}.{field.name}" if path else field.name
-                if set(field.name) & set(" ,;{}()\n\t=.'\"`[]"):
-                    return f"{here} has a character that a column's name cannot have here (one of ' ,;{{}}()=.\"`[]')"
-                if found := _unusable(field.dataType, here):
-                    return found
-        case t.ArrayType():
-            return _unusable(declared.elementType, f"{path}[]")
-        case t.MapType():
-            return _unusable(declared.keyType, f"{path}[]") or _unusable(declared.valueType, f"{path}[]")
-        case t.CharType() | t.VarcharType():
-            return f"{path} is {declared.simpleString()}; declare it string"
-        case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():
-            return f"{path} is {declared.simpleString()}, which is not supported"
-    return ""
-
-
-def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
-    """Decode what Kafka gives; where tombstones become rows, let them pass as records that are null.
-
-    Returns:
-        The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
-        ``_kdi_``. Lazy.
-    """
-    from pyspark.sql import functions as F
-
-    decoded = decoder.decode(_as_message(messages))
-    if decoder.stream.tombstones == "row":
-        decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
-    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
-    return decoded.select(*_OURS, *fields)
-
-
-def knowing_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
-    """As ``StreamDecoder.knowing_schemas_of``, of what Kafka gives."""
-    return decoder.knowing_schemas_of(_as_message(messages))
-
-
-def _as_message(messages: DataFrame) -> DataFrame:
-    """Pack what Kafka says of a message into ``kafka``, and name its value, so that no field of a record can clash."""
-    from pyspark.sql import functions as F
-
-    known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
-    known += [F.col("timestampType").alias("timestamp_type"), F.col("key")]
-    known.append(F.col("value").isNull().alias("tombstone"))
-    if "headers" in messages.columns:
-        known.append(F.col("headers"))
-    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
 
 
 def expressions(stream: Stream) -> dict[str, str]:
@@ -218,7 +109,7 @@ def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
     # it, also out of the guard, but never out of a branch that may not be taken.
     every = {**expressions(stream), **expectations(stream)}
     attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in every.items()]
-    return exposed.select(*_OURS, *attempts)
+    return exposed.select(*OURS, *attempts)
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:
@@ -252,14 +143,14 @@ def table_columns(stream: Stream, record: StructType) -> dict[str, str]:
     for path in stream.columns:
         field = f"columns.{path}"
         if path.lower() == DATE:
-            raise _mistake(stream, field, "the table's `date` is what `date:` gives")
+            raise mistake(stream, field, "the table's `date` is what `date:` gives")
         _put(tree, path, f"{name(result(field))}.v", stream, field, record)
     coordinates = ", ".join(f"'{c}', kafka.{c}" for c in ("topic", "partition", "offset", "timestamp"))
     _put(tree, stream.coordinates, f"named_struct({coordinates})", stream, "coordinates", record)
     for path, mask in stream.mask.items():
         _mask(tree, path, mask, stream, record)
     if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, record)):
-        raise _mistake(stream, "dead_letter_payload", why)
+        raise mistake(stream, "dead_letter_payload", why)
     tree[DATE] = f"{name(result('date'))}.v"
     return {column: _sql(node) for column, node in tree.items()}
 
@@ -268,7 +159,7 @@ def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, record: St
     """Hang an expression into the tree."""
     node, last = _opened(tree, path, stream, field, record)
     if field == "coordinates" and _key(node, last) in node:
-        raise _mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
+        raise mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
     node[_key(node, last)] = sql
 
 
@@ -276,16 +167,16 @@ def _mask(tree: Tree, path: str, mask: Mask, stream: Stream, record: StructType)
     """Put what a mask says in the place of a column."""
     field, lowered, ours = f"mask.{path}", path.lower(), stream.coordinates.lower()
     if lowered == DATE or lowered == ours or lowered.startswith(f"{ours}.") or ours.startswith(f"{lowered}."):
-        raise _mistake(stream, field, "the date and the coordinates of a row are never masked")
+        raise mistake(stream, field, "the date and the coordinates of a row are never masked")
     if inner := [p for p in stream.mask if p != path and f"{p.lower()}.".startswith(f"{lowered}.")]:
-        raise _mistake(stream, field, f"mask.{inner[0]} lies in it: mask the whole or its parts")
+        raise mistake(stream, field, f"mask.{inner[0]} lies in it: mask the whole or its parts")
     node, last = _opened(tree, path, stream, field, record, stays_null=True)
     if _key(node, last) not in node:
-        raise _mistake(stream, field, "the table has no such column")
+        raise mistake(stream, field, "the table has no such column")
     if mask.how != "drop":
         node[_key(node, last)] = masked(_sql(node[_key(node, last)]), mask)
     elif len(node.keys() - {_WHOLE}) == 1 and node is not tree:
-        raise _mistake(stream, field, "it is the only one of its struct; drop the struct")
+        raise mistake(stream, field, "it is the only one of its struct; drop the struct")
     else:
         del node[_key(node, last)]
 
@@ -305,9 +196,9 @@ def _opened(
         inside = known.dataType if known and isinstance(known.dataType, StructType) else StructType()
         if isinstance(node.get(key), str):
             if not inside.fields:
-                raise _mistake(stream, field, f"{step} is no struct, so nothing can lie below it")
+                raise mistake(stream, field, f"{step} is no struct, so nothing can lie below it")
             if node[key] != here:
-                raise _mistake(stream, field, f"{step} is made by an expression, so nothing can be changed inside it")
+                raise mistake(stream, field, f"{step} is made by an expression, so nothing can be changed inside it")
             whole = {_WHOLE: here} if stays_null else {}
             node[key] = {**whole, **{f.name: f"{here}.{name(f.name)}" for f in inside.fields}}
         node = cast(Tree, node.setdefault(key, {}))
@@ -325,13 +216,3 @@ def _sql(node: str | Tree) -> str:
     fields = ", ".join(f"{literal(k)}, {_sql(v)}" for k, v in node.items() if k != _WHOLE)
     struct = f"named_struct({fields})"
     return f"CASE WHEN {node[_WHOLE]} IS NOT NULL THEN {struct} END" if _WHOLE in node else struct
-
-
-def _mistake(stream: Stream, field: str, message: str) -> ShapeMistake:
-    return ShapeMistake(stream=stream.name, field=field, message=message)
-
-
-def _first_line(refused: PySparkException) -> str:
-    """What Spark says, without our working columns among the names that it suggests."""
-    line = str(refused).strip().splitlines()[0]
-    return re.sub(r"`_kdi_\w+`(\.`[^`]*`)*(, )?", "", line).replace(", ]", "]")

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.look import look
+from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.refusals import (
     BrokerEndBelowPosition,
     ReadOrWriteFailed,
@@ -20,7 +21,6 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
-from kdi_assets.drain.shape import ShapeMistake
 from kdi_assets.drain.start import PositionBelowStart, StartOutOfRange
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.ledger.state import TransactionRetentionSet

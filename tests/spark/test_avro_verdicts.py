@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.drain.shape import ShapeMistake, stream_decoder
+from kdi_assets.drain.records import ShapeMistake, stream_decoder
 from kdi_assets.message_format import Avro, AvroSingleObject, Format, SchemaFile
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.avro_bytes import datum, fingerprint, long, single_object

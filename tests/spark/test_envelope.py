@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdi_assets.drain.shape import ShapeMistake, analyse
+from kdi_assets.drain.records import ShapeMistake
+from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Envelope
 from tests.judged import Message, judged, stream_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.drain.judge import judge
-from kdi_assets.drain.shape import KAFKA_DDL, stream_decoder
+from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
 from kdi_assets.message_format import (
     Avro,
     AvroSingleObject,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.drain.masking import MaskSecretMissing
-from kdi_assets.drain.shape import ShapeMistake, analyse
+from kdi_assets.drain.records import ShapeMistake
+from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Bytes, Csv
 from kdi_assets.stream import Mask, Stream
 from tests.judged import Judged, Message, judged, stream_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.drain.judge import TOMBSTONE
-from kdi_assets.drain.shape import ShapeMistake, analyse
+from kdi_assets.drain.records import ShapeMistake
+from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Bytes, Csv, Text
 from kdi_assets.stream import Expectation, Stream
 from tests.judged import Message, judged, stream_of
