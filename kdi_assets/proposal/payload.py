@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kdi_assets.formats.framing import Frame, split_frame, split_message_index
+from kdi_assets.formats.registry.schemas import HIGHEST_ID
 from kdi_assets.message_format import Compression
 
 LIMIT = 4 * 1024 * 1024
@@ -16,7 +17,6 @@ MOST_IDS = 1000
 """Where messages are framed, they share the ids of a few schemas."""
 _MAGIC: tuple[tuple[Compression, bytes], ...] = (("gzip", b"\x1f\x8b\x08"), ("zstd", b"\x28\xb5\x2f\xfd"))
 _WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
-_HIGHEST_ID = 2**31 - 1
 
 
 class TooLarge(Exception):
@@ -90,7 +90,7 @@ class Framed:
 
 def framed(payloads: Sequence[bytes]) -> Framed | None:
     """The frames, if most payloads have one that can be meant so."""
-    frames = [f for f in map(split_frame, payloads) if isinstance(f, Frame) and 0 < f.schema_id <= _HIGHEST_ID]
+    frames = [f for f in map(split_frame, payloads) if isinstance(f, Frame) and 0 < f.schema_id <= HIGHEST_ID]
     ids = Counter(frame.schema_id for frame in frames)
     if len(frames) * 2 <= len(payloads) or len(ids) > min(MOST_IDS, max(3, len(frames) // 4)):
         return None  # a number that begins with a zero is another in every message

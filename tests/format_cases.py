@@ -1,0 +1,404 @@
+"""Messages of every format: records with all that it may carry, and values that can be no row, each with its reason."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from kdi_assets.message_format import (
+    Avro,
+    AvroRegistry,
+    AvroSingleObject,
+    Bytes,
+    Compression,
+    Csv,
+    Envelope,
+    Format,
+    Json,
+    JsonRegistry,
+    Protobuf,
+    RegistrySchemas,
+    SchemaFile,
+    Text,
+)
+from tests.avro_bytes import datum, single_object
+from tests.fake_registry import RunningRegistry
+from tests.kafka_log import Produced
+from tests.protobuf_messages import descriptors, message_class
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A format and its messages.
+
+    Attributes:
+        format: Or what makes it, once a registry holds its schemas.
+        encode: The number of a message to its value and to the columns of its row, by their paths.
+        bad: Values that can be no row, each with the reason.
+        beside: A message to the columns of its row that do not come from its value.
+    """
+
+    format: Format | Callable[[RunningRegistry], Format]
+    encode: Callable[[int], tuple[bytes, Columns]]
+    bad: Sequence[tuple[bytes, str]] = ()
+    ddl: str = ""
+    compression: Compression = "none"
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    beside: Callable[[Produced], Columns] = lambda message: {}
+
+
+def text(n: int) -> tuple[bytes, Columns]:
+    said = f"line {n}: grüße"
+    return said.encode(), {"value": said}
+
+
+def raw(n: int) -> tuple[bytes, Columns]:
+    said = bytes([n % 256, 0, 255]) + b"%d" % n
+    return said, {"value": said}
+
+
+def key_and_headers(message: Produced) -> Columns:
+    headers = [{"key": name, "value": value} for name, value in message.headers]
+    return {"key": message.key, "headers": headers or None}
+
+
+NESTED_DDL = (
+    "id bigint, at timestamp, local timestamp_ntz, day date, price decimal(20,4), kind string, ratio double,"
+    " ok boolean, place struct<city: string, spot: struct<lat: float>>, tags array<string>, counts map<string, int>,"
+    " items array<struct<sku: string, at: timestamp>>"
+)
+
+
+def nested(n: int) -> Columns:
+    """A record with all that a format may have to carry; every third has nulls where it can."""
+    at = EPOCH + timedelta(seconds=n, microseconds=n)
+    full: Columns = {
+        "id": n,
+        "at": at,
+        "local": at.replace(tzinfo=None),
+        "day": date(2026, 1, 1) + timedelta(days=n % 300),
+        "price": Decimal(n) + Decimal("0.1234"),
+        "kind": ("RED", "GREEN")[n % 2],
+        "ratio": n / 4,
+        "ok": n % 2 == 0,
+        "place": {"city": f"Zürich {n}", "spot": {"lat": n / 8}},
+        "tags": [f"t{i}" for i in range(n % 4)],
+        "counts": [("a", n), ("b", -n)],
+        "items": [{"sku": f"s{n}", "at": at}],
+    }
+    nulls = {"at", "local", "day", "price", "kind", "ratio", "ok", "place", "tags", "counts", "items"}
+    return {name: None if n % 3 == 0 and name in nulls else value for name, value in full.items()}
+
+
+def json_document(n: int) -> tuple[bytes, Columns]:
+    row = nested(n)
+    said = {**row, "counts": dict(row["counts"]) if row["counts"] else None, "left_out": [1, {}]}
+    return json.dumps(said, default=_written).encode(), row
+
+
+CSV_DDL = (
+    "id bigint NOT NULL, at timestamp, local timestamp_ntz, day date, price decimal(20,4), kind string, ratio double,"
+    " ok boolean"
+)
+
+
+CSV_COLUMNS = ("id", "at", "local", "day", "price", "kind", "ratio", "ok")
+
+
+def csv_line(n: int) -> tuple[bytes, Columns]:
+    row = {name: value for name, value in nested(n).items() if name in CSV_COLUMNS}
+    row["kind"] = row["kind"] and f'{row["kind"]}; "{n}"'
+    written = io.StringIO()
+    csv.writer(written, delimiter=";", lineterminator="\n").writerow(["" if v is None else v for v in row.values()])
+    return written.getvalue().encode(), row
+
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "local", "type": ["null", {"type": "long", "logicalType": "local-timestamp-micros"}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4}]},
+        {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["RED", "GREEN"]}]},
+        {"name": "ratio", "type": ["null", "double"]},
+        {"name": "ok", "type": ["null", "boolean"]},
+        {
+            "name": "place",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Place",
+                    "fields": [
+                        {"name": "city", "type": "string"},
+                        {
+                            "name": "spot",
+                            "type": {
+                                "type": "record",
+                                "name": "Spot",
+                                "fields": [{"name": "lat", "type": "float"}],
+                            },
+                        },
+                    ],
+                },
+            ],
+        },
+        {"name": "tags", "type": ["null", {"type": "array", "items": "string"}]},
+        {"name": "counts", "type": ["null", {"type": "map", "values": "int"}]},
+        {
+            "name": "items",
+            "type": [
+                "null",
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "Item",
+                        "fields": [
+                            {"name": "sku", "type": "string"},
+                            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+                        ],
+                    },
+                },
+            ],
+        },
+    ],
+}
+AVRO_BEFORE: dict[str, Any] = {**AVRO, "fields": [f for f in AVRO["fields"] if f["name"] != "ratio"]}
+AVRO_AFTER: dict[str, Any] = {
+    **AVRO,
+    "fields": [{**f, "default": None} if f["name"] == "ratio" else f for f in AVRO["fields"]],
+}
+
+
+def _said(row: Columns) -> Columns:
+    return {**row, "counts": row["counts"] and dict(row["counts"])}
+
+
+def avro_datum(n: int) -> tuple[bytes, Columns]:
+    row = nested(n)
+    return datum(AVRO, _said(row)), row
+
+
+def avro_single_object(n: int) -> tuple[bytes, Columns]:
+    """Every second one by the schema that had no ratio yet."""
+    row = {**nested(n), **({"ratio": None} if n % 2 else {})}
+    return single_object(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row)), row
+
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/duration.proto";
+import "google/protobuf/timestamp.proto";
+enum Kind { KIND_UNKNOWN = 0; RED = 1; GREEN = 2; }
+message Spot { float lat = 1; }
+message Place { string city = 1; Spot spot = 2; }
+message Item { string sku = 1; google.protobuf.Timestamp at = 2; }
+message Order {
+  int64 id = 1; google.protobuf.Timestamp at = 2; optional Kind kind = 3; optional double ratio = 4;
+  optional bool ok = 5; Place place = 6; repeated string tags = 7; map<string, int32> counts = 8;
+  repeated Item items = 9; uint64 big = 10; oneof payment { string card = 11; int32 account = 12; }
+  map<int32, string> names = 13; google.protobuf.Duration took = 14; bytes raw = 15;
+}
+"""
+
+
+def protobuf_message(n: int) -> tuple[bytes, Columns]:
+    row = nested(n)
+    row = {name: row[name] for name in ("id", "at", "kind", "ratio", "ok", "place", "tags", "counts", "items")}
+    row |= {name: row[name] or [] for name in ("tags", "counts", "items")}  # never null
+    row |= {"big": Decimal(2**64 - 1 - n), "card": None, "account": n, "raw": b"%d" % n}
+    row |= {"names": [(n, "n")], "took": Decimal(n) / 8}
+    said = {name: value for name, value in row.items() if value is not None}
+    said |= {"counts": dict(row["counts"]), "names": dict(row["names"]), "big": int(row["big"])}
+    said |= {"took": timedelta(seconds=n / 8)}
+    return message_class(PROTO, "shop.Order")(**said).SerializeToString(), row
+
+
+FIRST, SECOND, FOREIGN, NOBODYS = 1, 2, 3, 99
+"""Ids of schemas, in the order in which they are registered."""
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + payload
+
+
+def avro_of_registry(registry: RunningRegistry) -> Format:
+    """Two versions of a subject, and elsewhere what does not become the later one."""
+    for subject, schema in (("orders-value", AVRO_BEFORE), ("orders-value", AVRO_AFTER), ("elsewhere", "string")):
+        registry.register(subject, json.dumps(schema))
+    return AvroRegistry(RegistrySchemas(registry.described(), "orders-value"))
+
+
+def avro_framed(n: int) -> tuple[bytes, Columns]:
+    """Every second one by the schema that had no ratio yet."""
+    row = {**nested(n), **({"ratio": None} if n % 2 else {})}
+    return framed(FIRST if n % 2 else SECOND, datum(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row))), row
+
+
+def json_of_registry(registry: RunningRegistry) -> Format:
+    """Two versions of a subject, each strict in its own way, and elsewhere a schema of another type."""
+    kinds: dict[str, Any] = {"kind": {"enum": ["RED", "GREEN", None]}}
+    for minimum in (0, 1):
+        schema = {"required": ["id"], "properties": {**kinds, "id": {"type": "integer", "minimum": minimum}}}
+        registry.register("orders-value", json.dumps(schema), type="JSON")
+    registry.register("elsewhere", '"string"')
+    return JsonRegistry(RegistrySchemas(registry.described(), "orders-value"), validate=True)
+
+
+def json_framed(n: int) -> tuple[bytes, Columns]:
+    """Some by the version that takes the number 0."""
+    document, row = json_document(n)
+    return framed(FIRST if n % 3 == 0 else SECOND, document), row
+
+
+def compressed(
+    compress: Callable[[bytes], bytes], encode: Callable[[int], tuple[bytes, Columns]]
+) -> Callable[[int], tuple[bytes, Columns]]:
+    """The same messages, compressed."""
+
+    def encoded(n: int) -> tuple[bytes, Columns]:
+        value, row = encode(n)
+        return compress(value), row
+
+    return encoded
+
+
+def gzip_of(value: bytes) -> bytes:
+    return gzip.compress(value, mtime=0)
+
+
+def zstd_of(value: bytes) -> bytes:
+    return bytes(pa.compress(value, codec="zstd", asbytes=True))
+
+
+def _written(value: object) -> object:
+    return value.isoformat() if isinstance(value, date) else float(value)  # type: ignore[arg-type]
+
+
+PROTOBUF = Protobuf("order.desc", descriptors(PROTO), "shop.Order")
+CASES = {
+    "json": Case(
+        Json(),
+        json_document,
+        ddl=NESTED_DDL,
+        bad=[(b'{"id": 1} x', "trailing_text"), (b"\xff", "invalid_utf8"), (b'{"id": "1"}', "wrong_type")],
+    ),
+    "text": Case(Text(), text, bad=[(b"cut off \xf0\x9f", "invalid_utf8")]),
+    "bytes": Case(Bytes(), raw),
+    "envelope": Case(Envelope(), raw, beside=key_and_headers),
+    "csv": Case(
+        Csv(delimiter=";"),
+        csv_line,
+        ddl=CSV_DDL,
+        bad=[
+            (b"1;2026-01-01T00:00:00Z;2026", "too_few_columns"),
+            (b"1;;;;;;;;", "too_many_columns"),
+            (b"1;;;;;;;\n2;;;;;;;", "several_lines"),
+            (b"1;;;;1.23456;;;", "too_precise"),
+            (b"one;;;;;;;", "wrong_type"),
+        ],
+    ),
+    "json, gzip": Case(
+        Json(),
+        compressed(gzip_of, json_document),
+        ddl=NESTED_DDL,
+        compression="gzip",
+        bad=[(b'{"id": 1}', "not_gzip"), (gzip_of(b"{}")[:-3], "not_gzip"), (gzip_of(b"{"), "malformed_json")],
+    ),
+    "csv, zstd": Case(
+        Csv(delimiter=";"),
+        compressed(zstd_of, csv_line),
+        ddl=CSV_DDL,
+        compression="zstd",
+        bad=[(b"1;;;;;;;", "not_zstd"), (zstd_of(b"1;;;;;;;")[:-1], "not_zstd"), (zstd_of(b"1"), "too_few_columns")],
+    ),
+    "avro": Case(
+        Avro(SchemaFile("order.avsc", json.dumps(AVRO))),
+        avro_datum,
+        bad=[
+            (b"\x00", "malformed_avro"),
+            (avro_datum(1)[0][:-1], "malformed_avro"),
+            (avro_datum(1)[0] + b"\x00", "trailing_bytes"),
+            (b'{"id": 1}', "malformed_avro"),
+        ],
+    ),
+    "avro, gzip": Case(
+        Avro(SchemaFile("order.avsc", json.dumps(AVRO))),
+        compressed(gzip_of, avro_datum),
+        compression="gzip",
+        bad=[(avro_datum(1)[0], "not_gzip"), (gzip_of(b"\x00"), "malformed_avro")],
+    ),
+    "avro, registry": Case(
+        avro_of_registry,
+        avro_framed,
+        bad=[
+            (avro_datum(1)[0], "no_magic_byte"),
+            (b"\x00\x00", "too_short"),
+            (framed(NOBODYS, avro_datum(1)[0]), "unknown_schema"),
+            (framed(FOREIGN, avro_datum(1)[0]), "incompatible_schema"),
+            (avro_framed(1)[0][:-1], "malformed_avro"),
+            (avro_framed(1)[0] + b"\x00", "trailing_bytes"),
+        ],
+    ),
+    "json, registry": Case(
+        json_of_registry,
+        json_framed,
+        ddl=NESTED_DDL,
+        bad=[
+            (b'{"id": 1}', "no_magic_byte"),
+            (b"\x00\x00", "too_short"),
+            (framed(NOBODYS, b'{"id": 1}'), "unknown_schema"),
+            (framed(FOREIGN, b'{"id": 1}'), "incompatible_schema"),
+            (framed(SECOND, b'{"id": 1'), "malformed_json"),
+            (framed(SECOND, b'{"id": 0}'), "schema_violation"),
+        ],
+    ),
+    "avro, single object": Case(
+        AvroSingleObject(
+            SchemaFile("2.avsc", json.dumps(AVRO_AFTER)),
+            (SchemaFile("1.avsc", json.dumps(AVRO_BEFORE)), SchemaFile("2.avsc", json.dumps(AVRO_AFTER))),
+        ),
+        avro_single_object,
+        bad=[
+            (avro_datum(1)[0], "not_single_object"),
+            (b"\xc3\x01" + bytes(9), "unknown_schema"),
+            (avro_single_object(1)[0][:-1], "malformed_avro"),
+            (avro_single_object(1)[0] + b"\x00", "trailing_bytes"),
+        ],
+    ),
+    "protobuf": Case(
+        PROTOBUF,
+        protobuf_message,
+        bad=[
+            (protobuf_message(1)[0][:-1], "malformed_protobuf"),
+            (b'{"id": 1}', "malformed_protobuf"),
+            (protobuf_message(1)[0].replace("Zürich".encode(), b"Z\xfcrich!"), "invalid_utf8"),
+            (b"\x12\x02\x10\xff", "malformed_protobuf"),
+            (b"\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "out_of_range"),
+        ],
+    ),
+    "protobuf, zstd": Case(
+        PROTOBUF,
+        compressed(zstd_of, protobuf_message),
+        compression="zstd",
+        bad=[(protobuf_message(1)[0], "not_zstd"), (zstd_of(b"\x0a"), "malformed_protobuf")],
+    ),
+}
