@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.judge import Counts, condemned, counted, judge
+from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
 from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
 from kdi_assets.stream import KafkaCluster, Stream
 
@@ -49,7 +49,10 @@ def judged(spark: SparkSession, stream: Stream, messages: Sequence[Message | byt
     decoder, frame, counts = stream_decoder(stream), _frame(spark, messages), Observation()
     rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=counts)
     found = [row.asDict(recursive=True) for row in rows.collect()]
-    letters = [row.asDict(recursive=True) for row in condemned(frame, stream, decoder, now=datetime.now(UTC)).collect()]
+    suspected = suspects(frame, counted(counts, stream))
+    letters = [
+        row.asDict(recursive=True) for row in condemned(suspected, stream, decoder, now=datetime.now(UTC)).collect()
+    ]
     return Judged(
         sorted(found, key=lambda row: int(row[stream.coordinates]["offset"])),
         sorted(letters, key=lambda letter: int(letter["offset"])),

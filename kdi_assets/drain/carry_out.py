@@ -14,7 +14,7 @@ from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replac
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.files import file_size
-from kdi_assets.drain.judge import Counts, condemned, counted, judge
+from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
@@ -123,7 +123,7 @@ def carry_out(
     at("files written")
     refuse_unmet(stream, counts.unmet, rows=counts.rows)
     if not accept_dead_letters:
-        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, spark))
+        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, counts, spark))
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
@@ -245,7 +245,7 @@ def _write_letters(
     """Read the ranges once more for the messages that became no row; without any, nothing is read."""
     if not counts.dead_letters:
         return Written(0, 0, plan.dead_letters_at)
-    letters = _letters(plan, stream, decoder, spark)
+    letters = _letters(plan, stream, decoder, counts, spark)
     with spark_failures(stream, "writing dead letters"):
         written = append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
     if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
@@ -253,8 +253,9 @@ def _write_letters(
     return written
 
 
-def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, spark: SparkSession) -> DataFrame:
-    return condemned(read_ranges(spark, stream.cluster, plan.ranges), stream, decoder, now=plan.now)
+def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts, spark: SparkSession) -> DataFrame:
+    messages = suspects(read_ranges(spark, stream.cluster, plan.ranges), counts)
+    return condemned(messages, stream, decoder, now=plan.now)
 
 
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:

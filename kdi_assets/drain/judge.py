@@ -19,6 +19,7 @@ from kdi_assets.drain.expectations import (
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import decode
 from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, table_columns
+from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, name, told_by
@@ -26,7 +27,7 @@ from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
 _VERDICTS = 4
@@ -35,6 +36,8 @@ _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
 _COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES, _UNKNOWN_SCHEMA)
 _RULE = "_kdi_rule"
+_BLOOM_ITEMS, _BLOOM_BITS = 20_000, 1 << 18
+"""Of many more dead letters than that the second pass looks at every message, as it would without the filter."""
 TOMBSTONE_RULE = Rule("tombstone", f"{VALUE} IS NULL")
 
 
@@ -54,6 +57,7 @@ class Counts:
         message_bytes: Of their keys and values.
         unknown_schemas: Those that name a schema which the decoder does not know.
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
+        dead_letter_bloom: Bloom filter of ``xxhash64(partition, offset)`` of the dead letters; empty of none.
     """
 
     messages: int
@@ -67,6 +71,7 @@ class Counts:
     message_bytes: int = 0
     unknown_schemas: int = 0
     unmet: Mapping[str, Unmet] = field(default_factory=dict)
+    dead_letter_bloom: bytes = b""
 
     @property
     def dead_letters(self) -> int:
@@ -109,7 +114,7 @@ def judge(
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
-    observed = judged.observe(counts, *_aggregates(stream, topic_partitions))
+    observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, topic_partitions))
     return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream))
 
 
@@ -149,6 +154,19 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     )
 
 
+def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
+    """The messages that ``judge`` condemned, and few others: the rest need not be decoded to find them again.
+
+    Args:
+        messages: As ``judge`` took them.
+    """
+    spark = messages.sparkSession
+    if not counts.dead_letter_bloom:
+        return messages.limit(0)
+    held = spark.createDataFrame([(counts.dead_letter_bloom,)], "bloom binary")  # no literal: plans would show it
+    return messages.where(might_contain(spark, held.select("bloom").scalar(), "xxhash64(partition, offset)"))
+
+
 def counted(counts: Observation, stream: Stream) -> Counts:
     """Read the observation of ``judge`` after its action."""
     seen = counts.get
@@ -167,6 +185,7 @@ def counted(counts: Observation, stream: Stream) -> Counts:
         message_bytes=int(seen["bytes"] or 0),
         unknown_schemas=int(seen["unknown_schemas"]),
         unmet=unmet_counted(stream, seen),
+        dead_letter_bloom=bytes(seen["dead_letter_bloom"] or b""),
     )
 
 
@@ -215,7 +234,7 @@ def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
     ]
 
 
-def _aggregates(stream: Stream, topic_partitions: int) -> list[Column]:
+def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int) -> list[Column]:
     from pyspark.sql import functions as F
 
     digest = f"xxhash64({_PARTITION}, {_OFFSET})"
@@ -223,12 +242,14 @@ def _aggregates(stream: Stream, topic_partitions: int) -> list[Column]:
     # partition and verdict would cost three times as much at 64 topic partitions. It skips nulls, and so the rows,
     # which are nearly all: how many of them each topic partition had follows from its range.
     other = f"CASE WHEN {_VERDICT} <> {ROW} THEN {_PARTITION} * {_VERDICTS} + {_VERDICT} END"
+    dead = f"CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {digest} END"
     filtered = f"bit_xor(CASE WHEN {_VERDICT} = {FILTERED} THEN {digest} END)"
     return [
         F.expr("count(*)").alias("messages"),
         F.expr(f"count_if({_VERDICT} = {ROW})").alias("rows"),
         F.expr(f"bit_xor({digest})").alias("digest"),
-        F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {digest} END)").alias("dead_letter_digest"),
+        F.expr(f"bit_xor({dead})").alias("dead_letter_digest"),
+        bloom_filter(spark, dead, items=_BLOOM_ITEMS, bits=_BLOOM_BITS).alias("dead_letter_bloom"),
         F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {TOMBSTONE} THEN {digest} END)").alias("tombstone_digest"),
         F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),

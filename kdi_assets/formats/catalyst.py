@@ -24,6 +24,29 @@ def is_ascii(spark: SparkSession, text: str) -> Column:
     return _column(spark, invoke(_parsed(spark, text), "isFullAscii", boolean, none, none, True, True, True))
 
 
+def bloom_filter(spark: SparkSession, number: str, *, items: int, bits: int) -> Column:
+    """Aggregate of a Bloom filter of numbers (Spark SQL of type bigint), as binary; null of none.
+
+    Args:
+        items: For how many it is made; it takes any number, and then lets more of the others pass.
+        bits: Its size.
+    """
+    jvm: Any = spark._jvm
+    aggregate = jvm.org.apache.spark.sql.catalyst.expressions.aggregate.BloomFilterAggregate
+    sizes = [_parsed(spark, f"{size}L") for size in (items, bits)]
+    return _column(spark, aggregate(_parsed(spark, number), *sizes, 0, 0).toAggregateExpression())
+
+
+def might_contain(spark: SparkSession, bloom: Column, number: str) -> Column:
+    """Whether a number (Spark SQL of type bigint) may be one of those in a Bloom filter; true for all that are.
+
+    Args:
+        bloom: What ``bloom_filter`` gave, as a scalar subquery.
+    """
+    held = _expression_utils(spark).expression(bloom._jc)
+    return _column(spark, _catalyst(spark).BloomFilterMightContain(held, _parsed(spark, number)))
+
+
 def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
     """What gzip made of it (Spark SQL of type binary), to the end of its last member; null where it is no gzip.
 
@@ -92,5 +115,9 @@ def _parsed(spark: SparkSession, sql: str) -> Any:
 def _column(spark: SparkSession, expression: Any) -> Column:
     from pyspark.sql.classic.column import Column
 
+    return Column(_expression_utils(spark).column(expression))
+
+
+def _expression_utils(spark: SparkSession) -> Any:
     jvm: Any = spark._jvm
-    return Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    return jvm.org.apache.spark.sql.classic.ExpressionUtils
