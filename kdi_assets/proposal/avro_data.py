@@ -5,14 +5,14 @@ Values come as they would stand in JSON; what can be no date is null. Nothing is
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from kdi_assets.formats.registry.avro import definitions, with_full_names
 from kdi_assets.proposal.json_text import Json
 from kdi_assets.proposal.types import STRING, Array, Scalar, Struct, Type, is_taken
 
@@ -48,10 +48,10 @@ class NoRecord(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A schema, and the types that have names in it."""
+    """A schema, and the types that have names in it, by their full ones."""
 
     root: Any
-    named: dict[str, Any]
+    named: Mapping[str, Any]
 
     @classmethod
     def of(cls, text: str) -> AvroSchema:
@@ -60,11 +60,8 @@ class AvroSchema:
         Raises:
             ValueError: It is no JSON.
         """
-        root = json.loads(text)
-        named: dict[str, Any] = {}
-        for full, definition in _definitions(root, ""):
-            named[full] = named[full.rpartition(".")[2]] = definition
-        return cls(root, named)
+        root = with_full_names(text)
+        return cls(root, dict(definitions(root)))
 
     def record(self) -> Struct:
         """The record, its dates and what may be one.
@@ -241,20 +238,3 @@ _READ: dict[Any, Callable[[int], Json]] = {
     "local-timestamp-micros": _moment(1_000_000, zone=""),
     "date": _day,
 }
-
-
-def _definitions(type_: Any, namespace: str) -> Iterator[tuple[str, Any]]:
-    """Every type that has a name, by its full one."""
-    if isinstance(type_, list):
-        for branch in type_:
-            yield from _definitions(branch, namespace)
-    if not isinstance(type_, dict):
-        return
-    if type_.get("type") in ("record", "enum", "fixed"):
-        namespace = type_.get("namespace", namespace)
-        full = type_["name"] if "." in type_["name"] or not namespace else f"{namespace}.{type_['name']}"
-        yield full, type_
-    for field in type_.get("fields", ()):
-        yield from _definitions(field["type"], namespace)
-    for key in ("type", "items", "values"):
-        yield from _definitions(type_.get(key), namespace)

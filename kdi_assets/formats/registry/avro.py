@@ -27,9 +27,35 @@ def in_one_text(schema: Schema) -> str:
         return schema.text
     elsewhere: dict[str, Any] = {}
     for reference in schema.references:
-        for name, definition in _definitions(json.loads(reference.text), ""):
+        for name, definition in definitions(json.loads(reference.text)):
             elsewhere.setdefault(name, definition)
     return json.dumps(_Writer(elsewhere).written(json.loads(schema.text), ""), ensure_ascii=False)
+
+
+def with_full_names(text: str) -> Any:
+    """The schema as Python has its JSON, each type that has a name defined once, and then named in full.
+
+    Raises:
+        ValueError: The text is not JSON.
+    """
+    return _Writer({}).written(json.loads(text), "")
+
+
+def definitions(type_: Any, namespace: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every named type that a text defines, by its full name, with its own namespace written in it."""
+    if isinstance(type_, list):
+        for branch in type_:
+            yield from definitions(branch, namespace)
+    if not isinstance(type_, dict):
+        return
+    if type_.get("type") in NAMED:
+        full = _full_name_of(type_, namespace)
+        namespace = full.rpartition(".")[0]
+        yield full, {**type_, "name": full.rpartition(".")[2], "namespace": namespace}
+    for field in type_.get("fields", ()):
+        yield from definitions(field["type"], namespace)
+    for key in ("type", "items", "values"):
+        yield from definitions(type_.get(key), namespace)
 
 
 class _Writer:
@@ -73,23 +99,6 @@ class _Writer:
         if "fields" in type_:
             written["fields"] = [{**field, "type": self.written(field["type"], inner)} for field in type_["fields"]]
         return written
-
-
-def _definitions(type_: Any, namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every named type that a text defines, by its full name, with its own namespace written in it."""
-    if isinstance(type_, list):
-        for branch in type_:
-            yield from _definitions(branch, namespace)
-    if not isinstance(type_, dict):
-        return
-    if type_.get("type") in NAMED:
-        full = _full_name_of(type_, namespace)
-        namespace = full.rpartition(".")[0]
-        yield full, {**type_, "name": full.rpartition(".")[2], "namespace": namespace}
-    for field in type_.get("fields", ()):
-        yield from _definitions(field["type"], namespace)
-    for key in ("type", "items", "values"):
-        yield from _definitions(type_.get(key), namespace)
 
 
 def _full_name_of(type_: dict[str, Any], namespace: str) -> str:
