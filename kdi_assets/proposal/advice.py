@@ -70,7 +70,7 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
             return [f"No format suits all of them or most, so they land as they are{of_text}."]
         case "framed_json" if registered and recognised.format == "json":
             return _schemas(recognised.frames, registered)
-        case "framed_avro" if registered:
+        case "framed_avro" | "framed_protobuf" if registered and recognised.format != "bytes":
             return [*_schemas(recognised.frames, registered), *_record_of(registered)]
     return [*_schemas(recognised.frames, registered), *_no_decoder(recognised.looks, registered)]
 

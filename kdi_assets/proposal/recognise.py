@@ -37,7 +37,7 @@ Looks = Literal[
     "mixed",
 ]
 """What messages look like; ``framed`` says nothing of what stands behind the frame."""
-FormatName = Literal["json", "csv", "text", "bytes", "avro"]
+FormatName = Literal["json", "csv", "text", "bytes", "avro", "protobuf"]
 Record = dict[str, Json]
 MOST_BYTES = 64 * 1024 * 1024
 """Of payloads that are held at once; those behind are too large to be looked at."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.framing import split_frame
+from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
 from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Schema
@@ -17,7 +18,9 @@ from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.proposal.avro_data import AvroSchema, NoDatum, NoRecord
 from kdi_assets.proposal.json_text import NoObject, json_object
 from kdi_assets.proposal.payload import payload_of
-from kdi_assets.proposal.recognise import Recognised, Record
+from kdi_assets.proposal.protobuf_data import ProtobufSchemas
+from kdi_assets.proposal.recognise import FormatName, Looks, Recognised, Record
+from kdi_assets.proposal.types import Struct
 
 MOST_IDS = 100
 """Schemas that are asked for; messages that name another one, less frequent, are not judged."""
@@ -60,31 +63,63 @@ def asked(registry: SchemaRegistry, ids: Collection[int], *, topic: str, home: P
         version = schemas.version(subject)
         return replace(found, latest=version.number, reader=schemas.by_id(version.id))
     except SubjectVersionUnknown:
-        why = f"registry {registry.name} has no subject {subject}: name another one in `format: {{avro: …}}`"
+        named = f"`{{registry: {registry.name}, subject: …}}` names another one"
+        why = f"registry {registry.name} has no subject {subject}: {named}"
         return replace(found, why=why)
     except KdiError as refused:
         return replace(nothing, why=f"registry {registry.name} was of no help: {refused.parts()[0]}")
 
 
 def as_registered(values: list[bytes], recognised: Recognised, said: Registered) -> tuple[Recognised, Registered]:
-    """What the messages are, now that their schemas are known: JSON, or Avro if a table can have its record."""
-    kind = said.reader.type if said.reader else ""
-    readers: dict[int, Reader] = {}
-    record = None
+    """What the messages are, now that their schemas are known, if a table can have the subject's record."""
     try:
-        if kind == "AVRO" and said.reader:
-            record = AvroSchema.of(in_one_text(said.reader)).record()
-            readers = {n: AvroSchema.of(in_one_text(s)).datum for n, s in said.schemas.items() if s and s.type == kind}
-        elif kind == "JSON" and recognised.looks == "framed_json":
-            readers = {n: json_object for n, s in said.schemas.items() if s and s.type == kind}
-    except (NoRecord, ValueError) as unusable:
-        return recognised, replace(said, why=f"the record of {said.subject} cannot be a table's: {unusable}")
-    if not readers:
+        found = _found(recognised, said)
+    except (NoRecord, DescriptorMistake, ValueError) as unusable:
+        why = unusable.message if isinstance(unusable, DescriptorMistake) else str(unusable)
+        return recognised, replace(said, why=f"the record of {said.subject} cannot be a table's: {why}")
+    if not found or not found.readers:
         return recognised, said
     both = zip(values, recognised.records, strict=True)
-    records = [_read(value, told, recognised, said.schemas, readers) for value, told in both]
-    found = replace(recognised, records=records, record=record)
-    return replace(found, format="avro", looks="framed_avro") if record else replace(found, format="json"), said
+    records = [_read(value, told, recognised, said.schemas, found.readers) for value, told in both]
+    return replace(
+        recognised, records=records, record=found.record, format=found.format, looks=found.looks or recognised.looks
+    ), said
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A format of registries, and what reads each schema's payloads.
+
+    Attributes:
+        record: As the subject says; ``None`` where the sample does.
+        looks: What the messages are for certain.
+    """
+
+    format: FormatName
+    readers: Mapping[int, Reader]
+    record: Struct | None = None
+    looks: Looks | None = None
+
+
+def _found(recognised: Recognised, said: Registered) -> _Found | None:
+    """What reads the messages, none if the subject does not say.
+
+    Raises:
+        NoRecord, DescriptorMistake, ValueError: A table cannot have the subject's record.
+    """
+    if said.reader is None:
+        return None
+    kind = said.reader.type
+    of_kind = {n: schema for n, schema in said.schemas.items() if schema and schema.type == kind}
+    if kind == "AVRO":
+        readers = {n: AvroSchema.of(in_one_text(schema)).datum for n, schema in of_kind.items()}
+        return _Found("avro", readers, AvroSchema.of(in_one_text(said.reader)).record(), "framed_avro")
+    if kind == "PROTOBUF":
+        schemas = ProtobufSchemas(said.reader, of_kind)
+        return _Found("protobuf", schemas.readers(), schemas.record(), "framed_protobuf")
+    if kind == "JSON" and recognised.looks == "framed_json":
+        return _Found("json", dict.fromkeys(of_kind, json_object))
+    return None
 
 
 def _read(

@@ -14,15 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.json_format import ParseDict
 
 from kdi_assets.components.documents import parse
 from kdi_assets.formats.registry.schema import Schema
-from kdi_assets.message_format import AvroRegistry, Bytes, Csv, Json, JsonRegistry
+from kdi_assets.message_format import AvroRegistry, Bytes, Csv, Json, JsonRegistry, ProtobufRegistry
 from kdi_assets.proposal.document import scalar
 from kdi_assets.proposal.propose import NO_TIME
 from kdi_assets.proposal.registered import Registered
 from kdi_assets.sources.generator import Traffic, WebRequests
 from tests.avro_bytes import datum
+from tests.protobuf_messages import message_class
 from tests.sampled import NOW, attributes_of, proposed, read_back, text_of
 
 AT = NOW.isoformat()
@@ -41,6 +43,10 @@ def zstd(value: bytes) -> bytes:
 
 def framed(payload: bytes, schema_id: int = 7) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+def protobuf(text: str, message: str, fields: dict[str, Any]) -> bytes:
+    return bytes(ParseDict(fields, message_class(text, message)()).SerializeToString())
 
 
 def noise(n: int) -> bytes:
@@ -341,6 +347,64 @@ def test_avro_of_a_registry_is_decoded_and_its_dates_are_seen(tmp_path: Path) ->
     assert found.outcome.unjudged == 1  # a schema that is not among those that were asked for
     assert "# schema 7: 93 messages, AVRO Order\n" in text_of(found)
     assert "latest version of orders-value, now 3" in text_of(found)
+
+
+OF_PROTOBUF = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+enum Kind { NEW = 0; OLD = 1; }
+message Order { int64 id = 1; optional Place place = 2; Kind kind = 3; map<string, int32> counts = 4; string day = 5; }
+message Other { int64 id = 1; }
+message Place { google.protobuf.Timestamp at = 1; repeated string tags = 2; }
+"""
+
+
+def test_protobuf_of_a_registry_is_decoded_and_its_dates_are_seen(tmp_path: Path) -> None:
+    place = {"at": AT, "tags": ["a"]}
+    good = [
+        framed(
+            b"\0"
+            + protobuf(OF_PROTOBUF, "shop.Order", {"id": n, "counts": {"a": 1}, **({"place": place} if n else {})})
+        )
+        for n in range(92)
+    ]
+    other, whole = protobuf(OF_PROTOBUF, "shop.Other", {"id": 1}), good[1][5:]
+    bad = [good[1][:-1], framed(b"\2\2" + other), framed(b""), framed(whole, 8), framed(whole, 9)]
+    reader = Schema(7, "PROTOBUF", OF_PROTOBUF)
+    said = Registered("main", "orders-value", {7: reader, 8: None, 9: Schema(9, "JSON", "{}")}, 3, reader)
+    found = proposed([*good, *bad], registered=said)
+    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
+
+    assert isinstance(stream.format, ProtobufRegistry)
+    assert stream.date_expression == "coalesce(to_date(place.at), to_date(kafka.timestamp))"
+    assert found.outcome.rows == 92
+    assert found.outcome.letters == {
+        ("malformed_protobuf", ""): 1,
+        ("other_message", ""): 1,
+        ("too_short", ""): 1,
+        ("unknown_schema", ""): 1,
+        ("incompatible_schema", ""): 1,
+    }
+    assert "latest version of orders-value, now 3" in text_of(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("syntax = 'proto3'; message M { int32 kafka = 1; }", "no column can be called kafka"),
+        ("syntax = 'proto3'; message M { M next = 1; }", "M holds itself"),
+        ("syntax = 'proto3'; enum E { A = 0; }", "no message"),
+    ],
+)
+def test_protobuf_that_no_table_can_have_lands_as_bytes_and_the_document_says_why(
+    text: str, why: str, tmp_path: Path
+) -> None:
+    reader = Schema(7, "PROTOBUF", text)
+    found = proposed([framed(b"\0\x08\1")] * 20, registered=Registered("main", "orders-value", {7: reader}, 1, reader))
+
+    assert read_back(tmp_path, text_of(found)).streams["bronze/orders"].format == Bytes()
+    assert re.search(f"# the record of orders-value cannot be a table's: .*{why}", text_of(found))
 
 
 LIST_OF_ITSELF = a_record(("next", ["null", "Order"]))

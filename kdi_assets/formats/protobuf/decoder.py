@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +16,7 @@ from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descripto
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.formats.protobuf.records import spark_record
 from kdi_assets.formats.registry.known import KnownSchemas
+from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import Protobuf
 
@@ -74,19 +76,30 @@ class ProtobufRegistryDecoder:
 
     @cached_property
     def _reading(self) -> Reading:
-        """The reader's message, and of the schemas known those that wrote what becomes it."""
-        reader = schema_descriptors(self.known.by_id[self.known.reader.id])
-        message = self.message or Descriptors(reader).message_at(FIRST_MESSAGE) or ""
-        record = Reading(Payloads(reader, message)).record
-        writers: dict[int, bytes] = {}
-        for schema_id, schema in self.known.by_id.items():
-            try:
-                writer = schema_descriptors(schema)
-                if becomes(Descriptors(writer), message, record):
-                    writers[schema_id] = writer
-            except DescriptorMistake:
-                continue  # its messages are dead letters that say so
-        return Reading(Payloads(reader, message, writers))
+        return registered_reading(self.known.by_id[self.known.reader.id], self.known.by_id, self.message)
+
+
+def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str = "") -> Reading:
+    """A message of the reader's text, and which of the schemas write what becomes it.
+
+    Args:
+        message: Its full name; empty: the first of the text.
+
+    Raises:
+        DescriptorMistake: There is no such message, or no table can hold it.
+    """
+    read = schema_descriptors(reader)
+    message = message or Descriptors(read).message_at(FIRST_MESSAGE) or ""
+    record = Reading(Payloads(read, message)).record
+    writers: dict[int, bytes] = {}
+    for schema_id, schema in by_id.items():
+        try:
+            written = schema_descriptors(schema)
+            if becomes(Descriptors(written), message, record):
+                writers[schema_id] = written
+        except DescriptorMistake:
+            continue  # its messages are dead letters that say so
+    return Reading(Payloads(read, message, writers))
 
 
 def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns: str) -> DataFrame:
