@@ -107,6 +107,7 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     '{"ts":1700000000000}': ("wrong_type", "ts"),
     '{"ts":"yesterday"}': ("wrong_type", "ts"),
     '{"ts":"2024-02-30"}': ("out_of_range", "ts"),
+    '{"ts":"2026-03-01T00:30Z"}': ("out_of_range", "ts"),
     '{"ts":"2024-01-02T03:04:05.1234567Z"}': ("too_precise", "ts"),
     '{"tss":["x"]}': ("wrong_type", "tss[]"),
     '{"dt":20240101}': ("wrong_type", "dt"),
