@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -14,7 +14,24 @@ from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import Doom, Doomed
 from tests.faults.guarded import Guarded, guarded_broker
-from tests.faults.warm_driver import WarmDriver
+from tests.faults.warm_driver import INTERPRETED, WarmDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The session of the test process, too, compiles nothing while a test lasts."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    spark: SparkSession = request.getfixturevalue("spark")
+    for option, value in INTERPRETED.items():
+        spark.conf.set(option, value)
+    yield
+    for option in INTERPRETED:
+        spark.conf.unset(option)
 
 
 @pytest.fixture(scope="session")

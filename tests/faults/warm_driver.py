@@ -16,7 +16,12 @@ from kdi_assets.runtime.processes import Child
 from tests.spark.test_warm_driver import KDI
 from tests.waiting import wait_until
 
-JVM_OPTIONS = {"SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark compiles nothing: a test drains a few messages at a time, and what it asks is the order of the steps."""
+JVM_OPTIONS = {
+    "SPARK_DRIVER_MEMORY": "1g",
+    "SPARK_SUBMIT_OPTS": " ".join([*QUICK_START, *(f"-D{option}={value}" for option, value in INTERPRETED.items())]),
+}
 
 
 class WarmDriver:
