@@ -114,7 +114,8 @@ def _format(proposal: Proposal) -> str:
     if found.format == "csv":
         return f"{{csv: {{delimiter: {json.dumps(found.delimiter)}}}}}"
     if found.frames and proposal.registered and found.format != "bytes":
-        return f"{{{found.format}: {{registry: {scalar(proposal.registered.registry)}}}}}"
+        message = f", message: {scalar(found.message)}" if found.message else ""
+        return f"{{{found.format}: {{registry: {scalar(proposal.registered.registry)}{message}}}}}"
     return found.format
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from kdi_assets.formats.framing import FIRST_MESSAGE, MessageIndex, split_message_index
 from kdi_assets.formats.protobuf.decoder import registered_reading
 from kdi_assets.formats.protobuf.payloads import RECORD, RULE, Reading, decoding
 from kdi_assets.formats.protobuf.records import SCALARS, Enumeration, Moment, Record, What
@@ -23,15 +25,21 @@ _TYPES: Mapping[str, Type] = {"double": DOUBLE, "float": DOUBLE, "string": STRIN
 
 
 class ProtobufSchemas:
-    """The first message of a reader's schema, and the schemas that write it.
+    """The message of a reader's schema that most payloads are, and the schemas that write it.
+
+    Attributes:
+        message: Its full name; empty if it is the first.
 
     Raises:
-        DescriptorMistake: It has no such message, or no table can hold it.
+        DescriptorMistake: There is no such message, or no table can hold it.
     """
 
-    def __init__(self, reader: Schema, by_id: Mapping[int, Schema]) -> None:
-        self._reading: Reading = registered_reading(reader, by_id)
+    def __init__(self, reader: Schema, by_id: Mapping[int, Schema], payloads: Iterable[bytes]) -> None:
+        indexes = (index for index in map(split_message_index, payloads) if isinstance(index, MessageIndex))
+        ((path, _),) = Counter(index.path for index in indexes).most_common(1) or [(FIRST_MESSAGE, 0)]
+        self._reading: Reading = registered_reading(reader, by_id, path)
         self._decode = decoding(self._reading.of)
+        self.message = "" if path == FIRST_MESSAGE else self._reading.of.message
 
     def record(self) -> Struct:
         """The record, its dates and what may be one.

@@ -55,6 +55,7 @@ class Recognised:
         shares: How many payloads are a JSON object, another JSON value, text, or nothing of these.
         frames: What stands behind a registry's frames.
         nearly_csv: Delimiter, columns, and how many lines have so many, where not all have.
+        message: Of Protobuf, its full name, if it is not the first of its text.
     """
 
     compression: Compression
@@ -66,6 +67,7 @@ class Recognised:
     frames: Framed | None = None
     nearly_csv: tuple[str, int, int] | None = None
     record: Struct | None = None
+    message: str = ""
 
 
 def recognise(values: Sequence[bytes]) -> Recognised:

@@ -81,9 +81,9 @@ def as_registered(values: list[bytes], recognised: Recognised, said: Registered)
         return recognised, said
     both = zip(values, recognised.records, strict=True)
     records = [_read(value, told, recognised, said.schemas, found.readers) for value, told in both]
-    return replace(
-        recognised, records=records, record=found.record, format=found.format, looks=found.looks or recognised.looks
-    ), said
+    looks = found.looks or recognised.looks
+    told = replace(recognised, records=records, record=found.record, format=found.format, looks=looks)
+    return replace(told, message=found.message), said
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,14 @@ class _Found:
     Attributes:
         record: As the subject says; ``None`` where the sample does.
         looks: What the messages are for certain.
+        message: As ``Recognised`` has it.
     """
 
     format: FormatName
     readers: Mapping[int, Reader]
     record: Struct | None = None
     looks: Looks | None = None
+    message: str = ""
 
 
 def _found(recognised: Recognised, said: Registered) -> _Found | None:
@@ -115,8 +117,9 @@ def _found(recognised: Recognised, said: Registered) -> _Found | None:
         readers = {n: AvroSchema.of(in_one_text(schema)).datum for n, schema in of_kind.items()}
         return _Found("avro", readers, AvroSchema.of(in_one_text(said.reader)).record(), "framed_avro")
     if kind == "PROTOBUF":
-        schemas = ProtobufSchemas(said.reader, of_kind)
-        return _Found("protobuf", schemas.readers(), schemas.record(), "framed_protobuf")
+        payloads = recognised.frames.payloads if recognised.frames else ()
+        schemas = ProtobufSchemas(said.reader, of_kind, payloads)
+        return _Found("protobuf", schemas.readers(), schemas.record(), "framed_protobuf", schemas.message)
     if kind == "JSON" and recognised.looks == "framed_json":
         return _Found("json", dict.fromkeys(of_kind, json_object))
     return None

@@ -387,6 +387,19 @@ def test_protobuf_of_a_registry_is_decoded_and_its_dates_are_seen(tmp_path: Path
         ("incompatible_schema", ""): 1,
     }
     assert "latest version of orders-value, now 3" in text_of(found)
+    assert stream.format.message == ""
+
+
+def test_the_message_of_protobuf_is_the_one_that_most_messages_are(tmp_path: Path) -> None:
+    reader = Schema(7, "PROTOBUF", OF_PROTOBUF)
+    said = Registered("main", "orders-value", {7: reader}, 1, reader)
+    values = [framed(b"\2\2" + protobuf(OF_PROTOBUF, "shop.Other", {"id": n})) for n in range(1, 20)]
+    found = proposed([*values, framed(b"\0" + protobuf(OF_PROTOBUF, "shop.Order", {"id": 1}))], registered=said)
+    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
+
+    assert isinstance(stream.format, ProtobufRegistry)
+    assert stream.format.message == "shop.Other"
+    assert (found.outcome.rows, found.outcome.letters) == (19, {("other_message", ""): 1})
 
 
 @pytest.mark.parametrize(

@@ -79,17 +79,18 @@ class ProtobufRegistryDecoder:
         return registered_reading(self.known.by_id[self.known.reader.id], self.known.by_id, self.message)
 
 
-def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str = "") -> Reading:
+def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str | tuple[int, ...]) -> Reading:
     """A message of the reader's text, and which of the schemas write what becomes it.
 
     Args:
-        message: Its full name; empty: the first of the text.
+        message: Its full name, or its place as a message index gives it; empty: the first of the text.
 
     Raises:
         DescriptorMistake: There is no such message, or no table can hold it.
     """
     read = schema_descriptors(reader)
-    message = message or Descriptors(read).message_at(FIRST_MESSAGE) or ""
+    if not isinstance(message, str) or not message:
+        message = Descriptors(read).message_at(message or FIRST_MESSAGE) or ""
     record = Reading(Payloads(read, message)).record
     writers: dict[int, bytes] = {}
     for schema_id, schema in by_id.items():
