@@ -1,4 +1,4 @@
-"""The fields of the documents, for the components and for the reader alike; pydantic ends here.
+"""The fields of a stream's document, for the component and for the reader alike; pydantic ends here.
 
 Every value is taken as written. There are no templates: SQL may hold braces, and the command line, which does not
 load Dagster, must see what the code location sees.
@@ -6,8 +6,7 @@ load Dagster, must see what the code location sees.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -15,15 +14,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kdi_assets.components import checks, format_fields
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
-from kdi_assets.components.environment import EnvironmentProperties
 from kdi_assets.components.format_fields import FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
-from kdi_assets.components.strict import Fields as Fields
+from kdi_assets.components.strict import Fields
+from kdi_assets.components.time_fields import DateWindowFields, DrainWhenFields
 from kdi_assets.message_format import Compression, SchemaRegistry
 from kdi_assets.stream import (
     DateWindow,
     DeadLetterPayload,
-    DrainWhen,
     KafkaCluster,
     Mask,
     StartPolicy,
@@ -31,89 +29,6 @@ from kdi_assets.stream import (
     Stream,
     TombstonePolicy,
 )
-
-
-class DateWindowFields(Fields):
-    """Event dates that rows may have; a message outside them becomes a dead letter."""
-
-    start: Annotated[date, BeforeValidator(checks.day)] = Field(
-        default=date(2020, 1, 1), description="The first date allowed (UTC).", examples=["2020-01-01"]
-    )
-    ahead: Annotated[str, BeforeValidator(checks.ahead)] = Field(
-        default="2 days",
-        description="How many days after today (UTC) the last date allowed lies.",
-        examples=["2 days", "0 days"],
-    )
-
-    @property
-    def ahead_days(self) -> int:
-        return int(self.ahead.split()[0])
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> DateWindowFields:
-        last = datetime.now(UTC).date() + timedelta(days=self.ahead_days)
-        if self.start > last:
-            raise checks.wrong(f"no date is allowed: it starts {self.start} and ends {last}", "an earlier start")
-        return self
-
-
-class DrainWhenFields(Fields):
-    """A sensor starts a run as soon as one of the limits is reached."""
-
-    backlog_messages: int | None = Field(
-        default=None,
-        strict=True,
-        ge=1,
-        description="Offsets waiting in the topic, over all topic partitions; 1000 unless there is a cron.",
-        examples=[1000],
-    )
-    lag_seconds: float | None = Field(
-        default=None,
-        strict=True,
-        ge=0,
-        description="Age in seconds of the oldest message not yet drained; 60 unless there is a cron.",
-        examples=[60],
-    )
-    backlog_bytes: int | None = Field(
-        default=None,
-        strict=True,
-        ge=1,
-        description="Bytes of keys and values waiting, uncompressed, estimated from what was drained last.",
-        examples=[100_000_000],
-    )
-    cron: Annotated[str | None, AfterValidator(checks.cron)] = Field(
-        default=None,
-        description="Times (UTC) at which whatever waits is drained. With a cron, the other limits count only where"
-        " they are named.",
-        examples=["0 * * * *"],
-    )
-    time_to_loss_seconds: float = Field(
-        default=3600,
-        strict=True,
-        ge=0,
-        description="A run starts when retention is this close to deleting a message that waits, whatever else is said"
-        " here; where retention is short, at half of it.",
-        examples=[3600],
-    )
-    min_gap_seconds: float = Field(
-        default=10,
-        strict=True,
-        ge=0,
-        description="Time between two requests for runs: the longer, the fewer and larger the files.",
-        examples=[10],
-    )
-
-    def drain_when(self) -> DrainWhen:
-        """The limits that these fields describe."""
-        usual = DrainWhen() if self.cron is None else DrainWhen(None, None)
-        return DrainWhen(
-            backlog_messages=usual.backlog_messages if self.backlog_messages is None else self.backlog_messages,
-            lag_seconds=usual.lag_seconds if self.lag_seconds is None else self.lag_seconds,
-            backlog_bytes=self.backlog_bytes,
-            cron=self.cron,
-            time_to_loss_seconds=self.time_to_loss_seconds,
-            min_gap_seconds=self.min_gap_seconds,
-        )
 
 
 class TopicTableFields(Fields):
@@ -348,42 +263,3 @@ def _start_policy(start: str | dict[int, int]) -> StartPolicy:
     if isinstance(start, dict):
         return start
     return cast(StartPolicy, start) if start in ("earliest", "latest") else datetime.fromisoformat(start)
-
-
-class FromEnvironment(Fields):
-    """A value that lies in an environment variable: a secret, which belongs in no file."""
-
-    env: str = Field(min_length=1, description="Name of the environment variable.", examples=["KAFKA_PASSWORD"])
-
-
-ClientValue = Annotated[str | FromEnvironment, BeforeValidator(checks.client_value)]
-
-
-class KafkaClusterFields(Fields):
-    """Brokers, and how to speak to them."""
-
-    name: Annotated[str, AfterValidator(checks.cluster)] = Field(
-        description="What streams call the cluster. For `main`, KDI_KAFKA goes ahead of bootstrap_servers.",
-        examples=["main"],
-    )
-    bootstrap_servers: Annotated[str, AfterValidator(checks.bootstrap_servers)] = Field(
-        description="host:port of one broker or more, separated by commas.", examples=["broker-1:9092,broker-2:9092"]
-    )
-    properties: dict[Annotated[str, AfterValidator(checks.client_property)], ClientValue] = Field(
-        default={},
-        description="Client properties as librdkafka names them. A secret is {env: NAME}: the environment variable NAME"
-        " holds it.",
-        examples=[{"security.protocol": "SASL_SSL", "sasl.password": {"env": "KAFKA_PASSWORD"}}],
-    )
-
-    def kafka_cluster(self, *, bootstrap_servers: str = "") -> KafkaCluster:
-        """The cluster that these fields describe; ``bootstrap_servers``, if given, go ahead of the document's."""
-        properties = with_secrets(f"cluster {self.name}", self.properties)
-        return KafkaCluster(self.name, bootstrap_servers or self.bootstrap_servers, properties)
-
-
-def with_secrets(of: str, properties: Mapping[str, str | FromEnvironment]) -> Mapping[str, str]:
-    """Properties, of which some are read from the environment when they are used."""
-    written = {name: value for name, value in properties.items() if isinstance(value, str)}
-    variables = {name: value.env for name, value in properties.items() if isinstance(value, FromEnvironment)}
-    return EnvironmentProperties(of, written, variables) if variables else written

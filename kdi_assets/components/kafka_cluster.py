@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from kdi_assets.components.fields import KafkaClusterFields
+from kdi_assets.components.cluster_fields import KafkaClusterFields
 from kdi_assets.components.named import Named
 
 

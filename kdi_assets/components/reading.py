@@ -9,9 +9,10 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
+from kdi_assets.components.cluster_fields import KafkaClusterFields
 from kdi_assets.components.documents import Document, Documents, mistake_in
 from kdi_assets.components.explain import AnyFields, validated
-from kdi_assets.components.fields import KafkaClusterFields, TopicTableFields
+from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.folder import read_folder
 from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
 from kdi_assets.components.registry_fields import SchemaRegistryFields

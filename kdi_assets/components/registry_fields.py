@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kdi_assets.components import checks
-from kdi_assets.components.fields import ClientValue, FromEnvironment, with_secrets
+from kdi_assets.components.cluster_fields import ClientValue, FromEnvironment, with_secrets
 from kdi_assets.components.strict import Fields
 from kdi_assets.message_format import SchemaRegistry
 

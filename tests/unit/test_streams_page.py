@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from kdi_assets.components.fields import DrainWhenFields, KafkaClusterFields, TopicTableFields
+from kdi_assets.components.cluster_fields import KafkaClusterFields
+from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.format_fields import AvroFields, CsvFields, FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.protobuf_fields import ProtobufFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
+from kdi_assets.components.time_fields import DrainWhenFields
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "streams.md"
 

@@ -10,10 +10,12 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
+from kdi_assets.components.cluster_fields import KafkaClusterFields
 from kdi_assets.components.environment import EnvironmentVariableMissing
-from kdi_assets.components.fields import Fields, KafkaClusterFields, TopicTableFields
+from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.components.strict import Fields
 from kdi_assets.stream import (
     Checks,
     DateWindow,
