@@ -159,6 +159,14 @@ def lake(tmp_path: Path) -> str:
     return str(tmp_path / "lake")
 
 
+@pytest.fixture
+def defs(tmp_path: Path) -> Path:
+    """Folder of the documents of one test, empty as yet."""
+    folder = tmp_path / "defs"
+    folder.mkdir()
+    return folder
+
+
 class DrivenFactory(Protocol):
     """Makes a stream of web requests over a topic of its own."""
 

@@ -6,8 +6,14 @@ from pathlib import Path
 
 CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
 REGISTRY = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: https://registry:8081}\n"
-
-
+ORDERS = f"""{CLUSTER}---
+type: kdi_assets.components.TopicTable
+attributes:
+  topic: orders
+  table: orders
+  date: current_date()
+"""
+"""A stream whose document more fields can be written behind."""
 OF_REGISTRY = "format: {avro: {registry: main}}"
 
 

@@ -35,12 +35,6 @@ GOOD = '{{"id": {id}, "at": "2026-03-{day:02}"}}'
 
 
 @pytest.fixture
-def defs(tmp_path: Path) -> Path:
-    """Folder of the documents of one test."""
-    return tmp_path / "defs"
-
-
-@pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Broker, lake: str, defs: Path) -> Settings:
     """What a user has set."""
     monkeypatch.setenv("KDI_HOME", str(settings.home))

@@ -23,13 +23,6 @@ attributes: {{topic: {topic}, table: bronze/{topic}, schema: "id bigint", date: 
 
 
 @pytest.fixture
-def defs(tmp_path: Path) -> Path:
-    folder = tmp_path / "defs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def kdi(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

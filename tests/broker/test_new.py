@@ -31,14 +31,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def defs(tmp_path: Path) -> Path:
-    """Folder of the documents, empty as yet."""
-    folder = tmp_path / "defs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
     """A registry that knows nothing as yet."""
     ask_at_once(monkeypatch)

@@ -131,13 +131,6 @@ def findings(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def defs(tmp_path: Path) -> Path:
-    folder = tmp_path / "defs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, defs: Path) -> Kdi:
     """Runs `kdi doctor` in this process, with the checkout's jars and a lake of the test's."""
     home = tmp_path / "home"

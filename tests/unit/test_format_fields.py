@@ -10,16 +10,8 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, Envelope, Format, Json, SchemaFile, Text
 from kdi_assets.stream import Stream
+from tests.documents import ORDERS
 
-HEAD = """type: kdi_assets.components.KafkaCluster
-attributes: {name: main, bootstrap_servers: "localhost:9092"}
----
-type: kdi_assets.components.TopicTable
-attributes:
-  topic: orders
-  table: orders
-  date: current_date()
-"""
 SCHEMA = '{"type": "record", "name": "R", "fields": []}'
 
 
@@ -30,7 +22,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_stream(*lines: str) -> Stream:
-    Path("defs.yaml").write_text(HEAD + "".join(f"  {line}\n" for line in lines), encoding="utf-8")
+    Path("defs.yaml").write_text(ORDERS + "".join(f"  {line}\n" for line in lines), encoding="utf-8")
     (stream,) = load_streams(Path()).values()
     return stream
 

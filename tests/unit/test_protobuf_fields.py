@@ -12,17 +12,8 @@ from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of
 from kdi_assets.message_format import Format, Protobuf, ProtobufRegistry, RegistrySchemas, SchemaRegistry
+from tests.documents import ORDERS
 from tests.protobuf_messages import SHOP, descriptors
-
-HEAD = """type: kdi_assets.components.KafkaCluster
-attributes: {name: main, bootstrap_servers: "localhost:9092"}
----
-type: kdi_assets.components.TopicTable
-attributes:
-  topic: orders
-  table: orders
-  date: current_date()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +24,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def format_of(fields: str, *lines: str) -> Format:
     more = "".join(f"  {line}\n" for line in lines)
-    Path("defs.yaml").write_text(f"{HEAD}  format: {{protobuf: {fields}}}\n{more}", encoding="utf-8")
+    Path("defs.yaml").write_text(f"{ORDERS}  format: {{protobuf: {fields}}}\n{more}", encoding="utf-8")
     (stream,) = load_streams(Path()).values()
     return stream.format
 
@@ -131,7 +122,7 @@ def test_a_mistake_names_line_field_and_what_would_be_right(fields: str, said: s
 
 def test_a_registry_has_the_text_and_a_message_need_not_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: 'http://nowhere:1'}\n---\n"
-    monkeypatch.setitem(globals(), "HEAD", registry + HEAD)
+    monkeypatch.setitem(globals(), "ORDERS", registry + ORDERS)
     main = SchemaRegistry("main", "http://nowhere:1")
 
     first = format_of("{registry: main}")
