@@ -200,6 +200,35 @@ class DeadLetterLimit:
         return f"more than {self.count:,} and more than {self.share:.4g} of them"
 
 
+Rest = Literal["dead_letters", "rows"]
+"""What becomes of the messages of a shared topic that no condition takes. Those that nobody can judge, because they are
+not decoded or a condition raises, are dead letters in either case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which messages a stream takes of a topic that it shares with others; with them it makes a route group.
+
+    Attributes:
+        when: Spark SQL condition over the record's fields and ``kafka``: what it is true of is this stream's; empty:
+            nothing but the rest.
+        rest: What becomes here of the rest; ``None``: another stream of the group has it.
+        others: Of the stream that has the rest, the conditions of the other ones, by stream: without them nobody knows
+            what is left.
+    """
+
+    when: str = ""
+    rest: Rest | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Every condition that the stream's verdicts need, by the field of the document that it stands in."""
+        own = {ROUTE: self.when} if self.when else {}
+        return {**own, **{f"{ROUTE} of {stream}": when for stream, when in sorted(self.others.items())}}
+
+
+ROUTE = "route.when"
 StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
 """Where a stream without positions begins: a word, a point in time, or the next offset of topic partitions by number;
 one that is not named begins at its earliest."""
@@ -215,6 +244,7 @@ class Stream:
         columns: Target path (dots nest) to a Spark SQL expression over the record's fields and the ``kafka`` struct.
         filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
             dead letter. Empty: every message is kept.
+        route: Which messages of a topic that other streams share are this one's; ``None``: all of them.
         tombstones: What becomes of messages without a value.
         mask: Column (dots nest) to what stands there in place of its value; expressions see the value.
         dead_letter_payload: What dead letters hold of the message; by default nothing that is to be masked.
@@ -260,6 +290,7 @@ class Stream:
     owners: tuple[str, ...] = ()
     format: Format = Json()
     compression: Compression = "none"
+    route: Route | None = None
 
     def __post_init__(self) -> None:
         if not self.app_id:
@@ -269,6 +300,11 @@ class Stream:
     def name(self) -> str:
         """The stream's name in commands, messages and metadata: the table's path."""
         return self.table
+
+    @property
+    def route_group(self) -> tuple[str, str] | None:
+        """Cluster and topic that the stream shares by its route: the same of a whole group; ``None``: it has none."""
+        return (self.cluster.name, self.topic) if self.route else None
 
     @property
     def registry(self) -> SchemaRegistry | None:

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from dagster_spark.utils import flatten_dict
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
+from kdi_assets.drain.together import Drained
 from kdi_assets.runtime.session import close_session, driver_loss_named, is_open, open_session, use_in_thread
 from kdi_assets.settings import Settings
 
@@ -28,6 +29,13 @@ class SparkResource(LazyPySparkResource):
     spark_config: dict[str, Any] = Field(
         default={}, description="Spark's settings, nested or with dots; they go before the engine's."
     )
+
+    _drained: dict[str, Drained] = PrivateAttr(default_factory=dict)
+
+    @property
+    def drained(self) -> dict[str, Drained]:
+        """By stream, what a step of the run did for one whose own step comes later."""
+        return self._drained
 
     def session(self) -> SparkSession:
         """The run's session, active in the calling thread; pass the method itself to whoever may need none."""

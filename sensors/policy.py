@@ -24,12 +24,14 @@ class Due:
     Attributes:
         urgent: Retention is about to delete what waits.
         suspect: Its last run moved no position; this one may not either.
+        group: Its route group: one pass drains those of a group that share a run.
     """
 
     backlog: Backlog
     reason: str
     urgent: bool = False
     suspect: bool = False
+    group: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,17 @@ def streams_to_drain(
     fine = [b for b in backlogs if b.refusal is None]
     active = [b for b in fine if streams[b.stream].status == "active"]
     free = [b for b in active if b.stream not in in_flight]
-    reached = [d for b in free if (d := _due(b, streams[b.stream].drain_when, memories[b.stream], now=now))]
+    reached = [d for b in free if (d := _due(b, streams[b.stream], memories[b.stream], now=now))]
     held = [(d.backlog, s) for d in reached if (s := hold_seconds(d.backlog, memories[d.backlog.stream], now=now))]
     resting = [(d.backlog, s) for d in reached if (s := _rest_seconds(d, streams, memories, now))]
     names, waiting = {d.backlog.stream for d in reached}, {b.stream for b, _ in (*held, *resting)}
+    due = [d for d in reached if d.backlog.stream not in waiting]
+    below = [b for b in free if b.offsets and b.stream not in names]
+    along = [d for d in _taken_along(below, due, streams, memories) if not _rest_seconds(d, streams, memories, now)]
+    taken = {d.backlog.stream for d in along}
     return Decision(
-        due=tuple(sorted((d for d in reached if d.backlog.stream not in waiting), key=_urgency)),
-        below=tuple(b for b in free if b.offsets and b.stream not in names),
+        due=tuple(sorted((*due, *along), key=_urgency)),
+        below=tuple(b for b in below if b.stream not in taken),
         resting=tuple(resting),
         in_flight=tuple((b, in_flight[b.stream]) for b in active if b.stream in in_flight),
         held=tuple(held),
@@ -93,18 +99,27 @@ def streams_to_drain(
     )
 
 
-def _due(backlog: Backlog, limits: DrainWhen, memory: Memory, *, now: float) -> Due | None:
-    suspect = memory.positions == progress(backlog)
+def _taken_along(
+    below: Collection[Backlog], due: Collection[Due], streams: Mapping[str, Stream], memories: Mapping[str, Memory]
+) -> list[Due]:
+    """Streams below their limits that a pass for others of their route group drains for little more."""
+    groups = {d.group: d.backlog.stream for d in due if d.group and not d.suspect}
+    found = ((b, streams[b.stream].route_group) for b in below if memories[b.stream].positions != progress(b))
+    return [Due(b, f"in one pass with {groups[group]}", group=group) for b, group in found if group in groups]
+
+
+def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due | None:
+    suspect, limits, group = memory.positions == progress(backlog), stream.drain_when, stream.route_group
     if backlog.unsettled:
         # A run commits its positions, and until then "latest" moves on.
-        return Due(backlog, "its positions are not committed yet", suspect=suspect)
+        return Due(backlog, "its positions are not committed yet", suspect=suspect, group=group)
     if not backlog.offsets:
         return None
     if loss := loss_near(backlog, limits):
-        return Due(backlog, loss, urgent=True, suspect=suspect)
+        return Due(backlog, loss, urgent=True, suspect=suspect, group=group)
     share = RELEASE if memory.catching_up else 1.0
     reason = next((r for r in _reasons(backlog, limits, memory, share=share, now=now)), None)
-    return Due(backlog, reason, suspect=suspect) if reason else None
+    return Due(backlog, reason, suspect=suspect, group=group) if reason else None
 
 
 def loss_near(backlog: Backlog, limits: DrainWhen) -> str | None:

@@ -45,24 +45,26 @@ def packs(due: Sequence[Due]) -> list[list[Due]]:
     others back.
     """
     healthy, suspects = [d for d in due if not d.suspect], [d for d in due if d.suspect]
-    whole = sum(map(_expected_seconds, healthy))
-    lanes = [healthy] if whole <= ONE_RUN_SECONDS else _lanes(healthy)
+    lanes = [healthy] if _expected_seconds(healthy) <= ONE_RUN_SECONDS else _lanes(healthy)
     return [pack for pack in (*lanes, suspects) if pack]
 
 
 def _lanes(due: Sequence[Due]) -> list[list[Due]]:
-    """The longest first, each to the lane that is free the soonest."""
+    """The longest first, each to the lane that is free the soonest; those of a route group share one."""
     lanes: list[list[Due]] = [[] for _ in range(LANES)]
     free = [(0.0, lane) for lane in range(LANES)]
-    for one in sorted(due, key=_expected_seconds, reverse=True):
+    together: dict[object, list[Due]] = {}
+    for one in due:
+        together.setdefault(one.group or one.backlog.stream, []).append(one)
+    for some in sorted(together.values(), key=_expected_seconds, reverse=True):
         until, lane = heapq.heappop(free)
-        lanes[lane].append(one)
-        heapq.heappush(free, (until + _expected_seconds(one), lane))
+        lanes[lane] += some
+        heapq.heappush(free, (until + _expected_seconds(some), lane))
     return lanes
 
 
-def _expected_seconds(due: Due) -> float:
-    return due.backlog.pace.seconds_for(due.backlog.offsets)
+def _expected_seconds(due: Sequence[Due]) -> float:
+    return sum(d.backlog.pace.seconds_for(d.backlog.offsets) for d in due)
 
 
 def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> dg.RunRequest:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
-from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
+from kdi_assets.drain.records import KAFKA_DDL, stream_decoder, undecoded, with_records
 from kdi_assets.stream import KafkaCluster, Stream
 
 if TYPE_CHECKING:
@@ -42,14 +42,26 @@ def stream_of(ddl: str, **fields: Any) -> Stream:
     return Stream("t", "bronze/t", ddl, cluster=KafkaCluster("main", "nowhere:1"), **given)
 
 
-def judged(spark: SparkSession, stream: Stream, messages: Sequence[Message | bytes | str | None]) -> Judged:
-    """Judge the messages twice, as a drain does: for the rows, then for the dead letters."""
+def judged(
+    spark: SparkSession,
+    stream: Stream,
+    messages: Sequence[Message | bytes | str | None],
+    *,
+    decoded_ahead: bool = False,
+) -> Judged:
+    """Judge the messages twice, as a drain does: for the rows, then for the dead letters.
+
+    Args:
+        decoded_ahead: As for several streams of a route group, once for all of them.
+    """
     from pyspark.sql import Observation
 
     decoder, frame, counts = stream_decoder(stream), _frame(spark, messages), Observation()
+    if decoded_ahead:
+        frame = with_records(frame, decoder)
     rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=counts)
     found = [row.asDict(recursive=True) for row in rows.collect()]
-    suspected = suspects(frame, counted(counts, stream))
+    suspected = suspects(undecoded(frame), counted(counts, stream))
     letters = [
         row.asDict(recursive=True) for row in condemned(suspected, stream, decoder, now=datetime.now(UTC)).collect()
     ]

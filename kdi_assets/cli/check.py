@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kdi_assets.stream import ROUTE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -144,6 +146,8 @@ def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
     from kdi_assets.drain.shape import analyse
 
     rest: Stream | None = stream
+    if stream.route and stream.route.others:  # each is asked for in its own document
+        rest = replace(stream, route=replace(stream.route, others={}))
     while rest is not None:
         try:
             analyse(rest, session)
@@ -162,6 +166,8 @@ def _without(stream: Stream, field: str) -> Stream | None:
         return replace(stream, expectations={n: e for n, e in stream.expectations.items() if n != expected})
     if (path := field.removeprefix("mask.")) != field:
         return replace(stream, mask={p: mask for p, mask in stream.mask.items() if p != path})
+    if field == ROUTE:
+        return replace(stream, route=None)
     if field == "filter":
         return replace(stream, filter="")
     if field == "tombstones":

@@ -13,7 +13,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import date
 
     from kdi_assets.drain.carry_out import Commit
@@ -34,7 +34,8 @@ def drain(
 ) -> None:
     """Drain everything that waits now into the streams' tables, exactly once; one stream after the other.
 
-    A stream that is refused does not stop the others.
+    Streams that share a topic by their routes are drained in one pass over it. A
+    stream that is refused does not stop the others.
 
     Exit codes: 0 all were drained; 1 a refusal among them that someone must
     decide; 75 refusals, and a retry may heal them all.
@@ -45,15 +46,18 @@ def drain(
         raise typer.BadParameter(
             "name the streams whose dead letters you have seen", param_hint="--accept-dead-letters"
         )
+    from kdi_assets.drain.together import in_passes
+
     outcomes = []
     chosen = streams_meant(streams or (), defs)
     with one_session("drain") as session:
-        for stream in chosen:
-            outcomes.append(outcome := drain_one(stream, session, accept_dead_letters=accept_dead_letters))
-            if as_json:
-                json_line(_fields(outcome))
-            else:
-                typer.echo(_text(outcome))
+        for together in in_passes(chosen):
+            for outcome in drain_all(together, session, accept_dead_letters=accept_dead_letters):
+                outcomes.append(outcome)
+                if as_json:
+                    json_line(_fields(outcome))
+                else:
+                    typer.echo(_text(outcome))
     if code := exit_code(o.refusal for o in outcomes if o.refusal):
         raise typer.Exit(code)
 
@@ -68,31 +72,34 @@ class Outcome:
     refusal: KdiError | None = None
 
 
-def drain_one(stream: Stream, session: OneSession, *, accept_dead_letters: bool = False) -> Outcome:
-    """Drain a stream with a line of progress for every step; a refusal is shown and becomes the outcome."""
-    from kdi_assets.drain.drain import drain
+def drain_all(
+    together: Sequence[Stream], session: OneSession, *, accept_dead_letters: bool = False
+) -> Iterator[Outcome]:
+    """Drain streams in one pass, with a line of progress for every step; a refusal is shown and becomes the outcome."""
+    from kdi_assets.drain.together import drain_together
 
-    commits: list[Commit] = []
-
-    def on_commit(commit: Commit) -> None:
-        commits.append(commit)
+    def on_commit(stream: Stream, commit: Commit) -> None:
         progress(f"{stream.name}: committed v{commit.version}: {counted(commit.rows, 'row')}")
 
-    try:
-        with session.watched():
-            lake = Settings.from_environment().lake
-            report = drain(
-                stream,
-                lake=lake,
-                session=session,
-                accept_dead_letters=accept_dead_letters,
-                report=progress,
-                on_commit=on_commit,
-            )
-    except KdiError as refusal:
-        refuse(refusal)
-        return Outcome(stream, commits, refusal=refusal)
-    return Outcome(stream, commits, report)
+    with session.watched():
+        lake = Settings.from_environment().lake
+        drained = drain_together(
+            together,
+            lake=lake,
+            session=session,
+            accept_dead_letters=accept_dead_letters,
+            report=progress,
+            on_commit=on_commit,
+        )
+    for stream in together:
+        done = drained[stream.name]
+        try:
+            with session.watched():
+                outcome = Outcome(stream, done.commits, done.result())
+        except KdiError as refusal:
+            refuse(refusal)
+            outcome = Outcome(stream, done.commits, refusal=refusal)
+        yield outcome
 
 
 def _text(outcome: Outcome) -> str:

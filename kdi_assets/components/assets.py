@@ -1,7 +1,7 @@
 """A stream as Dagster sees it: a table by date that drains when it is materialized, and its checks."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 import dagster as dg
@@ -15,6 +15,7 @@ from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_result, check_specs, freshness_policy
 from kdi_assets.components.drain_run import Drain, drain_and_tell
 from kdi_assets.components.failures import refusals_shown, refuse_retries
+from kdi_assets.components.one_pass import OnePass, drained_by
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.audit import audit
@@ -23,12 +24,16 @@ from kdi_assets.stream import CheckName, DrainWhen, Stream
 from resources.spark import SparkResource
 
 
-def stream_definitions(stream: Stream) -> dg.Definitions:
-    """The stream's asset and its checks. The topic is not among them: streams share it (``topics.topic_assets``)."""
-    return dg.Definitions(assets=[table_asset(stream, drain=drain, audit=audit)])
+def stream_definitions(stream: Stream, *, group: Collection[Stream] = ()) -> dg.Definitions:
+    """The stream's asset and its checks. The topic is not among them: streams share it (``topics.topic_assets``).
+
+    Args:
+        group: The streams of its route group, if it has one.
+    """
+    return dg.Definitions(assets=[table_asset(stream, drain=drain, audit=audit, group=group)])
 
 
-def table_asset(stream: Stream, *, drain: Drain, audit: Audit) -> dg.AssetsDefinition:
+def table_asset(stream: Stream, *, drain: Drain, audit: Audit, group: Collection[Stream] = ()) -> dg.AssetsDefinition:
     """One op for table and checks, of which a run selects any.
 
     A check in an op of its own would be skipped after a drain: Dagster skips what depends on an asset that yielded no
@@ -54,7 +59,9 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit) -> dg.AssetsDefin
             drains = key in context.selected_asset_keys
             try:
                 if drains:
-                    drain_and_tell(context, stream, drain=drain, lake=lake, session=spark.session)
+                    together = drained_by(context, group)
+                    by = OnePass(together, spark.drained) if len(together) > 1 else drain
+                    drain_and_tell(context, stream, drain=by, lake=lake, session=spark.session)
             except Terminal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
                 # table: whoever materializes an older date in the UI would hold up everything downstream.

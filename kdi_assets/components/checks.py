@@ -14,6 +14,7 @@ from kdi_assets.stream import (
     DeadLetterPayload,
     ExpectationAction,
     Mask,
+    Rest,
     Status,
     TombstonePolicy,
     longest_interval,
@@ -238,6 +239,12 @@ def expectation_name(value: str) -> str:
 def expectation_action(value: object) -> object:
     if value not in get_args(ExpectationAction):
         raise wrong(f"{value!r} is nothing to do", "warn, dead_letter or fail")
+    return value
+
+
+def rest(value: object) -> object:
+    if value not in get_args(Rest):
+        raise wrong(f"{value!r} is nothing to do with the rest", "dead_letters or rows")
     return value
 
 

@@ -16,6 +16,7 @@ from kdi_assets.components import checks, format_fields
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.format_fields import FormatFields
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
+from kdi_assets.components.route_fields import RouteFields
 from kdi_assets.components.strict import Fields
 from kdi_assets.components.time_fields import DateWindowFields, DrainWhenFields
 from kdi_assets.message_format import Compression, SchemaRegistry
@@ -83,6 +84,12 @@ class TopicTableFields(Fields):
         description="Spark SQL condition over the same names as `date`. A message for which it is not true (false, or"
         " null) is filtered: counted, and passed over. Where it raises, the message is a dead letter.",
         examples=["method = 'GET' AND kafka.key IS NOT NULL"],
+    )
+    route: RouteFields | None = Field(
+        default=None,
+        description="Which messages of a topic that several streams share are this one's; one pass over the topic then"
+        " feeds all of them. Without it, every message is.",
+        examples=[{"when": "kind = 'order'"}],
     )
     coordinates: Annotated[str, AfterValidator(checks.column)] = Field(
         default="kafka",
@@ -256,6 +263,7 @@ class TopicTableFields(Fields):
             owners=tuple(self.owners),
             format=self.message_format.format(folder, topic=self.topic, registry=registry),
             compression=cast(Compression, self.compression),
+            route=self.route.route() if self.route else None,
         )
 
 

@@ -16,6 +16,7 @@ from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.folder import read_folder
 from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
 from kdi_assets.components.registry_fields import SchemaRegistryFields
+from kdi_assets.components.route_groups import disagreements, linked, route_groups
 from kdi_assets.components.schema_file_mistake import SchemaFileMistake
 from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.settings import Settings
@@ -70,6 +71,7 @@ def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Doc
         registries=_names(known[SCHEMA_REGISTRY]) - loaded.registries.keys(),
     )
     _add_streams(known[TOPIC_TABLE], loaded, wrong=wrong)
+    _link_routes(known[TOPIC_TABLE], loaded)
     return loaded
 
 
@@ -148,6 +150,15 @@ def _add_streams(documents: Sequence[Document], loaded: Loaded, *, wrong: _Wrong
             except SchemaFileMistake as unread:
                 mistakes.append(document.mistake(unread.field, unread.message, unread.right))
         loaded.mistakes += mistakes
+
+
+def _link_routes(documents: Sequence[Document], loaded: Loaded) -> None:
+    """Tell streams that share a topic of each other, and note what they do not agree on."""
+    read = [id(document) for document in loaded.documents.values()]
+    unread = {str(d.attributes.get("topic")) for d in documents if id(d) not in read and isinstance(d.attributes, dict)}
+    for group in route_groups(loaded.streams.values()):
+        loaded.mistakes += disagreements(group, loaded.documents, whole=group[0].topic not in unread)
+        loaded.streams.update({stream.name: stream for stream in linked(group)})
 
 
 def unknown_cluster(name: str, document: Document, known: Collection[str]) -> DocumentMistake:

@@ -38,6 +38,9 @@ class TopicTable(dg.Component, dg.Resolvable, TopicTableFields):
         folder = context.path if context.path.is_dir() else context.path.parent
         cluster, registry = loaded.clusters[self.cluster], loaded.registries.get(self.registry)
         try:
-            return stream_definitions(self.stream(cluster, registry, folder=folder))
+            stream = self.stream(cluster, registry, folder=folder)
         except SchemaFileMistake as unread:
             raise document.mistake(unread.field, unread.message, unread.right) from unread
+        # Of a stream that shares its topic by a route, all documents together say what it takes.
+        group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
+        return stream_definitions(next((s for s in group if s.name == stream.name), stream), group=group)

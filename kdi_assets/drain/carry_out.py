@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
@@ -17,9 +18,9 @@ from kdi_assets.drain.files import file_size
 from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
+from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, undecoded
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
-from kdi_assets.drain.shape import DATE, analyse, expectations, expressions
+from kdi_assets.drain.shape import DATE, analyse, conditions, expectations, expressions
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
@@ -87,12 +88,22 @@ class Commit:
         return sum(r.offset_count for r in self.ranges)
 
 
+class ReadMessages(Protocol):
+    """``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already.
+
+    The messages may have been decoded, as ``records.decoded`` does.
+    """
+
+    def __call__(self, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame: ...
+
+
 def carry_out(
     plan: Plan,
     stream: Stream,
     lake: str,
     spark: SparkSession,
     *,
+    read: ReadMessages | None = None,
     run_id: str = "",
     conflicts: int = 0,
     accept_dead_letters: bool = False,
@@ -101,6 +112,7 @@ def carry_out(
     """Bring the plan's messages into the table, in one commit.
 
     Args:
+        read: Gives the messages of ranges of the plan; by default Kafka does.
         conflicts: Plans of this drain before, which other commits overtook; recorded.
         accept_dead_letters: However many there are.
 
@@ -116,18 +128,19 @@ def carry_out(
         ReadOrWriteFailed: Spark failed; trying again can help.
     """
     uri = stream.table_uri(lake)
-    messages = read_ranges(spark, stream.cluster, plan.ranges, headers=reads_headers(stream))
+    read = read or partial(read_ranges, spark, stream.cluster)
+    messages = read(plan.ranges, headers=reads_headers(stream))
     stages = _Stages()
     staged, counts, decoder = _stage(messages, plan, stream, lake, at)
     stages.ended("read and write")
     at("files written")
     refuse_unmet(stream, counts.unmet, rows=counts.rows)
     if not accept_dead_letters:
-        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, counts, spark))
+        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, counts, read))
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
-    letters = _write_letters(plan, stream, lake, decoder, counts, spark)
+    letters = _write_letters(plan, stream, lake, decoder, counts, read)
     stages.ended("dead letters")
     at("dead letters written")
     # The last moment at which refusing costs nothing.
@@ -224,6 +237,7 @@ def _stage(
             staged = stage_rows(messages.sparkSession, rows, uri, files=files)
             counts = counted(observation, stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
+        messages = undecoded(messages)
     return staged, counts, used
 
 
@@ -240,12 +254,12 @@ def _rows(
 
 
 def _write_letters(
-    plan: Plan, stream: Stream, lake: str, decoder: StreamDecoder, counts: Counts, spark: SparkSession
+    plan: Plan, stream: Stream, lake: str, decoder: StreamDecoder, counts: Counts, read: ReadMessages
 ) -> Written:
-    """Read the ranges once more for the messages that became no row; without any, nothing is read."""
+    """Look at the ranges once more for the messages that became no row; without any, at nothing."""
     if not counts.dead_letters:
         return Written(0, 0, plan.dead_letters_at)
-    letters = _letters(plan, stream, decoder, counts, spark)
+    letters = _letters(plan, stream, decoder, counts, read)
     with spark_failures(stream, "writing dead letters"):
         written = append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
     if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
@@ -253,8 +267,8 @@ def _write_letters(
     return written
 
 
-def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts, spark: SparkSession) -> DataFrame:
-    messages = suspects(read_ranges(spark, stream.cluster, plan.ranges), counts)
+def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts, read: ReadMessages) -> DataFrame:
+    messages = suspects(undecoded(read(plan.ranges, headers=True)), counts)
     return condemned(messages, stream, decoder, now=plan.now)
 
 
@@ -305,7 +319,7 @@ def _entry(
 
 def reads_headers(stream: Stream) -> bool:
     """Whether messages must be read with their headers, which cost time, to make rows of them."""
-    written = [*expressions(stream).values(), *expectations(stream).values()]
+    written = [*conditions(stream).values(), *expressions(stream).values(), *expectations(stream).values()]
     return isinstance(stream.format, Envelope) or any(_HEADERS.search(sql) for sql in written)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.carry_out import Commit as Commit
-from kdi_assets.drain.carry_out import carry_out
+from kdi_assets.drain.carry_out import ReadMessages, carry_out
 from kdi_assets.drain.failures import jvm_loss_named
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import (
@@ -26,6 +26,7 @@ from kdi_assets.drain.size import offset_bytes
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
+from kdi_assets.sources.kafka import TopicState
 from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
 
@@ -119,53 +120,118 @@ def drain(
         AnotherDrainActive: Overtaken twice in a row.
         KdiError: Every refusal of ``survey`` and ``carry_out``.
     """
-    clock, commits, settled, lost, conflicts = _Clock(), [], [], 0, 0
-    seen = first = survey(stream, lake)
-    lag, until = _lag_seconds(stream, first), {tp: offsets.end for tp, offsets in first.topic.partitions.items()}
-    while step := _next_step(seen, stream, lake, until):
-        report(_told(stream, step))
-        try:
-            with _looked_at_again(stream, lake), jvm_loss_named(stream):
-                spark = clock.watching(session())
-                if isinstance(step, Plan):
-                    commits.append(
-                        carry_out(
-                            step,
-                            stream,
-                            lake,
-                            spark,
-                            run_id=run_id,
-                            conflicts=conflicts,
-                            accept_dead_letters=accept_dead_letters,
-                            at=at,
-                        )
-                    )
-                else:
-                    settle(spark, step, stream, lake, ledger=seen.ledger, topic=seen.topic, run_id=run_id)
-                    settled.append(step.reason)
-            if isinstance(step, Plan):
-                on_commit(commits[-1])
-            lost = conflicts = 0
-        except OvertakenCommit as overtaken:
-            lost, conflicts = lost + 1, conflicts + 1
-            if lost >= LOSSES:
-                raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
-        except (StagedFilesGone, DeadLettersGone):
-            lost += 1
-            if lost >= LOSSES:
-                raise
-        seen = survey(stream, lake)
-    return DrainReport(
-        stream=stream.name,
-        commits=tuple(commits),
-        settled=tuple(settled),
-        positions=seen.positions(),
-        backlog_before=first.backlog(),
-        backlog_after=seen.backlog(),
-        lag_seconds=lag,
-        seconds=clock.seconds(),
-        cpu_seconds=clock.cpu_seconds(),
+    draining = Draining(
+        stream,
+        lake=lake,
+        session=session,
+        run_id=run_id,
+        accept_dead_letters=accept_dead_letters,
+        report=report,
+        on_commit=on_commit,
+        at=at,
     )
+    while step := draining.next_step():
+        draining.do(step)
+    return draining.done()
+
+
+class Draining:
+    """A stream on the way: what comes next, and what was done.
+
+    Args:
+        topic: As it is now, where somebody has looked; the others are those of ``drain``.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        lake: str,
+        session: Callable[[], SparkSession],
+        run_id: str = "",
+        accept_dead_letters: bool = False,
+        report: Callable[[str], None] = lambda line: None,
+        on_commit: Callable[[Commit], None] = lambda commit: None,
+        at: Callable[[str], None] = lambda point: None,
+        topic: TopicState | None = None,
+    ) -> None:
+        self.stream, self._lake, self._session = stream, lake, session
+        self._run_id, self._accept_dead_letters = run_id, accept_dead_letters
+        self._report, self._on_commit, self._at = report, on_commit, at
+        self._clock, self._lost, self._conflicts = _Clock(), 0, 0
+        self._commits: list[Commit] = []
+        self._settled: list[str] = []
+        with self._clock.running():
+            self._seen = self._first = survey(stream, lake, topic)
+            self._lag = _lag_seconds(stream, self._first)
+        self._until = {tp: offsets.end for tp, offsets in self._first.topic.partitions.items()}
+
+    def next_step(self) -> Plan | Settlement | None:
+        """What is to be done now; nothing if all that was there at the first look is in the table."""
+        with self._clock.running():
+            return _next_step(self._seen, self.stream, self._lake, self._until)
+
+    def do(self, step: Plan | Settlement, *, read: ReadMessages | None = None) -> None:
+        """Do what ``next_step`` said, and look again.
+
+        Args:
+            read: Gives the messages of a plan; by default Kafka does.
+
+        Raises:
+            AnotherDrainActive: Overtaken twice in a row.
+            KdiError: What was refused.
+        """
+        self._report(_told(self.stream, step))
+        with self._clock.running():
+            try:
+                with _looked_at_again(self.stream, self._lake), jvm_loss_named(self.stream):
+                    self._carry_out(step, read) if isinstance(step, Plan) else self._settle(step)
+                if isinstance(step, Plan):
+                    self._on_commit(self._commits[-1])
+                self._lost = self._conflicts = 0
+            except OvertakenCommit as overtaken:
+                self._lost, self._conflicts = self._lost + 1, self._conflicts + 1
+                if self._lost >= LOSSES:
+                    raise AnotherDrainActive(stream=self.stream.name, detail=overtaken.parts()[0]) from overtaken
+            except (StagedFilesGone, DeadLettersGone):
+                self._lost += 1
+                if self._lost >= LOSSES:
+                    raise
+            self._seen = survey(self.stream, self._lake)
+
+    def done(self) -> DrainReport:
+        """What the drain did."""
+        return DrainReport(
+            stream=self.stream.name,
+            commits=tuple(self._commits),
+            settled=tuple(self._settled),
+            positions=self._seen.positions(),
+            backlog_before=self._first.backlog(),
+            backlog_after=self._seen.backlog(),
+            lag_seconds=self._lag,
+            seconds=self._clock.seconds,
+            cpu_seconds=self._clock.cpu_seconds,
+        )
+
+    def _carry_out(self, plan: Plan, read: ReadMessages | None) -> None:
+        self._commits.append(
+            carry_out(
+                plan,
+                self.stream,
+                self._lake,
+                self._clock.watching(self._session()),
+                read=read,
+                run_id=self._run_id,
+                conflicts=self._conflicts,
+                accept_dead_letters=self._accept_dead_letters,
+                at=self._at,
+            )
+        )
+
+    def _settle(self, settlement: Settlement) -> None:
+        spark, seen = self._clock.watching(self._session()), self._seen
+        settle(spark, settlement, self.stream, self._lake, ledger=seen.ledger, topic=seen.topic, run_id=self._run_id)
+        self._settled.append(settlement.reason)
 
 
 def _next_step(
@@ -211,30 +277,34 @@ def _lag_seconds(stream: Stream, first: Survey) -> float | None:
 
 
 class _Clock:
-    """Wall and CPU seconds of a drain."""
+    """Wall and CPU seconds of a drain: while it runs, and not while it waits for another one."""
 
     def __init__(self) -> None:
-        self._wall, self._cpu = time.monotonic(), time.process_time()
+        self.seconds = self.cpu_seconds = 0.0
         self._spark: SparkSession | None = None
         self._jvm_cpu = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        wall, cpu = time.monotonic(), time.process_time()
+        self._jvm_cpu = self._of_the_jvm()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - wall
+            self.cpu_seconds += time.process_time() - cpu + max(0.0, self._of_the_jvm() - self._jvm_cpu)
 
     def watching(self, spark: SparkSession) -> SparkSession:
         if self._spark is None:
             self._spark, self._jvm_cpu = spark, _jvm_cpu_seconds(spark)
         return spark
 
-    def seconds(self) -> float:
-        return time.monotonic() - self._wall
-
-    def cpu_seconds(self) -> float:
-        return time.process_time() - self._cpu + self._of_the_jvm()
-
     def _of_the_jvm(self) -> float:
         from py4j.protocol import Py4JError
 
         if self._spark is not None:
             with suppress(Py4JError, ConnectionError):  # it has ended since: a figure must not fail what is committed
-                return _jvm_cpu_seconds(self._spark) - self._jvm_cpu
+                return _jvm_cpu_seconds(self._spark)
         return 0.0
 
 

@@ -18,6 +18,7 @@ from kdi_assets.drain.expectations import (
 )
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import decode
+from kdi_assets.drain.routing import RouteSql, route_sql
 from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, table_columns
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
@@ -132,7 +133,7 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     from pyspark.sql import functions as F
 
     decoding = [TOMBSTONE_RULE, *decoder.rules()]
-    shaping = [*_row_rules(stream, now), *expectation_rules(stream)]
+    shaping = [*route_sql(stream).rules, *_row_rules(stream, now), *expectation_rules(stream)]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
@@ -198,7 +199,7 @@ def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: da
 
 
 def _verdict(stream: Stream, now: datetime) -> str:
-    undecoded, filtered = f"NOT {DECODED}", ""
+    undecoded, filtered, route = f"NOT {DECODED}", "", route_sql(stream)
     if stream.filter:
         # Ahead of what condemns a row: what a filter leaves out need not have a date, nor suit any expression.
         undecoded += f" OR {name(result(FILTER))} IS NULL"
@@ -206,13 +207,19 @@ def _verdict(stream: Stream, now: datetime) -> str:
     dead = f"{undecoded} OR {any_of(_row_rules(stream, now))}"
     # As a dead letter it is one like any other that is not decoded, as a row one that is.
     passed = f"WHEN {VALUE} IS NULL THEN {TOMBSTONE} " if stream.tombstones == "skip" else ""
-    return f"CASE {passed}{filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+    return f"CASE {passed}{_routed(route)}{filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+
+
+def _routed(route: RouteSql) -> str:
+    """The branches of the verdict that say whose a message is, ahead of all that the stream asks of its own."""
+    dead = f"WHEN NOT {DECODED} OR {any_of(route.rules)} THEN {DEAD_LETTER} " if route.rules else ""
+    return f"{dead}WHEN {route.elsewhere} THEN {FILTERED} " if route.elsewhere else ""
 
 
 def leaves_no_trace(stream: Stream) -> str:
     """Spark SQL over what ``evaluate`` gives: whether a message is neither row nor dead letter by its definition."""
     tombstone = f"{VALUE} IS NULL" if stream.tombstones == "skip" else "false"
-    return f"{tombstone} OR {_is_filtered(stream)}"
+    return f"{tombstone} OR {route_sql(stream).elsewhere or 'false'} OR {_is_filtered(stream)}"
 
 
 def _is_filtered(stream: Stream) -> str:
@@ -256,5 +263,5 @@ def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int) -> l
         F.expr(f"sum({_BYTES})").alias("bytes"),
         F.expr(f"count_if({_UNKNOWN_SCHEMA})").alias("unknown_schemas"),
         *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
-        *([F.expr(filtered).alias("filtered_digest")] if stream.filter else ()),
+        *([F.expr(filtered).alias("filtered_digest")] if stream.filter or stream.route else ()),
     ]

@@ -23,6 +23,8 @@ KAFKA_DDL = (
 )
 OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD)
 """The working columns."""
+_KEPT = (FRAME, DECODED, RECORD)
+"""Those of a message that is decoded already: what rows are made of, and not what tells why there is none."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -72,17 +74,42 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
 def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """Decode what Kafka gives; where tombstones become rows, let them pass as records that are null.
 
+    Args:
+        messages: As ``kafka_frame.read_ranges`` gives them, or ``with_records``; why a message is not decoded, only the
+            former can tell.
+
     Returns:
         The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
         ``_kdi_``. Lazy.
     """
     from pyspark.sql import functions as F
 
+    decoded = _as_message(messages) if RECORD in messages.columns else _decoded(messages, decoder)
+    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
+    return decoded.select(*OURS, *fields)
+
+
+def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
+    """The messages beside what is decoded of them, for several streams that decode alike; lazy."""
+    from pyspark.sql import functions as F
+
+    read = {"timestampType": "kafka.timestamp_type", "value": VALUE}
+    columns = [F.expr(read.get(c, f"kafka.{c}")).alias(c) for c in messages.columns]
+    return _decoded(messages, decoder).select(*columns, *_KEPT)
+
+
+def undecoded(messages: DataFrame) -> DataFrame:
+    """The messages alone."""
+    return messages.drop(*_KEPT)
+
+
+def _decoded(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
+    from pyspark.sql import functions as F
+
     decoded = decoder.decode(_as_message(messages))
     if decoder.stream.tombstones == "row":
         decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
-    fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
-    return decoded.select(*OURS, *fields)
+    return decoded
 
 
 def knowing_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
@@ -99,7 +126,9 @@ def _as_message(messages: DataFrame) -> DataFrame:
     known.append(F.col("value").isNull().alias("tombstone"))
     if "headers" in messages.columns:
         known.append(F.col("headers"))
-    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
+    kept = [F.col(c) for c in _KEPT if c in messages.columns]
+    none = [F.lit(None).alias(c) for c in OURS if kept and c not in ("kafka", VALUE, *_KEPT)]
+    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept, *none)
 
 
 def _unusable(declared: DataType, path: str = "") -> str:

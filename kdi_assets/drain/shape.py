@@ -40,7 +40,8 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     working = decode(spark.createDataFrame([], KAFKA_DDL), decoder)
     fields = [F.col(name(f.name)) for f in decoder.record.fields]
     named = working.select("kafka", *fields)  # all that Spark should suggest
-    for field, sql in {**expressions(stream), **expectations(stream)}.items():
+    judges = {FILTER, *expectations(stream), *conditions(stream)}
+    for field, sql in {**conditions(stream), **expressions(stream), **expectations(stream)}.items():
         try:
             found = named.select("*", F.expr(sql).alias("_kdi_found"))
             named.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
@@ -49,11 +50,11 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
             raise mistake(stream, field, "it is always null and has no type; cast it")
         given = found.schema["_kdi_found"].dataType
-        if field in (FILTER, *expectations(stream)) and not isinstance(given, BooleanType):
+        if field in judges and not isinstance(given, BooleanType):
             raise mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
-        if said := _changes(found, judges=field in (FILTER, *expectations(stream))):
+        if said := _changes(found, judges=field in judges):
             raise mistake(stream, field, said)
     try:
         return shape(without_secrets(evaluate(working, stream), stream), stream, decoder.record).schema
@@ -95,8 +96,13 @@ def expectations(stream: Stream) -> dict[str, str]:
     return {f"expectations.{expected}": e.sql for expected, e in stream.expectations.items()}
 
 
+def conditions(stream: Stream) -> dict[str, str]:
+    """Field of a document to the condition that stands there, as ``expressions``: what says whose a message is."""
+    return stream.route.conditions if stream.route else {}
+
+
 def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
-    """Evaluate the stream's expressions and expectations over every decoded record.
+    """Evaluate the stream's conditions, expressions and expectations over every decoded record.
 
     Returns:
         ``kafka``, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result``: null where the
@@ -107,7 +113,7 @@ def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
     spark = exposed.sparkSession
     # The condition is more than a shortcut: Spark hoists a subexpression that stands twice out of whatever surrounds
     # it, also out of the guard, but never out of a branch that may not be taken.
-    every = {**expressions(stream), **expectations(stream)}
+    every = {**conditions(stream), **expressions(stream), **expectations(stream)}
     attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in every.items()]
     return exposed.select(*OURS, *attempts)
 

@@ -1,0 +1,66 @@
+"""Tables of a route group that one run drains: the first of their steps reads for all, each tells what is its own.
+
+Steps stay as they are, one for each table: what one refuses is shown, retried and checked at its own table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from kdi_assets.components.names import op_name, table_key
+from kdi_assets.drain.carry_out import Commit
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.together import Drained, drain_together
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class OnePass:
+    """A ``drain_run.Drain`` for the tables of a group that a run selects.
+
+    Attributes:
+        group: The streams that the run drains.
+        drained: By stream, what steps before this one of the run did.
+    """
+
+    group: Sequence[Stream]
+    drained: dict[str, Drained]
+
+    def __call__(
+        self,
+        stream: Stream,
+        *,
+        lake: str,
+        session: Callable[[], SparkSession],
+        run_id: str,
+        report: Callable[[str], None],
+        on_commit: Callable[[Commit], None],
+    ) -> DrainReport:
+        def tell(of: Stream, commit: Commit) -> None:
+            if of is stream:
+                on_commit(commit)  # the others' steps tell of theirs
+
+        if stream.name in self.drained:
+            for commit in self.drained[stream.name].commits:
+                on_commit(commit)
+        else:
+            members = [stream, *(s for s in self.group if s.name not in {stream.name, *self.drained})]
+            self.drained.update(
+                drain_together(members, lake=lake, session=session, run_id=run_id, report=report, on_commit=tell)
+            )
+        return self.drained[stream.name].result()
+
+
+def drained_by(context: dg.AssetExecutionContext, group: Collection[Stream]) -> list[Stream]:
+    """The streams of a group that the run drains: whose tables it selects, and whose steps it takes."""
+    keys, steps = context.run.asset_selection, context.run.step_keys_to_execute
+    if keys is None:
+        keys = frozenset(context.job_def.asset_layer.executable_asset_keys)
+    return [s for s in group if table_key(s) in keys and (steps is None or op_name(s) in steps)]

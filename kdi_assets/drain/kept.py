@@ -1,0 +1,65 @@
+"""What several plans read of one topic: read from Kafka once, decoded once, and kept until all of them are done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import reduce
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.carry_out import ReadMessages
+from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.records import stream_decoder, with_records
+from kdi_assets.ledger.offsets import inside
+from kdi_assets.sources.kafka_frame import read_ranges
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@contextmanager
+def kept_messages(spark: SparkSession, stream: Stream, plans: Collection[Plan]) -> Iterator[ReadMessages]:
+    """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks.
+
+    Args:
+        stream: One of those that are drained; they decode alike.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import StorageLevel
+
+    union = merged([r for plan in plans for r in plan.ranges])
+    read = [read_ranges(spark, stream.cluster, ranges) for ranges in _reads(union)]
+    messages = with_records(reduce(lambda one, more: one.unionByName(more), read), stream_decoder(stream))
+    # Decoded: kept as they came, each stream would decode them again, which costs a third more CPU. On disk: in memory
+    # it costs as much, and takes what writing wants.
+    kept = messages.persist(StorageLevel.DISK_ONLY)
+
+    def of(ranges: Sequence[OffsetRange], *, headers: bool = True) -> DataFrame:
+        return kept if list(ranges) == union else kept.where(inside({r.topic_partition: r for r in ranges}))
+
+    try:
+        yield of
+    finally:
+        with suppress(Py4JError, ConnectionError):  # a driver that is gone keeps nothing
+            kept.unpersist()
+
+
+def merged(ranges: Collection[OffsetRange]) -> list[OffsetRange]:
+    """The same offsets in as few ranges as hold no other, ordered."""
+    union: list[OffsetRange] = []
+    for r in sorted(ranges):
+        if union and union[-1].topic_partition == r.topic_partition and r.start <= union[-1].end:
+            union[-1] = OffsetRange(r.topic_partition, union[-1].start, max(union[-1].end, r.end))
+        else:
+            union.append(r)
+    return union
+
+
+def _reads(union: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
+    """The ranges in as few reads as have each topic partition once."""
+    by_topic_partition: dict[TopicPartition, list[OffsetRange]] = {}
+    for r in union:
+        by_topic_partition.setdefault(r.topic_partition, []).append(r)
+    return [[r for r in ranges if r] for ranges in zip_longest(*by_topic_partition.values())]

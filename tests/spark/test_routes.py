@@ -1,0 +1,125 @@
+"""Routes: whose a message is, of a topic that several tables share; each table is judged by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdi_assets.drain.records import ShapeMistake
+from kdi_assets.drain.shape import analyse
+from kdi_assets.stream import Rest, Route, Stream, TombstonePolicy
+from tests.judged import Message, judged, stream_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DDL = "kind string, id int, n string"
+ORDER, REFUND, BOTH = (f'{{"kind":"{kind}","id":1,"n":"1"}}' for kind in ("order", "refund", "both"))
+OTHER, NO_KIND, BAD = '{"kind":"?","id":1,"n":"1"}', '{"id":1,"n":"1"}', '{"kind":"order"'
+RAISES, UNSUITED = '{"kind":"order","id":0,"n":"1"}', '{"kind":"order","id":1,"n":"no"}'
+MESSAGES: Sequence[Message | bytes | str | None] = (ORDER, REFUND, BOTH, OTHER, NO_KIND, BAD, RAISES, UNSUITED, None)
+
+
+def group(rest: Rest = "dead_letters", **fields: Any) -> dict[str, Stream]:
+    """Orders and refunds, whose condition raises where the id is 0, and a third table that has the rest."""
+    conditions = {"orders": "kind IN ('order', 'both')", "refunds": "kind IN ('refund', 'both') OR 1 / id > 2"}
+    made = {name: Route(when) for name, when in conditions.items()}
+    made["others"] = Route("kind = 'other'", rest, conditions)
+    stream = stream_of(DDL, columns={"number": "CAST(n AS INT)"}, **fields)
+    return {name: replace(stream, table=name, route=route) for name, route in made.items()}
+
+
+def outcomes(spark: SparkSession, stream: Stream, messages: Sequence[Message | bytes | str | None]) -> dict[int, str]:
+    """What becomes of each message by its offset: a row, or a reason and its field; nothing where it leaves no trace.
+
+    What is counted must be what is there, and messages that were decoded ahead must be judged alike.
+    """
+    seen, ahead = judged(spark, stream, messages), judged(spark, stream, messages, decoded_ahead=True)
+    assert (seen.rows, seen.letters) == (ahead.rows, ahead.letters)
+    assert replace(seen.counts, ages={}) == replace(ahead.counts, ages={})  # by then they have got older
+    found = {row["kafka"]["offset"]: "row" for row in seen.rows}
+    found |= {letter["offset"]: " ".join(filter(None, (letter["reason"], letter["field"]))) for letter in seen.letters}
+    assert (seen.counts.rows, seen.counts.dead_letters) == (len(seen.rows), len(seen.letters))
+    assert seen.counts.rows + sum(seen.counts.others.values()) == seen.counts.messages == len(messages)
+    return found
+
+
+def test_every_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_letter_of_the_rest(
+    spark: SparkSession,
+) -> None:
+    """Pass: one that two conditions take is in both tables; one whose condition raises is also kept with the rest."""
+    found = {name: outcomes(spark, stream, MESSAGES) for name, stream in group().items()}
+
+    assert found["orders"] == {0: "row", 2: "row", 6: "row", 7: "expression_failed columns.number"}
+    assert found["refunds"] == {1: "row", 2: "row"}
+    assert found["others"] == {
+        3: "unrouted",
+        4: "unrouted",
+        5: "malformed_json",
+        6: "expression_failed route.when of refunds",
+    }
+
+
+def test_a_rest_of_rows_takes_what_nobody_takes_and_what_cannot_be_decoded_is_its_dead_letter(
+    spark: SparkSession,
+) -> None:
+    others = group("rows")["others"]
+    nothing_else = replace(others, route=replace(others.route or Route(), when=""))
+
+    for stream in (others, nothing_else):
+        assert outcomes(spark, stream, MESSAGES) == {
+            3: "row",
+            4: "row",
+            5: "malformed_json",
+            6: "expression_failed route.when of refunds",
+        }
+    assert outcomes(spark, others, ['{"kind":"other","id":1,"n":"no"}', BOTH]) == {
+        0: "expression_failed columns.number"
+    }
+
+
+def test_filter_and_expectations_are_asked_of_what_is_routed_here_alone(spark: SparkSession) -> None:
+    orders = replace(group()["orders"], filter="CAST(n AS INT) > 0")
+
+    assert outcomes(spark, orders, MESSAGES) == {0: "row", 2: "row", 6: "row", 7: "expression_failed filter"}
+    assert outcomes(spark, replace(orders, filter="id > 5"), MESSAGES) == {}
+
+
+def test_tombstones_are_nobodys_or_routed_by_their_keys_or_letters_of_the_rest(spark: SparkSession) -> None:
+    messages: list[Message | bytes | str | None] = [Message(None, key=b"order"), Message(None, key=b"x"), ORDER]
+    by_key = "kind = 'order' OR CAST(kafka.key AS STRING) = 'order'"
+
+    def found(policy: TombstonePolicy) -> list[dict[int, str]]:
+        stream = stream_of(DDL, tombstones=policy)
+        routes = Route(by_key), Route(rest="dead_letters", others={"orders": by_key})
+        return [outcomes(spark, replace(stream, route=route), messages) for route in routes]
+
+    assert found("skip") == [{2: "row"}, {}]
+    assert found("row") == [{0: "row", 2: "row"}, {1: "unrouted"}]
+    assert found("dead_letter") == [{2: "row"}, {0: "tombstone", 1: "tombstone"}]
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        ("knd = 'order'", "`knd` cannot be resolved"),
+        ("kind", "it gives string; a condition is true or false"),
+        ("rand() < 0.5", "something else each time"),
+        ("kafka.timestamp < now()", "it asks the clock"),
+        ("count(*) OVER () > 1", "a window function looks at other messages"),
+        ("explode(array(true))", "explode"),
+    ],
+)
+def test_a_condition_that_is_none_or_says_something_else_later_is_refused(
+    spark: SparkSession, when: str, said: str
+) -> None:
+    with pytest.raises(ShapeMistake) as own:
+        analyse(stream_of(DDL, route=Route(when)), spark)
+    with pytest.raises(ShapeMistake) as others:
+        analyse(stream_of(DDL, route=Route(rest="rows", others={"orders": when})), spark)
+
+    assert (own.value.field, others.value.field) == ("route.when", "route.when of orders")
+    assert said.lower() in own.value.message.lower()

@@ -1,0 +1,105 @@
+"""Documents of streams that share a topic by routes: what each must know of the others, and what is no group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.components.reading import Loaded, read_streams
+from kdi_assets.stream import Route
+from tests.documents import CLUSTER, stream, written
+
+ORDERS = ", route: {when: id < 10}"
+PAYMENTS = ", route: {when: id < 20, rest: dead_letters}"
+
+
+def loaded(folder: Path, **more: str) -> Loaded:
+    """The folder of three tables of one topic, of which ``more`` says further attributes."""
+    given = {"orders": ORDERS, "payments": PAYMENTS, "refunds": ", route: {when: id < 30}", **more}
+    documents = {name: stream(f"bronze/{name}", more=said) for name, said in given.items()}
+    return read_streams(written(folder, cluster=CLUSTER, **documents), main_servers="")
+
+
+def mistakes(folder: Path, **more: str) -> list[tuple[str, str, str]]:
+    """File, field and message of each."""
+    found = loaded(folder, **more).mistakes
+    return [(Path(m.file).parent.name, m.field, m.message.replace(f"{folder}/", "")) for m in found]
+
+
+def test_who_has_the_rest_knows_the_conditions_of_the_others_and_nobody_else_does(tmp_path: Path) -> None:
+    streams = loaded(tmp_path).streams
+
+    assert streams["bronze/orders"].route == Route("id < 10")
+    others = {"bronze/orders": "id < 10", "bronze/refunds": "id < 30"}
+    assert streams["bronze/payments"].route == Route("id < 20", "dead_letters", others)
+    assert {s.route_group for s in streams.values()} == {("main", "t")}
+
+
+def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_group(tmp_path: Path) -> None:
+    other = stream("bronze/other", more=", route: {rest: rows}").replace("topic: t,", "topic: u,")
+    written(tmp_path, other=other, all=stream("bronze/all"))
+
+    found = loaded(tmp_path)
+
+    assert found.mistakes == []
+    assert found.streams["bronze/other"].route == Route(rest="rows")
+    assert found.streams["bronze/all"].route is None
+
+
+@pytest.mark.parametrize(
+    ("more", "at", "said"),
+    [
+        ({"orders": ", route: {}"}, ("orders", "route"), "takes no message"),
+        ({"orders": ", route: {when: ''}"}, ("orders", "route.when"), "is empty"),
+        ({"orders": ", route: {wen: id < 1}"}, ("orders", "route.wen"), "no such field"),
+        ({"payments": ", route: {rest: yes}"}, ("payments", "route.rest"), "nothing to do with the rest"),
+        ({"payments": ", route: {when: id < 20}"}, ("orders", "route"), "no stream of t has the rest"),
+        (
+            {"refunds": ", route: {rest: rows}"},
+            ("refunds", "route.rest"),
+            "bronze/payments (payments/defs.yaml:2) has the rest of t already",
+        ),
+        (
+            {"orders": f"{ORDERS}, compression: gzip"},
+            ("orders", "compression"),
+            "is another one than that of bronze/payments (payments/defs.yaml:2)",
+        ),
+        ({"orders": f"{ORDERS}, tombstones: row"}, ("orders", "tombstones"), "is another one than"),
+        ({"orders": f"{ORDERS}, format: text"}, ("orders", "format"), "is another one than"),
+        (
+            {"orders": f"{ORDERS}, mask: {{id: drop}}"},
+            ("payments", "dead_letter_payload"),
+            "dead letters of the rest would show id, which bronze/orders masks",
+        ),
+    ],
+)
+def test_what_keeps_a_group_from_being_one_is_named(
+    tmp_path: Path, more: dict[str, str], at: tuple[str, str], said: str
+) -> None:
+    [(file, field, message)] = mistakes(tmp_path, **more)
+
+    assert (file, field) == at
+    assert said in message
+
+
+def test_schemas_that_differ_in_their_blanks_alone_are_the_same(tmp_path: Path) -> None:
+    spaced = stream("bronze/wide", record="schema: 'id   bigint'", more=", route: {when: id > 30}")
+    other = stream("bronze/other", record="schema: id int", more=", route: {when: id > 30}")
+
+    written(tmp_path, wide=spaced)
+    assert mistakes(tmp_path) == []
+
+    written(tmp_path, other=other)
+    assert [(file, field) for file, field, _ in mistakes(tmp_path)] == [("other", "schema")]
+
+
+def test_masks_that_the_rest_shares_or_letters_that_it_withholds_show_nothing(tmp_path: Path) -> None:
+    masks = f"{ORDERS}, mask: {{id: null}}"
+
+    assert mistakes(tmp_path, orders=masks, payments=f"{PAYMENTS}, mask: {{id: null}}") == []
+    assert mistakes(tmp_path, orders=masks, payments=f"{PAYMENTS}, dead_letter_payload: withhold") == []
+
+
+def test_of_a_group_with_a_document_that_cannot_be_read_nothing_more_is_said(tmp_path: Path) -> None:
+    assert [field for _, field, _ in mistakes(tmp_path, payments=f"{PAYMENTS}, tabel: x")] == ["tabel"]
