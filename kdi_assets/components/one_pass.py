@@ -60,7 +60,6 @@ class OnePass:
 
 def drained_by(context: dg.AssetExecutionContext, group: Collection[Stream]) -> list[Stream]:
     """The streams of a group that the run drains: whose tables it selects, and whose steps it takes."""
-    keys, steps = context.run.asset_selection, context.run.step_keys_to_execute
-    if keys is None:
-        keys = frozenset(context.job_def.asset_layer.executable_asset_keys)
+    # The run's job is made of what it selects; a retry of what failed takes fewer steps of it.
+    keys, steps = set(context.job_def.asset_layer.executable_asset_keys), context.run.step_keys_to_execute
     return [s for s in group if table_key(s) in keys and (steps is None or op_name(s) in steps)]

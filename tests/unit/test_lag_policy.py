@@ -10,7 +10,7 @@ import pytest
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream, TopicPartition
+from kdi_assets.stream import DrainWhen, KafkaCluster, Route, Status, Stream, TopicPartition
 from sensors.explain import explain
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.policy import Decision, Due, progress, streams_to_drain
@@ -275,3 +275,22 @@ def test_the_cursor_keeps_what_a_tick_learned() -> None:
 )
 def test_a_cursor_that_cannot_be_read_is_no_memory_and_no_error(cursor: str | None) -> None:
     assert read_cursor(cursor) == Memories()
+
+
+def test_a_due_stream_takes_those_of_its_route_group_along_that_wait() -> None:
+    """Pass: not one that waits for nothing, rests, whose last run moved nothing, or that is of another group."""
+    when = DrainWhen(backlog_messages=1000, lag_seconds=60, min_gap_seconds=30)
+    rests, stuck = backlog("rests", 5), backlog("stuck", 5)
+    backlogs = [backlog("due", 1000), backlog("waits", 5), backlog("empty"), rests, stuck, backlog("other", 5)]
+    streams = {b.stream: replace(a_stream(b.stream, when=when), topic="web", route=Route("true")) for b in backlogs}
+    streams["other"] = replace(streams["other"], topic="shop")
+    memories = {b.stream: BEGUN for b in backlogs}
+    memories |= {"rests": BEGUN.requested("elsewhere", NOW - 10), "stuck": BEGUN.requested(progress(stuck), NOW - 100)}
+
+    decision = streams_to_drain(backlogs, streams=streams, in_flight={}, memories=memories, now=NOW)
+
+    assert [(d.backlog.stream, d.reason) for d in decision.due] == [
+        ("due", "1,000 messages"),
+        ("waits", "in one pass with due"),
+    ]
+    assert {b.stream for b in decision.below} == {"rests", "stuck", "other"}

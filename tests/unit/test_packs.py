@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from kdi_assets.drain.backlog import Backlog
@@ -38,6 +39,16 @@ def test_what_moved_no_position_is_apart_so_that_it_holds_no_other() -> None:
     found = packs([due("a"), due("stuck", suspect=True), due("b"), due("torn", suspect=True)])
 
     assert names(found) == [["a", "b"], ["stuck", "torn"]]
+
+
+def test_streams_of_a_route_group_share_a_run_however_long_they_take() -> None:
+    group = ("main", "web")
+    routed = [replace(due(f"routed {number}", 20_000), group=group) for number in range(3)]
+    others = [due(f"other {number}", 20_000) for number in range(3)]
+
+    found = packs([one for pair in zip(routed, others, strict=True) for one in pair])
+
+    assert sorted(names(found)) == [[f"other {n}" for n in range(3)], [f"routed {n}" for n in range(3)]]
 
 
 def test_nothing_due_is_no_run() -> None:

@@ -1,0 +1,189 @@
+"""A run of several tables of a route group: one pass, and every table tells of itself at its own step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from kdi_assets.components import one_pass
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.names import check_key, table_key
+from kdi_assets.components.tree import component_definitions
+from kdi_assets.drain.carry_out import Commit
+from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.together import Drained
+from kdi_assets.errors import Terminal
+from kdi_assets.stream import Route, Stream
+from resources.spark import SparkResource
+from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit
+from tests.documents import CLUSTER, written
+from tests.documents import stream as document
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
+READ, WRITTEN, GONE = (
+    a_stream(f"bronze/{name}", topic="web", route=Route("true", "dead_letters" if name == "gone" else None))
+    for name in ("read", "written", "gone")
+)
+GROUP = (READ, WRITTEN, GONE)
+
+
+@dataclass(eq=False, kw_only=True)
+class MustDecide(Terminal):
+    stream: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return f"{self.stream}: offsets are gone.", "nothing was written.", "kdi resolve"
+
+
+@dataclass
+class ScriptedPass:
+    """Commits a row of today and one of yesterday for each stream; says what it was asked for."""
+
+    refused: Sequence[Stream] = ()
+    passes: list[list[str]] = field(default_factory=list)
+
+    def __call__(
+        self, group: Sequence[Stream], *, on_commit: Callable[[Stream, Commit], None], **_unused: object
+    ) -> dict[str, Drained]:
+        self.passes.append([s.name for s in group])
+        drained = {}
+        for stream in group:
+            commit = a_commit(len(self.passes), {TODAY: 1, YESTERDAY: 1})
+            on_commit(stream, commit)
+            report = DrainReport(stream.name, (commit,), {}, backlog_before=2, backlog_after=0)
+            refused = stream.name in [s.name for s in self.refused]
+            failure = MustDecide(stream=stream.name) if refused else None
+            drained[stream.name] = Drained([commit], None if refused else report, failure)
+        return drained
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedPass:
+    scripted = ScriptedPass()
+    monkeypatch.setattr(one_pass, "drain_together", scripted)
+    return scripted
+
+
+def run(
+    instance: DagsterInstance, alone: ScriptedDrain, *selected: Stream, checks: Sequence[dg.AssetCheckKey] = ()
+) -> dg.ExecuteInProcessResult:
+    """A run that selects some tables of a code location with the whole group."""
+    assets = [table_asset(s, drain=alone, audit=no_audit, group=GROUP) for s in GROUP]
+    keys = [table_key(s) for s in selected]
+    return dg.materialize(
+        assets,
+        selection=dg.AssetSelection.assets(*keys).without_checks() | dg.AssetSelection.checks(*checks),
+        instance=instance,
+        partition_key=TODAY.isoformat(),
+        resources={"spark": SparkResource()},
+        raise_on_error=False,
+    )
+
+
+def told(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> dict[str, set[tuple[str, date]]]:
+    """By table, the steps that told of a date, and the dates."""
+    found: dict[str, set[tuple[str, date]]] = {}
+    for stream in GROUP:
+        records = instance.fetch_materializations(table_key(stream), limit=100).records
+        own = [r.event_log_entry for r in records if r.run_id == result.run_id]
+        days = {
+            (e.step_key or "", date.fromisoformat(r.partition_key or "")) for e, r in zip(own, records, strict=True)
+        }
+        found |= {stream.name: days} if days else {}
+    return found
+
+
+def test_selected_tables_are_drained_in_one_pass_and_each_step_tells_of_its_own(
+    instance: DagsterInstance, scripted: ScriptedPass
+) -> None:
+    alone = ScriptedDrain()
+
+    result = run(instance, alone, READ, GONE)
+
+    assert result.success
+    assert [sorted(names) for names in scripted.passes] == [["bronze/gone", "bronze/read"]]
+    assert alone.streams == []
+    assert told(instance, result) == {
+        name: {(f"bronze__{name.rpartition('/')[2]}", day) for day in (TODAY, YESTERDAY)}
+        for name in ("bronze/read", "bronze/gone")
+    }
+
+
+def test_a_table_that_is_selected_alone_is_drained_alone(instance: DagsterInstance, scripted: ScriptedPass) -> None:
+    alone = ScriptedDrain([a_commit(1, {TODAY: 1})])
+
+    result = run(instance, alone, WRITTEN)
+
+    assert (result.success, alone.streams, scripted.passes) == (True, ["bronze/written"], [])
+
+
+def test_a_table_of_which_a_check_alone_is_selected_is_not_drained(
+    instance: DagsterInstance, scripted: ScriptedPass
+) -> None:
+    alone = ScriptedDrain([a_commit(1, {TODAY: 1})])
+
+    run(instance, alone, READ, checks=[check_key(GONE, "positions_never_go_back")])
+
+    assert (alone.streams, scripted.passes) == (["bronze/read"], [])
+
+
+def test_a_retry_of_one_failed_step_drains_its_table_alone() -> None:
+    layer = SimpleNamespace(executable_asset_keys=[table_key(s) for s in GROUP])
+    retried = SimpleNamespace(run=SimpleNamespace(step_keys_to_execute=["bronze__written"]))
+    retried.job_def = SimpleNamespace(asset_layer=layer)
+
+    assert one_pass.drained_by(cast(dg.AssetExecutionContext, retried), GROUP) == [WRITTEN]
+
+
+def test_what_one_table_refuses_fails_its_step_and_the_others_are_told(
+    instance: DagsterInstance, scripted: ScriptedPass
+) -> None:
+    scripted.refused = [WRITTEN]
+
+    result = run(instance, ScriptedDrain(), *GROUP)
+
+    steps = {e.step_key: e.event_type_value for e in result.all_events if e.is_step_success or e.is_step_failure}
+    assert steps == {
+        "bronze__read": "STEP_SUCCESS",
+        "bronze__written": "STEP_FAILURE",
+        "bronze__gone": "STEP_SUCCESS",
+    }
+    assert len(scripted.passes) == 1
+    assert set(told(instance, result)) == {s.name for s in GROUP}  # what it had committed before, too
+
+
+def test_the_next_run_is_a_pass_of_its_own(instance: DagsterInstance, scripted: ScriptedPass) -> None:
+    run(instance, ScriptedDrain(), READ, GONE)
+    run(instance, ScriptedDrain(), READ, GONE)
+
+    assert len(scripted.passes) == 2
+
+
+def test_tables_that_documents_join_are_one_pass_in_the_code_location(
+    instance: DagsterInstance, scripted: ScriptedPass, tmp_path: Path
+) -> None:
+    routes = {"orders": "{when: id < 10}", "rest": "{rest: dead_letters}"}
+    documents = {name: document(f"bronze/{name}", more=f", route: {route}") for name, route in routes.items()}
+    defs = component_definitions(written(tmp_path, cluster=CLUSTER, **documents))
+    assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
+
+    result = dg.materialize(
+        assets,
+        selection=dg.AssetSelection.assets(*(key for a in assets for key in a.keys)).without_checks(),
+        instance=instance,
+        partition_key=TODAY.isoformat(),
+        resources={"spark": SparkResource()},
+        raise_on_error=False,
+    )
+
+    assert result.success
+    assert [sorted(names) for names in scripted.passes] == [["bronze/orders", "bronze/rest"]]
