@@ -5,7 +5,8 @@
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
-# make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON
+# make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON;
+#              bench-routes: three tables of one topic in one pass and one by one
 # make tour    the pictures of docs/tour.md, made by the tests of the UI
 # make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
@@ -17,12 +18,12 @@ export KDI_HOME
 # Where it is set, every process would compile Dagster and its packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-bench bench-formats: export KDI_SPARK_MASTER ?= local[*]
+bench bench-formats bench-routes: export KDI_SPARK_MASTER ?= local[*]
 
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test check-assets faults mutants chaos soak tour bench bench-formats lock clean-demo
+.PHONY: setup demo dev test check-assets faults mutants chaos soak tour bench bench-formats bench-routes lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -37,6 +38,9 @@ bench: setup
 
 bench-formats: setup
 	@$(BIN)/python -m benchmarks.formats
+
+bench-routes: setup
+	@$(BIN)/python -m benchmarks.routes
 
 test: setup
 	$(BIN)/ruff check

@@ -12,7 +12,7 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.runtime.broker import start_broker
 from kdi_assets.sources.generator import Traffic
 from kdi_assets.sources.publisher import publish
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream import KafkaCluster, Route, Stream
 
 PARTITIONS, DATES = 4, 3
 
@@ -43,3 +43,11 @@ def rows_in(stream: Stream, lake: Path) -> int:
     from deltalake import DeltaTable
 
     return int(DeltaTable(stream.table_uri(str(lake))).to_pyarrow_dataset().count_rows())
+
+
+def three_tables(stream: Stream) -> list[Stream]:
+    """Streams that share the topic of the stream by their routes: each message has one table."""
+    conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
+    routes = {table: Route(when) for table, when in conditions.items()}
+    routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters", conditions)
+    return [replace(stream, table=table, route=route) for table, route in routes.items()]

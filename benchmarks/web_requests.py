@@ -18,11 +18,12 @@ from rich.table import Table
 
 from benchmarks.topic import DATES, PARTITIONS, published_topic, rows_in
 from benchmarks.usage import Usage
-from benchmarks.worker import ENGINES, OURS, THEIRS, Round, Worker
+from benchmarks.worker import OURS, THEIRS, Round, Worker
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 
 WARM_UP_ROUNDS = 2  # the first drain of a cold JVM costs three times a warm one, the second still a little more
+ENGINES = (OURS, THEIRS)
 console = Console(highlight=False)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.structured_streaming import ingest
+from benchmarks.topic import three_tables
 from benchmarks.usage import Meter, Usage
 from kdi_assets.runtime.session import open_session
 from kdi_assets.settings import Settings
@@ -34,8 +35,28 @@ def structured_streaming(stream: Stream, lake: Path, spark: SparkSession) -> Non
     ingest(spark, bootstrap_servers=servers, topic=stream.topic, table=table)
 
 
+def separate_drains(stream: Stream, lake: Path, spark: SparkSession) -> None:
+    """Three tables of the topic, one after the other."""
+    for table in three_tables(stream):
+        our_drain(table, lake, spark)
+
+
+def one_pass(stream: Stream, lake: Path, spark: SparkSession) -> None:
+    """The same three tables in one pass."""
+    from kdi_assets.drain.together import drain_together
+
+    for drained in drain_together(three_tables(stream), lake=str(lake), session=lambda: spark).values():
+        drained.result()
+
+
 OURS, THEIRS = "drain", "structured streaming"
-ENGINES: Mapping[str, Engine] = {OURS: our_drain, THEIRS: structured_streaming}
+SEPARATE, ONE_PASS = "separate drains", "one pass"
+ENGINES: Mapping[str, Engine] = {
+    OURS: our_drain,
+    THEIRS: structured_streaming,
+    SEPARATE: separate_drains,
+    ONE_PASS: one_pass,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from kdi_assets.components.format_fields import AvroFields, CsvFields, FormatFie
 from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.protobuf_fields import ProtobufFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
+from kdi_assets.components.route_fields import RouteFields
 from kdi_assets.components.time_fields import DrainWhenFields
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "streams.md"
@@ -35,6 +36,7 @@ def fields_in(section: str) -> set[str]:
         ("#### `csv`", CsvFields),
         ("#### `avro`", AvroFields),
         ("#### `protobuf`", ProtobufFields),
+        ("### `route`", RouteFields),
         ("### `drain_when`", DrainWhenFields),
         ("### `expectations`", ExpectationFields),
         ("### `dead_letter_limit`", DeadLetterLimitFields),
