@@ -30,11 +30,11 @@ class SparkResource(LazyPySparkResource):
         default={}, description="Spark's settings, nested or with dots; they go before the engine's."
     )
 
-    _drained: dict[str, Drained] = PrivateAttr(default_factory=dict)
+    _drained: dict[str, Drained | None] = PrivateAttr(default_factory=dict)
 
     @property
-    def drained(self) -> dict[str, Drained]:
-        """By stream, what a step of the run did for one whose own step comes later."""
+    def drained(self) -> dict[str, Drained | None]:
+        """By stream, what a step of the run did for one whose own step comes later; ``None`` once that has come."""
         return self._drained
 
     def session(self) -> SparkSession:

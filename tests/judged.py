@@ -52,13 +52,13 @@ def judged(
     """Judge the messages twice, as a drain does: for the rows, then for the dead letters.
 
     Args:
-        decoded_ahead: As for several streams of a route group, once for all of them.
+        decoded_ahead: And kept, as for several streams of a route group.
     """
     from pyspark.sql import Observation
 
     decoder, frame, counts = stream_decoder(stream), _frame(spark, messages), Observation()
     if decoded_ahead:
-        frame = with_records(frame, decoder)
+        frame = with_records(frame, decoder).persist()
     rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=counts)
     found = [row.asDict(recursive=True) for row in rows.collect()]
     suspected = suspects(undecoded(frame), counted(counts, stream))

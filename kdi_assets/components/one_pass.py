@@ -27,11 +27,11 @@ class OnePass:
 
     Attributes:
         group: The streams that the run drains.
-        drained: By stream, what steps before this one of the run did.
+        drained: By stream, what steps before this one of the run did; ``None`` once its own step has told it.
     """
 
     group: Sequence[Stream]
-    drained: dict[str, Drained]
+    drained: dict[str, Drained | None]
 
     def __call__(
         self,
@@ -47,15 +47,16 @@ class OnePass:
             if of is stream:
                 on_commit(commit)  # the others' steps tell of theirs
 
-        if stream.name in self.drained:
-            for commit in self.drained[stream.name].commits:
+        if mine := self.drained.get(stream.name):
+            self.drained[stream.name] = None
+            for commit in mine.commits:
                 on_commit(commit)
-        else:
-            members = [stream, *(s for s in self.group if s.name not in {stream.name, *self.drained})]
-            self.drained.update(
-                drain_together(members, lake=lake, session=session, run_id=run_id, report=report, on_commit=tell)
-            )
-        return self.drained[stream.name].result()
+            return mine.result()
+        # Also where the step is tried again: what it failed at the first time is no longer what it would meet.
+        members = [stream, *(s for s in self.group if s.name not in {stream.name, *self.drained})]
+        done = drain_together(members, lake=lake, session=session, run_id=run_id, report=report, on_commit=tell)
+        self.drained.update({**done, stream.name: None})
+        return done[stream.name].result()
 
 
 def drained_by(context: dg.AssetExecutionContext, group: Collection[Stream]) -> list[Stream]:

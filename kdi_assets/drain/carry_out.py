@@ -89,10 +89,7 @@ class Commit:
 
 
 class ReadMessages(Protocol):
-    """``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already.
-
-    The messages may have been decoded, as ``records.decoded`` does.
-    """
+    """``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already."""
 
     def __call__(self, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame: ...
 
@@ -104,6 +101,7 @@ def carry_out(
     spark: SparkSession,
     *,
     read: ReadMessages | None = None,
+    decoded_by: StreamDecoder | None = None,
     run_id: str = "",
     conflicts: int = 0,
     accept_dead_letters: bool = False,
@@ -113,6 +111,7 @@ def carry_out(
 
     Args:
         read: Gives the messages of ranges of the plan; by default Kafka does.
+        decoded_by: What decoded these, by ``records.with_records``; by default nothing has.
         conflicts: Plans of this drain before, which other commits overtook; recorded.
         accept_dead_letters: However many there are.
 
@@ -131,7 +130,7 @@ def carry_out(
     read = read or partial(read_ranges, spark, stream.cluster)
     messages = read(plan.ranges, headers=reads_headers(stream))
     stages = _Stages()
-    staged, counts, decoder = _stage(messages, plan, stream, lake, at)
+    staged, counts, decoder = _stage(messages, plan, stream, lake, at, decoded_by)
     stages.ended("read and write")
     at("files written")
     refuse_unmet(stream, counts.unmet, rows=counts.rows)
@@ -218,7 +217,12 @@ def _follows_latest(stream: Stream) -> bool:
 
 
 def _stage(
-    messages: DataFrame, plan: Plan, stream: Stream, lake: str, at: Callable[[str], None]
+    messages: DataFrame,
+    plan: Plan,
+    stream: Stream,
+    lake: str,
+    at: Callable[[str], None],
+    decoded_by: StreamDecoder | None,
 ) -> tuple[Staged, Counts, StreamDecoder]:
     """Judge the messages and write the rows into files: without a version no reader sees them.
 
@@ -228,6 +232,11 @@ def _stage(
 
     uri, files = stream.table_uri(lake), file_size(stream, lake, plan)
     decoder: StreamDecoder | None = stream_decoder(stream)
+    if decoded_by and decoder and decoded_by.record.simpleString() == decoder.record.simpleString():
+        # By what decoded them: this one may know schemas that were unknown then, and would take them for bad messages.
+        decoder = replace(decoded_by, stream=stream)
+    else:
+        messages = undecoded(messages)
     while decoder is not None:
         used, observation = decoder, Observation()
         rows = _rows(messages, plan, stream, used, observation)

@@ -11,8 +11,9 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.carry_out import Commit as Commit
-from kdi_assets.drain.carry_out import ReadMessages, carry_out
+from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.failures import jvm_loss_named
+from kdi_assets.drain.kept import Kept
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import (
     AccountingMismatch,
@@ -171,11 +172,11 @@ class Draining:
         with self._clock.running():
             return _next_step(self._seen, self.stream, self._lake, self._until)
 
-    def do(self, step: Plan | Settlement, *, read: ReadMessages | None = None) -> None:
+    def do(self, step: Plan | Settlement, *, kept: Kept | None = None) -> None:
         """Do what ``next_step`` said, and look again.
 
         Args:
-            read: Gives the messages of a plan; by default Kafka does.
+            kept: Has the messages of a plan; by default Kafka has.
 
         Raises:
             AnotherDrainActive: Overtaken twice in a row.
@@ -185,7 +186,10 @@ class Draining:
         with self._clock.running():
             try:
                 with _looked_at_again(self.stream, self._lake), jvm_loss_named(self.stream):
-                    self._carry_out(step, read) if isinstance(step, Plan) else self._settle(step)
+                    if isinstance(step, Plan):
+                        self._carry_out(step, kept)
+                    else:
+                        self._settle(step)
                 if isinstance(step, Plan):
                     self._on_commit(self._commits[-1])
                 self._lost = self._conflicts = 0
@@ -213,14 +217,15 @@ class Draining:
             cpu_seconds=self._clock.cpu_seconds,
         )
 
-    def _carry_out(self, plan: Plan, read: ReadMessages | None) -> None:
+    def _carry_out(self, plan: Plan, kept: Kept | None) -> None:
         self._commits.append(
             carry_out(
                 plan,
                 self.stream,
                 self._lake,
                 self._clock.watching(self._session()),
-                read=read,
+                read=kept,
+                decoded_by=kept.decoded_by if kept else None,
                 run_id=self._run_id,
                 conflicts=self._conflicts,
                 accept_dead_letters=self._accept_dead_letters,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.carry_out import ReadMessages
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import stream_decoder, with_records
+from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.offsets import inside
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -19,8 +20,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Messages that were read and decoded: a ``carry_out.ReadMessages`` of ranges that lie in theirs."""
+
+    messages: DataFrame
+    ranges: Sequence[OffsetRange]
+    decoded_by: StreamDecoder
+
+    def __call__(self, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
+        if list(ranges) == list(self.ranges):
+            return self.messages
+        return self.messages.where(inside({r.topic_partition: r for r in ranges}))
+
+
 @contextmanager
-def kept_messages(spark: SparkSession, stream: Stream, plans: Collection[Plan]) -> Iterator[ReadMessages]:
+def kept_messages(spark: SparkSession, stream: Stream, plans: Collection[Plan]) -> Iterator[Kept]:
     """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks.
 
     Args:
@@ -31,16 +46,13 @@ def kept_messages(spark: SparkSession, stream: Stream, plans: Collection[Plan]) 
 
     union = merged([r for plan in plans for r in plan.ranges])
     read = [read_ranges(spark, stream.cluster, ranges) for ranges in _reads(union)]
-    messages = with_records(reduce(lambda one, more: one.unionByName(more), read), stream_decoder(stream))
+    decoder = stream_decoder(stream)
+    messages = with_records(reduce(lambda one, more: one.unionByName(more), read), decoder)
     # Decoded: kept as they came, each stream would decode them again, which costs a third more CPU. On disk: in memory
     # it costs as much, and takes what writing wants.
     kept = messages.persist(StorageLevel.DISK_ONLY)
-
-    def of(ranges: Sequence[OffsetRange], *, headers: bool = True) -> DataFrame:
-        return kept if list(ranges) == union else kept.where(inside({r.topic_partition: r for r in ranges}))
-
     try:
-        yield of
+        yield Kept(kept, union, decoder)
     finally:
         with suppress(Py4JError, ConnectionError):  # a driver that is gone keeps nothing
             kept.unpersist()

@@ -23,8 +23,8 @@ KAFKA_DDL = (
 )
 OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD)
 """The working columns."""
-_KEPT = (FRAME, DECODED, RECORD)
-"""Those of a message that is decoded already: what rows are made of, and not what tells why there is none."""
+_KEPT = tuple(column for column in OURS if column not in ("kafka", VALUE))
+"""Those that decoding adds to a message."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,8 +75,7 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """Decode what Kafka gives; where tombstones become rows, let them pass as records that are null.
 
     Args:
-        messages: As ``kafka_frame.read_ranges`` gives them, or ``with_records``; why a message is not decoded, only the
-            former can tell.
+        messages: As ``kafka_frame.read_ranges`` gives them, or ``with_records`` of this decoder.
 
     Returns:
         The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
@@ -95,7 +94,9 @@ def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
 
     read = {"timestampType": "kafka.timestamp_type", "value": VALUE}
     columns = [F.expr(read.get(c, f"kafka.{c}")).alias(c) for c in messages.columns]
-    return _decoded(messages, decoder).select(*columns, *_KEPT)
+    # Where nothing stands before or around a payload it is the value.
+    same = [PAYLOAD] if decoder.known is None and decoder.stream.compression == "none" else []
+    return _decoded(messages, decoder).select(*columns, *(c for c in _KEPT if c not in same))
 
 
 def undecoded(messages: DataFrame) -> DataFrame:
@@ -127,8 +128,9 @@ def _as_message(messages: DataFrame) -> DataFrame:
     if "headers" in messages.columns:
         known.append(F.col("headers"))
     kept = [F.col(c) for c in _KEPT if c in messages.columns]
-    none = [F.lit(None).alias(c) for c in OURS if kept and c not in ("kafka", VALUE, *_KEPT)]
-    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept, *none)
+    if kept and PAYLOAD not in messages.columns:
+        kept.append(F.col("value").alias(PAYLOAD))
+    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept)
 
 
 def _unusable(declared: DataType, path: str = "") -> str:

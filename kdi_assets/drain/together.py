@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.carry_out import Commit, ReadMessages
+from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import Draining, DrainReport
-from kdi_assets.drain.kept import kept_messages
+from kdi_assets.drain.kept import Kept, kept_messages
 from kdi_assets.drain.plan import Plan
-from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicState, read_topic
 from kdi_assets.stream import Stream
 
@@ -94,10 +93,10 @@ def drain_together(
                 topic=topic,
             )
     while plans := _plans(members, drained):
-        with _read_once(session, [members[name].stream for name in plans], list(plans.values())) as read:
+        with _read_once(session, [members[name].stream for name in plans], list(plans.values())) as kept:
             for name, plan in plans.items():
                 with drained[name].by_itself():
-                    members[name].do(plan, read=read)
+                    members[name].do(plan, kept=kept)
     for name, member in members.items():
         if drained[name].failure is None:
             drained[name].report = member.done()
@@ -121,14 +120,14 @@ def _plans(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> d
 @contextmanager
 def _read_once(
     session: Callable[[], SparkSession], streams: Sequence[Stream], plans: Sequence[Plan]
-) -> Iterator[ReadMessages | None]:
+) -> Iterator[Kept | None]:
     """What the plans read, kept for all of them; nothing where each has to read for itself."""
-    with ExitStack() as kept:
-        read = None
+    with ExitStack() as until_done:
+        kept = None
         if len(plans) > 1:
-            with suppress(KdiError):  # each will meet it by itself, and say it of itself
-                read = kept.enter_context(kept_messages(session(), streams[0], plans))
-        yield read
+            with suppress(Exception):  # each will meet it by itself, and say it of itself
+                kept = until_done.enter_context(kept_messages(session(), streams[0], plans))
+        yield kept
 
 
 def in_passes(streams: Iterable[Stream]) -> list[list[Stream]]:

@@ -13,10 +13,12 @@ from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.formats.registry.refusals import RegistryUnavailable, TooManySchemas
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_format import AvroRegistry, RegistrySchemas
+from kdi_assets.stream import Route, Stream
 from tests.avro_bytes import datum
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.routed import drain_group
 
 SUBJECT = "orders-value"
 
@@ -195,3 +197,27 @@ def test_messages_that_hardly_have_frames_are_not_asked_for_one_by_one(
 def orders_of_version(stream: DrivenStream, registry: RunningRegistry, version: int) -> DrivenStream:
     """The same stream with another document."""
     return stream.with_definition(format=AvroRegistry(RegistrySchemas(registry.described(), SUBJECT, version)))
+
+
+def test_a_pass_judges_by_the_schemas_that_it_decoded_with(driven: DrivenFactory, registry: RunningRegistry) -> None:
+    """Purpose: the second table of a pass may know a schema that nobody knew when the messages were decoded.
+    Procedure: two tables of one topic; a message names a schema that is registered once the pass has begun.
+    Pass: it is a row of the second table, and no dead letter of the one with the rest.
+    """
+    first = registry.register(SUBJECT, json.dumps(FIRST))
+    stream = orders(driven, registry, version=1)
+    produce(stream, framed(first, FIRST, id=1), framed(first + 1, SECOND, id=2, note="two"), b"bad")
+    rest = stream.with_definition(table="bronze/ones", route=Route("id = 1", "dead_letters", {"bronze/twos": "id = 2"}))
+    twos = stream.with_definition(table="bronze/twos", route=Route("id = 2"))
+
+    def register_once_it_reads(of: Stream, point: str) -> None:
+        if of is rest.stream and point == "before reading" and SECOND not in registered:
+            registered.append(SECOND)
+            assert registry.register(SUBJECT, json.dumps(SECOND)) == first + 1
+
+    registered: list[Any] = []
+    drained = drain_group([rest, twos], at=register_once_it_reads)
+
+    assert [d.result().rows_added for d in drained.values()] == [1, 1]
+    assert (rows(rest, "id"), rows(twos, "id")) == ([(1,)], [(2,)])
+    assert (letters(rest), letters(twos)) == ([("no_magic_byte", None)], [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,9 @@ import pytest
 
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
+from kdi_assets.message_format import Avro, Csv, SchemaFile, Text
 from kdi_assets.stream import Rest, Route, Stream, TombstonePolicy
+from tests.avro_bytes import datum
 from tests.judged import Message, judged, stream_of
 
 if TYPE_CHECKING:
@@ -100,6 +104,33 @@ def test_tombstones_are_nobodys_or_routed_by_their_keys_or_letters_of_the_rest(s
     assert found("skip") == [{2: "row"}, {}]
     assert found("row") == [{0: "row", 2: "row"}, {1: "unrouted"}]
     assert found("dead_letter") == [{2: "row"}, {0: "tombstone", 1: "tombstone"}]
+
+
+def test_messages_of_every_kind_of_decoder_are_judged_alike_once_they_are_kept(spark: SparkSession) -> None:
+    """Pass: those of a decoder with a document of its own, of one without, and behind a compression."""
+    fields = [{"name": "kind", "type": "string"}, {"name": "id", "type": "int"}]
+    schema = {"type": "record", "name": "Event", "fields": fields}
+    order, other = ({"kind": kind, "id": 1} for kind in ("order", "?"))
+    kinds: list[tuple[str, dict[str, Any], list[Message | bytes | str | None]]] = [
+        (
+            "",
+            {"format": Avro(SchemaFile("event.avsc", json.dumps(schema)))},
+            [datum(schema, order), datum(schema, other)],
+        ),
+        ("kind string, id int", {"format": Csv()}, ["order,1", "?,1"]),
+        ("kind string", {"format": Text()}, ["order", "?"]),
+        (
+            "kind string, id int",
+            {"compression": "gzip"},
+            [gzip.compress(json.dumps(e).encode()) for e in (order, other)],
+        ),
+    ]
+
+    for ddl, said, messages in kinds:
+        stream = stream_of(ddl, **said, route=Route("kind = 'order'", "dead_letters"))
+        found = outcomes(spark, stream, [*messages, b"\xff", None])
+        assert found.pop(2) in ("malformed_avro", "invalid_utf8", "not_gzip"), said
+        assert found == {0: "row", 1: "unrouted"}, said
 
 
 @pytest.mark.parametrize(
