@@ -23,8 +23,8 @@ KAFKA_DDL = (
 )
 OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD)
 """The working columns."""
-_KEPT = tuple(column for column in OURS if column not in ("kafka", VALUE))
-"""Those that decoding adds to a message."""
+_KEPT = (FRAME, DECODED, RECORD)
+"""Those of a message that was decoded ahead; to keep all of them costs more than to decode again for every stream."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -89,14 +89,15 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
 
 
 def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
-    """The messages beside what is decoded of them, for several streams that decode alike; lazy."""
+    """The messages beside what is decoded of them, for several streams that decode alike; lazy.
+
+    Rows are made of that. Why a message is not decoded, ``undecoded`` messages tell.
+    """
     from pyspark.sql import functions as F
 
     read = {"timestampType": "kafka.timestamp_type", "value": VALUE}
     columns = [F.expr(read.get(c, f"kafka.{c}")).alias(c) for c in messages.columns]
-    # Where nothing stands before or around a payload it is the value.
-    same = [PAYLOAD] if decoder.known is None and decoder.stream.compression == "none" else []
-    return _decoded(messages, decoder).select(*columns, *(c for c in _KEPT if c not in same))
+    return _decoded(messages, decoder).select(*columns, *_KEPT)
 
 
 def undecoded(messages: DataFrame) -> DataFrame:
@@ -128,8 +129,8 @@ def _as_message(messages: DataFrame) -> DataFrame:
     if "headers" in messages.columns:
         known.append(F.col("headers"))
     kept = [F.col(c) for c in _KEPT if c in messages.columns]
-    if kept and PAYLOAD not in messages.columns:
-        kept.append(F.col("value").alias(PAYLOAD))
+    if kept:  # whoever needs the others is to hear of it, and not to find nothing in them
+        kept += [F.expr(f"raise_error('{c} was not kept')").alias(c) for c in (PAYLOAD, VIOLATION, DOCUMENT)]
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept)
 
 
