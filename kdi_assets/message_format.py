@@ -110,6 +110,21 @@ class Avro:
     schema: SchemaFile
 
 
+RECORDS = "records"
+"""What the record of a message is called that holds several: the array of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroContainer:
+    """An object container per message: any number of datums behind the schema that they were written with.
+
+    Attributes:
+        schema: What every datum becomes.
+    """
+
+    schema: SchemaFile
+
+
 @dataclass(frozen=True, slots=True)
 class AvroSingleObject:
     """A datum per message behind the fingerprint of its schema.
@@ -157,7 +172,7 @@ class ProtobufRegistry:
     message: str = ""
 
 
-Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroSingleObject | Protobuf
+Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroContainer | AvroSingleObject | Protobuf
 Framed = AvroRegistry | JsonRegistry | ProtobufRegistry
 """Formats whose messages name the schema that they were written with."""
 Format = Unframed | Framed

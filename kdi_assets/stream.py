@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from typing import Literal, NamedTuple, get_args
 
-from kdi_assets.message_format import Compression, Format, Framed, Json, SchemaRegistry
+from kdi_assets.message_format import AvroContainer, Compression, Format, Framed, Json, SchemaRegistry
 
 
 class TopicPartition(NamedTuple):
@@ -182,6 +182,19 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class Explode:
+    """What of a message becomes rows, one for each element.
+
+    Attributes:
+        name: What ``columns`` and ``date`` call an element, and the column that it is.
+        sql: Spark SQL of an array, over the names that a filter knows.
+    """
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
     """How many dead letters a plan may have; it is passed by more than ``count`` that are also more than ``share``.
 
@@ -245,6 +258,7 @@ class Stream:
         filter: Spark SQL condition over the same names; a message for which it is not true becomes no row and no
             dead letter. Empty: every message is kept.
         route: Which messages of a topic that other streams share are this one's; ``None``: all of them.
+        explode: What of a message becomes rows; none: the message itself is one.
         tombstones: What becomes of messages without a value.
         mask: Column (dots nest) to what stands there in place of its value; expressions see the value.
         dead_letter_payload: What dead letters hold of the message; by default nothing that is to be masked.
@@ -268,6 +282,7 @@ class Stream:
     cluster: KafkaCluster
     columns: Mapping[str, str] = field(default_factory=dict)
     filter: str = ""
+    explode: Explode | None = None
     coordinates: str = "kafka"
     date_window: DateWindow = DateWindow()
     app_id: str = ""
@@ -310,6 +325,11 @@ class Stream:
     def registry(self) -> SchemaRegistry | None:
         """Where the schemas of the topic's messages are kept; none: nowhere that we ask."""
         return self.format.schemas.registry if isinstance(self.format, Framed) else None
+
+    @property
+    def explodes(self) -> bool:
+        """Whether a message may become several rows."""
+        return self.explode is not None or isinstance(self.format, AvroContainer)
 
     @property
     def start_offsets(self) -> dict[TopicPartition, int]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import struct
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+
+import pyarrow as pa
 
 _EMPTY = 0xC15D213AA4D7A795
 _KEPT = ("name", "type", "fields", "symbols", "items", "values", "size")
@@ -38,6 +43,41 @@ def datum(schema: Any, value: Any) -> bytes:
 def single_object(schema: Any, value: Any) -> bytes:
     """The value behind the fingerprint of its schema."""
     return b"\xc3\x01" + struct.pack("<Q", fingerprint(schema)) + datum(schema, value)
+
+
+SYNC = bytes(range(16))
+
+
+def container(schema: Any, *blocks: list[Any], codec: str | None = "null", text: str | None = None) -> bytes:
+    """The values of each block behind the schema that they are written with.
+
+    Args:
+        codec: ``None`` leaves it unsaid.
+        text: What stands there as the schema, if it is not its JSON.
+    """
+    entries = {"avro.schema": text if text is not None else json.dumps(schema, indent=1), "made.by": "hand"}
+    entries |= {"avro.codec": codec} if codec is not None else {}
+    header = b"Obj\x01" + _block([_string(k) + _bytes(v.encode()) for k, v in entries.items()]) + SYNC
+    return header + b"".join(_container_block([datum(schema, v) for v in values], codec or "null") for values in blocks)
+
+
+def _container_block(datums: list[bytes], codec: str) -> bytes:
+    return long(len(datums)) + _bytes(COMPRESS[codec](b"".join(datums))) + SYNC
+
+
+def _deflated(data: bytes) -> bytes:
+    deflating = zlib.compressobj(wbits=-15)
+    return deflating.compress(data) + deflating.flush()
+
+
+COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": _deflated,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "snappy": lambda data: pa.compress(data, codec="snappy", asbytes=True) + struct.pack(">I", zlib.crc32(data)),
+    "zstandard": lambda data: bytes(pa.compress(data, codec="zstd", asbytes=True)),
+}
 
 
 def fingerprint(schema: Any) -> int:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from kdi_assets.message_format import (
     Avro,
+    AvroContainer,
     AvroRegistry,
     AvroSingleObject,
     Bytes,
@@ -30,7 +31,7 @@ from kdi_assets.message_format import (
     SchemaFile,
     Text,
 )
-from tests.avro_bytes import datum, single_object
+from tests.avro_bytes import COMPRESS, container, datum, single_object
 from tests.fake_registry import RunningRegistry
 from tests.kafka_log import Produced
 from tests.protobuf_messages import descriptors, message_class
@@ -38,6 +39,7 @@ from tests.protobuf_messages import descriptors, message_class
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 Columns = dict[str, Any]
+SEVERAL = "several rows"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Case:
 
     Attributes:
         format: Or what makes it, once a registry holds its schemas.
-        encode: The number of a message to its value and to the columns of its row, by their paths.
+        encode: The number of a message to its value and to the columns of its row, by their paths; of several rows, to
+            ``SEVERAL`` and a list of them.
         bad: Values that can be no row, each with the reason.
         beside: A message to the columns of its row that do not come from its value.
     """
@@ -232,6 +235,15 @@ def protobuf_message(n: int) -> tuple[bytes, Columns]:
     return message_class(PROTO, "shop.Order")(**said).SerializeToString(), row
 
 
+def avro_container(n: int) -> tuple[bytes, Columns]:
+    """Some by the schema that had no ratio yet, of every codec, with up to three records in up to two blocks."""
+    later, numbers = n % 20 != 0, [3 * n + i for i in range(1 + n % 3)]
+    records = [{**nested(i), **({} if later else {"ratio": None})} for i in numbers]
+    said, codec = [_said(r) for r in records], list(COMPRESS)[n % len(COMPRESS)]
+    value = container(AVRO_AFTER if later else AVRO_BEFORE, said[:1], said[1:], codec=codec)
+    return value, {SEVERAL: records}
+
+
 FIRST, SECOND, FOREIGN, NOBODYS = 1, 2, 3, 99
 """Ids of schemas, in the order in which they are registered."""
 
@@ -382,6 +394,18 @@ CASES = {
             (b"\xc3\x01" + bytes(9), "unknown_schema"),
             (avro_single_object(1)[0][:-1], "malformed_avro"),
             (avro_single_object(1)[0] + b"\x00", "trailing_bytes"),
+        ],
+    ),
+    "avro, container": Case(
+        AvroContainer(SchemaFile("2.avsc", json.dumps(AVRO_AFTER))),
+        avro_container,
+        bad=[
+            (avro_datum(1)[0], "not_a_container"),
+            (avro_container(1)[0][:-20], "malformed_container"),
+            (avro_container(4)[0].replace(b"\x00\x01\x02", b"\x01\x01\x02", 1), "malformed_container"),
+            (avro_container(6)[0].replace(b"null\x00", b"lzma\x00"), "unknown_codec"),
+            (container("string", ["1"]), "incompatible_schema"),
+            (container(AVRO_AFTER), "empty_container"),
         ],
     ),
     "protobuf": Case(

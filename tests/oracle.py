@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlparse
 
@@ -72,9 +73,7 @@ def assert_each_offset_once(
     for message in produced:
         if message.value is not None:
             wanted[message.topic_partition.partition, message.offset].append(message)
-    seen: dict[At, list[Row]] = defaultdict(list)
-    for row in found.rows:
-        seen[_coordinates(row, coordinates)].append(row)
+    seen = _by_message(found.rows, coordinates)
     letters: dict[At, list[Row]] = defaultdict(list)
     for letter in found.dead_letters:
         letters[letter["partition"], letter["offset"]].append(letter)
@@ -102,36 +101,42 @@ def _first(at: At, missing: Sequence[At], doubled: Sequence[At]) -> str:
 
 def _assert_same(
     messages: Sequence[Produced],
-    rows: Sequence[Row],
+    rows: Sequence[Sequence[Row]],
     letters: Sequence[Row],
     *,
     coordinates: str,
     seed: int,
     reading: Reading,
 ) -> None:
-    """Each row and letter is one of the messages, and each message at most one of them."""
+    """All rows of a message, and each letter, are one of the messages, and each message at most one of them."""
     left = list(messages)
-    for what, given in (("row", rows), ("dead letter", letters)):
-        for one in given:
-            differences = {
-                i: letter_differs(m, one, reading)
-                if what == "dead letter"
-                else row_differs(m, one, reading, coordinates=coordinates)
-                for i, m in enumerate(left)
-            }
-            same = next((i for i, difference in differences.items() if not difference), None)
-            if same is None:
-                told = next(iter(differences.values()), "it is there twice")
-                raise AssertionError(f"{messages[0].topic_partition}@{messages[0].offset}: {what}: {told}; seed {seed}")
-            left.pop(same)
+    told: list[tuple[str, Callable[[Produced], str]]] = [
+        *(("row", partial(rows_differ, rows=each, reading=reading, coordinates=coordinates)) for each in rows),
+        *(("dead letter", partial(letter_differs, letter=letter, reading=reading)) for letter in letters),
+    ]
+    for what, differs in told:
+        differences = {i: differs(m) for i, m in enumerate(left)}
+        same = next((i for i, difference in differences.items() if not difference), None)
+        if same is None:
+            said = next(iter(differences.values()), "it is there twice")
+            raise AssertionError(f"{messages[0].topic_partition}@{messages[0].offset}: {what}: {said}; seed {seed}")
+        left.pop(same)
 
 
-def row_differs(message: Produced, row: Row, reading: Reading, *, coordinates: str) -> str:
-    """Where the row does not say what the message said, field by field as Python reads it; empty if nowhere."""
+def rows_differ(message: Produced, *, rows: Sequence[Row], reading: Reading, coordinates: str) -> str:
+    """Where the rows do not say what the message said, field by field as Python reads it; empty if nowhere."""
     try:
-        wanted = reading.said(message)
+        wanted = reading.rows(message)
     except (ValueError, TypeError, KeyError, RecursionError) as bad:
         return f"the message has no such row: {bad!r}"
+    places = [(at.get("index", 0), at.get("count", 1)) for at in (_at(row, coordinates) for row in rows)]
+    if places != [(index, len(wanted)) for index in range(len(wanted))]:
+        return f"it has {len(wanted)} rows, and those of index and count {places} are there"
+    told = (_row_differs(message, row, said, coordinates) for row, said in zip(rows, wanted, strict=True))
+    return next(filter(None, told), "")
+
+
+def _row_differs(message: Produced, row: Row, wanted: Row, coordinates: str) -> str:
     kept = _at(row, coordinates)
     have = {path: _at(row, path) for path in wanted} | {
         "topic": kept["topic"],
@@ -140,7 +145,7 @@ def row_differs(message: Produced, row: Row, reading: Reading, *, coordinates: s
     return _difference({**wanted, "topic": message.topic_partition.topic, "timestamp": message.timestamp}, have)
 
 
-def letter_differs(message: Produced, letter: Row, reading: Reading) -> str:
+def letter_differs(message: Produced, *, letter: Row, reading: Reading) -> str:
     """Where the dead letter is not the message, byte for byte, or has no reason to be one; empty if nowhere."""
     wanted: dict[str, Any] = {"value": message.value, "key": message.key, "topic": message.topic_partition.topic}
     wanted |= {"timestamp": message.timestamp, "headers": message.headers, "has a reason": True, "is good": False}
@@ -180,10 +185,16 @@ class Reading:
     Attributes:
         said: Path of a column (dots nest) to what stands there in the message's row; raises if it can have no row.
         is_good: Whether the message must have one.
+        each: The same as ``said`` of every row, in their order, where a message may have several.
     """
 
     said: Callable[[Produced], Row]
     is_good: Callable[[Produced], bool]
+    each: Callable[[Produced], Sequence[Row]] | None = None
+
+    def rows(self, message: Produced) -> Sequence[Row]:
+        """What the rows of the message say."""
+        return [self.said(message)] if self.each is None else self.each(message)
 
 
 WEB_REQUESTS = Reading(web_request, is_good)
@@ -200,9 +211,20 @@ def _rows(uri: str) -> list[Row]:
     return rows
 
 
-def _coordinates(row: Row, path: str) -> At:
-    kept = _at(row, path)
-    return kept["partition"], kept["offset"]
+def _by_message(rows: Sequence[Row], path: str) -> dict[At, list[list[Row]]]:
+    """The rows of every message, by their index; as often as a message, or one of its rows, is there."""
+    messages: dict[At, list[list[Row]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: _at(row, path).get("index", 0)):
+        kept = _at(row, path)
+        of_one = messages[kept["partition"], kept["offset"]]
+        before = (_at(rows[-1], path) for rows in of_one)
+        # To the first time of this message that has no such row yet.
+        goes_on = [b["timestamp"] == kept["timestamp"] and b.get("index", 0) < kept.get("index", 0) for b in before]
+        if True in goes_on:
+            of_one[goes_on.index(True)].append(row)
+        else:
+            of_one.append([row])
+    return messages
 
 
 def _at(row: Row, path: str) -> Row:

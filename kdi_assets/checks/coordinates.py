@@ -9,7 +9,7 @@ from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.shape import DATE
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.offsets import islands
+from kdi_assets.ledger.offsets import coordinates, islands
 from kdi_assets.ledger.recent import recent_commits
 
 ROWS = 20_000_000
@@ -18,7 +18,7 @@ SHOWN = 20
 
 
 def no_duplicate_coordinates(subject: Subject) -> Finding:
-    """Whether two rows have the same topic, partition, offset and timestamp.
+    """Whether two rows have the same topic, partition, offset and timestamp, and the same number within their message.
 
     The timestamp belongs to it: a topic that was made anew gives the same offsets to other messages.
     """
@@ -30,11 +30,12 @@ def no_duplicate_coordinates(subject: Subject) -> Finding:
         return Finding("passed", "nothing was drained yet")
     days, rows = _within(log, touched)
     where = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
-    coordinates = [F.expr(f"{where}.{c}").alias(c) for c in ("topic", "partition", "offset", "timestamp")]
     table = subject.session().read.format("delta").option("versionAsOf", log.version).load(subject.uri)
-    looked_at = table.where(F.col(DATE).isin(days)).select(*coordinates).where("offset IS NOT NULL")
-    doubled = looked_at.groupBy("topic", "partition", "offset", "timestamp").count().where("count > 1")
-    seen = doubled.agg(F.count("*").alias("messages"), F.sum(F.col("count") - 1).alias("rows")).collect()[0]
+    at = table.where(F.col(DATE).isin(days)).select(F.expr(f"{where}.topic"), *coordinates(table, stream))
+    groups = at.where("offset IS NOT NULL").groupBy("topic", "partition", "offset", "timestamp", "index")
+    by_row = groups.agg(F.expr("count(*) - 1 AS surplus")).where("surplus > 0")
+    doubled = by_row.groupBy("topic", "partition", "offset", "timestamp").agg(F.sum("surplus").alias("surplus"))
+    seen = doubled.agg(F.count("*").alias("messages"), F.sum("surplus").alias("rows")).collect()[0]
     numbers = {
         "rows_looked_at": rows,
         "dates_looked_at": len(days),
@@ -44,7 +45,7 @@ def no_duplicate_coordinates(subject: Subject) -> Finding:
     }
     if not seen["messages"]:
         return Finding("passed", f"no message is there twice in {rows:,} rows of {len(days)} dates", numbers)
-    ranges = islands(doubled.select("partition", "offset"), (), limit=SHOWN)
+    ranges = islands(doubled.select("partition", "offset").distinct(), (), limit=SHOWN)
     shown = tuple(f"{stream.topic}/{r['partition']} [{r['start']}, {r['end']})" for r in ranges)
     said = f"{seen['messages']:,} messages are there more than once: {shown[0]}; `kdi audit {stream.name}` says of whom"
     return Finding("error", said, numbers, {"offsets": shown})

@@ -16,11 +16,12 @@ def expectations(subject: Subject) -> Finding:
     drains = subject.drains_since(subject.now - timedelta(hours=24))
     named = subject.stream.expectations
     unmet = {name: sum(d.entry.unmet.get(name, 0) for d in drains) for name in named}
-    rows = sum(d.entry.rows for d in drains)
-    numbers = {**unmet, "rows": rows, "drains": len(drains)}
+    became_rows = sum(d.entry.became_rows for d in drains)
+    numbers = {**unmet, "became_rows": became_rows, "drains": len(drains)}
     found = {name: count for name, count in unmet.items() if count}
+    of = f"of the last 24 hours with {became_rows:,} messages that became rows"
     if not found:
-        return Finding("passed", f"all expectations were met in the last 24 hours, {rows:,} rows", numbers)
+        return Finding("passed", f"all expectations were met, {of}", numbers)
     lines = tuple(f"{name}: {count:,}, {named[name].then}: {named[name].sql}" for name, count in found.items())
     said = ", ".join(f"{count:,} messages did not meet {name}" for name, count in found.items())
-    return Finding("warn", f"{said}, of the last 24 hours with {rows:,} rows", numbers, {"not met": lines})
+    return Finding("warn", f"{said}, {of}", numbers, {"not met": lines})

@@ -180,6 +180,8 @@ def _without(stream: Stream, field: str) -> Stream | None:
 
 
 def _right(field: str) -> str:
+    if field.startswith("explode."):
+        return "a name of its own, and Spark SQL of an array over the fields of `schema` and the struct kafka"
     if field.startswith("format.avro"):
         return "a schema of Avro, of a record"
     if field.startswith("mask."):

@@ -1,4 +1,4 @@
-"""`kdi peek`: a few messages as the stream's own definition sees them, each a row or the reason why not. Read-only."""
+"""`kdi peek`: a few messages as the stream's own definition sees them: rows, or the reason why not. Read-only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, Stream, TombstonePolicy, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from kdi_assets.drain.look import Backlog
     from kdi_assets.formats.of_stream import StreamDecoder
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WINDOW = 1000
 """Offsets of a topic partition looked through for its first or last messages; markers and compacted ones are none."""
 SHOWN_CHARACTERS = 500
+SHOWN_ROWS = 10
+"""Of one message."""
 Which = Literal["next", "newest", "from offset"]
 At = tuple[int, int]
 """Number of a topic partition, and an offset."""
@@ -60,9 +62,11 @@ def peek(
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """One message and its verdict: a row as JSON, or a reason; neither for a skipped tombstone and a filtered one.
+    """One message and its verdict: rows as JSON, or a reason; neither for a skipped tombstone and a filtered one.
 
     Attributes:
+        rows: The first of them.
+        count: How many it becomes.
         value: Of a dead letter, as far as it would hold it.
     """
 
@@ -71,7 +75,8 @@ class Peeked:
     timestamp: datetime
     has_value: bool = True
     tombstones: TombstonePolicy = "skip"
-    row: str | None = None
+    rows: Sequence[str] = ()
+    count: int = 0
     reason: str | None = None
     field: str | None = None
     value: bytes | None = None
@@ -79,7 +84,7 @@ class Peeked:
     @property
     def verdict(self) -> str:
         """In the words of the ledger."""
-        if self.row is not None:
+        if self.rows:
             return "row"
         if self.reason is not None:
             return "dead letter"
@@ -88,8 +93,10 @@ class Peeked:
     def text(self) -> str:
         """As people read it."""
         at = f"{self.topic_partition} offset {self.offset}, {clock(self.timestamp, date=True)}: {self.verdict}"
-        if self.row is not None:
-            return f"{at}\n  {printable(self.row)}"
+        if self.rows:
+            of = f": {self.count:,} of them" if self.count > 1 else ""
+            more = [f"(and {self.count - len(self.rows):,} more)"] if self.count > len(self.rows) else []
+            return "\n  ".join([f"{at}{of}", *map(printable, self.rows), *more])
         if self.reason is None:
             return at
         field = f" in {self.field}" if self.field else ""
@@ -103,7 +110,9 @@ class Peeked:
             "offset": self.offset,
             "timestamp": self.timestamp,
             "verdict": self.verdict,
-            "row": None if self.row is None else json.loads(self.row),
+            "row": json.loads(self.rows[0]) if self.rows else None,
+            "rows": [json.loads(row) for row in self.rows],
+            "row_count": self.count,
             "reason": self.reason,
             "field": self.field,
             "value": None if self.value is None else _decoded(self.value),
@@ -131,14 +140,17 @@ def peek_at(
         messages = read_ranges(spark, stream.cluster, exact)
         decoder = knowing_schemas_of(messages, decoder) or decoder
         rows, letters = _judged(messages, stream, decoder, len(exact))
-        found_rows = {(r["partition"], r["offset"]): str(r["row"]) for r in rows.collect()}
+        found_rows: dict[At, list[Row]] = {}
+        for row in sorted(rows.collect(), key=lambda r: int(r["index"])):
+            found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
         found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
     peeked = []
     for at, (timestamp, has_value) in sorted(picked.items()):
         letter = found_letters.get(at)
         why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
-        tp = TopicPartition(stream.topic, at[0])
-        peeked.append(Peeked(tp, at[1], timestamp, has_value, stream.tombstones, found_rows.get(at), **why))
+        tp, of_one = TopicPartition(stream.topic, at[0]), found_rows.get(at, [])
+        shown, count = [str(r["row"]) for r in of_one], int(of_one[0]["count"]) if of_one else 0
+        peeked.append(Peeked(tp, at[1], timestamp, has_value, stream.tombstones, shown, count, **why))
     return peeked
 
 
@@ -206,14 +218,14 @@ def _ranges(topic: str, picked: Sequence[At]) -> list[OffsetRange]:
 def _judged(
     messages: DataFrame, stream: Stream, decoder: StreamDecoder, topic_partitions: int
 ) -> tuple[DataFrame, DataFrame]:
-    """Rows as JSON and dead letters, with their coordinates; as a drain would judge them now."""
+    """The first rows of each message as JSON, and dead letters, with their coordinates; as a drain would judge now."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     from kdi_assets.drain.judge import condemned, judge
     from kdi_assets.drain.shape import analyse
-    from kdi_assets.formats.rules import name
+    from kdi_assets.ledger.offsets import coordinates
 
     now = datetime.now(UTC)
     try:
@@ -222,9 +234,8 @@ def _judged(
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise
-    coordinates = ".".join(name(step) for step in stream.coordinates.split("."))
-    at = [F.expr(f"{coordinates}.{c}").alias(c) for c in ("partition", "offset")]
-    return rows.select(*at, F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")), letters
+    said = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
+    return rows.select(*coordinates(rows, stream), said).where(F.col("index") < SHOWN_ROWS), letters
 
 
 def _title(which: Which, shown: int) -> str:

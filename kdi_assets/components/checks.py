@@ -23,6 +23,7 @@ from kdi_assets.stream import (
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
 EXPECTATION = re.compile(r"[a-z][a-z0-9_]*")
 TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+ELEMENT = re.compile(r"(?!_kdi_)[A-Za-z_]\w*")
 COLUMN = re.compile(r"(?!_kdi_)[^\s.`]+(\.[^\s.`]+)*")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 BROKER = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}")
@@ -206,6 +207,20 @@ def check_name(value: object) -> object:
 def tombstones(value: object) -> object:
     if value not in get_args(TombstonePolicy):
         raise wrong(f"{value!r} is nothing to do with tombstones", "skip, row or dead_letter")
+    return value
+
+
+def explode(value: object) -> object:
+    """One name, and Spark SQL."""
+    if value is None:
+        return value
+    if not isinstance(value, dict) or len(value) != 1:
+        raise wrong(f"{value!r} is not a name and an array", "one of each, e.g. {item: items}")
+    for name, array in value.items():
+        if not isinstance(name, str) or not ELEMENT.fullmatch(name):
+            raise wrong(f"{name!r} is no name for an element", "letters, digits and '_', e.g. item")
+        if not isinstance(array, str) or not array.strip():
+            raise wrong(f"{array!r} is no expression", "Spark SQL of an array, e.g. {item: items}")
     return value
 
 

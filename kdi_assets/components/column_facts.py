@@ -48,7 +48,8 @@ def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[da
 
 def descriptions(stream: Stream) -> dict[str, str]:
     """What the document says of the columns that it adds to the record."""
-    written = {path: f"= {sql}" for path, sql in stream.columns.items() if "." not in path}
+    exploded = {stream.explode.name: f"one element of {stream.explode.sql}"} if stream.explode else {}
+    written = {**exploded, **{path: f"= {sql}" for path, sql in stream.columns.items() if "." not in path}}
     coordinates = {} if "." in stream.coordinates else {stream.coordinates: "where the message stood, and its time"}
     return {**written, **coordinates, DATE_COLUMN: f"the row's date (UTC): {stream.date_expression}"}
 

@@ -23,6 +23,7 @@ from kdi_assets.message_format import Compression, SchemaRegistry
 from kdi_assets.stream import (
     DateWindow,
     DeadLetterPayload,
+    Explode,
     KafkaCluster,
     Mask,
     StartPolicy,
@@ -91,9 +92,19 @@ class TopicTableFields(Fields):
         " feeds all of them. Without it, every message is.",
         examples=[{"when": "kind = 'order'"}],
     )
+    explode: Annotated[
+        dict[str, str] | None, BeforeValidator(checks.explode), AfterValidator(format_fields.taken_apart_once)
+    ] = Field(
+        default=None,
+        description="A row for each element of an array: a name for one of them, to Spark SQL of the array over the"
+        " names that `filter` knows. `columns` and `date` see the element under that name, and it is a column, in the"
+        " place of the field that the array was. A message without elements is one row, whose element is null.",
+        examples=[{"item": "items"}],
+    )
     coordinates: Annotated[str, AfterValidator(checks.column)] = Field(
         default="kafka",
-        description="The struct column (dots nest) that keeps topic, partition, offset and timestamp of every row.",
+        description="The struct column (dots nest) that keeps topic, partition, offset and timestamp of every row, and"
+        " its index and count where a message may become several.",
         examples=["kafka"],
     )
     date_window: DateWindowFields = Field(
@@ -241,6 +252,7 @@ class TopicTableFields(Fields):
             cluster=cluster,
             columns=self.columns,
             filter=self.filter_sql,
+            explode=_explode(self.explode),
             coordinates=self.coordinates,
             date_window=DateWindow(self.date_window.start, self.date_window.ahead_days),
             app_id=self.app_id,
@@ -265,6 +277,10 @@ class TopicTableFields(Fields):
             compression=cast(Compression, self.compression),
             route=self.route.route() if self.route else None,
         )
+
+
+def _explode(written: dict[str, str] | None) -> Explode | None:
+    return next((Explode(name, sql) for name, sql in (written or {}).items()), None)
 
 
 def _start_policy(start: str | dict[int, int]) -> StartPolicy:

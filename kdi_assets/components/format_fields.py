@@ -17,6 +17,7 @@ from kdi_assets.components.strict import Fields
 from kdi_assets.components.subject_fields import RegistryFields
 from kdi_assets.message_format import (
     Avro,
+    AvroContainer,
     AvroRegistry,
     AvroSingleObject,
     Bytes,
@@ -135,6 +136,13 @@ class AvroFields(RegistryFields):
         description="File of the schema that every message is a raw datum of, beside the document or below it.",
         examples=["orders.avsc"],
     )
+    container: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether every message is an object container: any number of datums behind the schema that wrote"
+        " them. Each becomes a row, as `schema_file` has it.",
+        examples=[True],
+    )
     schemas: str = Field(
         default="",
         description="Messages in single-object encoding: file of their schema, or folder of all that they may have.",
@@ -152,6 +160,9 @@ class AvroFields(RegistryFields):
             raise wrong("takes one of registry, schema_file and schemas", "e.g. avro: {schema_file: orders.avsc}")
         if self.reader and not self.schemas:
             raise wrong("names a reader for one schema", "remove the line")
+        if self.container and not self.schema_file:
+            said = "is a container and names no schema_file that its records become"
+            raise wrong(said, "e.g. avro: {container: true, schema_file: orders.avsc}")
         return self
 
     def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Format:
@@ -167,7 +178,8 @@ class AvroFields(RegistryFields):
         if registry is not None:
             return AvroRegistry(self.schemas_of(registry, topic))
         if self.schema_file:
-            return Avro(_read(folder / self.schema_file, "avro.schema_file"))
+            schema = _read(folder / self.schema_file, "avro.schema_file")
+            return AvroContainer(schema) if self.container else Avro(schema)
         named = folder / self.schemas
         files = sorted(named.glob("*.avsc")) if named.is_dir() else [named]
         if not files:
@@ -227,6 +239,11 @@ class FormatFields(Fields):
         return named.registry if named is not None else ""
 
     @property
+    def has_several_records(self) -> bool:
+        """Whether a message may hold several records, each of which is a row."""
+        return self.avro is not None and self.avro.container
+
+    @property
     def has_record(self) -> bool:
         """Whether the format says what a record is, so that `schema` need not."""
         with_its_own = (self.avro, self.protobuf, self.text, self.of_bytes, self.envelope)
@@ -281,6 +298,14 @@ def schema_fits(ddl: str, info: ValidationInfo) -> str:
     if ddl or format_.has_record:
         return sql(ddl) if ddl else ddl
     raise wrong("is missing", "e.g. schema: id bigint, at timestamp")
+
+
+def taken_apart_once(explode: dict[str, str] | None, info: ValidationInfo) -> dict[str, str] | None:
+    """What becomes several rows by one field of the document alone."""
+    format_ = info.data.get("message_format")  # not there if it is wrong itself
+    if explode is not None and isinstance(format_, FormatFields) and format_.has_several_records:
+        raise wrong("a container's records are rows already", "remove the line")
+    return explode
 
 
 def compression(value: str) -> str:

@@ -52,7 +52,7 @@ def account_for(
     for what, written, read in (
         ("rows", rows_written, counts.rows),
         ("dead letters", letters.count, counts.dead_letters),
-        ("messages with a verdict", counts.rows + sum(counts.others.values()), counts.messages),
+        ("messages with a verdict", counts.became_rows + sum(counts.others.values()), counts.messages),
     ):
         if written != read:
             raise _mismatch(plan, f"{written:,} {what} against {read:,} that were read")
@@ -133,9 +133,9 @@ def _range_counts(r: OffsetRange, counts: Counts, gaps: Sequence[OffsetRange]) -
     others = (counts.others.get((number, verdict), 0) for verdict in (DEAD_LETTER, TOMBSTONE, FILTERED))
     letters, tombstones, filtered = others
     missing = sum(g.offset_count for g in gaps if g.topic_partition == r.topic_partition)
-    # The digest has proved that exactly the offsets of the range were read: what is nothing else is a row.
-    rows = r.offset_count - letters - tombstones - filtered - missing
-    return RangeCounts(r, rows, letters, tombstones, missing, filtered)
+    # The digest has proved that exactly the offsets of the range were read: what is nothing else became rows.
+    became_rows = r.offset_count - letters - tombstones - filtered - missing
+    return RangeCounts(r, became_rows, letters, tombstones, missing, filtered)
 
 
 def _mismatch(plan: Plan, detail: str) -> AccountingMismatch:

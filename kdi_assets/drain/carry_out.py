@@ -133,7 +133,7 @@ def carry_out(
     staged, counts, decoder = _stage(messages, plan, stream, lake, at, decoded_by)
     stages.ended("read and write")
     at("files written")
-    refuse_unmet(stream, counts.unmet, rows=counts.rows)
+    refuse_unmet(stream, counts.unmet, of=counts.became_rows)
     if not accept_dead_letters:
         refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, counts, read))
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.carry_out import refuse_other_schema
+from kdi_assets.drain.explode import Elements, apart, elements_of, in_rows
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import leaves_no_trace
 from kdi_assets.drain.masking import letter_columns, with_secrets
@@ -130,7 +132,7 @@ def _held(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetR
     return tuple(r for r in held if r.start < r.end)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Comparing:
     spark: SparkSession
     stream: Stream
@@ -188,28 +190,55 @@ class _Comparing:
     def _messages(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        evaluated = with_secrets(evaluate(decode(self.messages, self.decoder), self.stream), self.stream)
-        types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
-        columns = [
-            F.expr(sql).cast(types[column.lower()]).alias(column)  # the table's spelling of nested names
-            for column, sql in table_columns(self.stream, self.decoder.record).items()
-        ]
+        evaluated = evaluate(decode(self.messages, self.decoder), self.stream, self._elements)
         letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in self._letter]
-        return evaluated.select(
-            F.expr("kafka.partition").alias("partition"),
-            F.expr("kafka.offset").alias("offset"),
-            F.expr(leaves_no_trace(self.stream)).alias("untraced"),
-            _hash(columns).alias("row_hash"),
-            _hash(letter).alias("letter_hash"),
+        messages = with_secrets(evaluated, self.stream).select(
+            *in_rows(self._columns, self._elements),
+            F.expr(leaves_no_trace(self.stream)).alias("_kdi_untraced"),
+            _hash(letter).alias("_kdi_letter_hash"),
+        )
+        rows = apart(messages, self._columns, self._elements, beside=["_kdi_untraced", "_kdi_letter_hash"])
+        types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
+        # The table's spelling of nested names.
+        columns = [F.col(f"`{column}`").cast(types[column.lower()]).alias(column) for column in self._columns]
+        return self._by_message(
+            rows.select(
+                *coordinates(rows, self.stream),
+                F.col("_kdi_untraced").alias("untraced"),
+                _hash(columns).alias("row_hash"),
+                F.col("_kdi_letter_hash").alias("letter_hash"),
+            ),
+            "row_hash",
         )
 
     def _rows(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        given = table_columns(self.stream, self.decoder.record)
-        columns = [F.col(f"`{column}`").alias(column) for column in given]
-        rows = self._table().select(*coordinates(self.stream), _hash(columns).alias("stored_hash"))
-        return rows.where(self._inside).withColumn("is_row", F.lit(True))
+        table = self._table()
+        columns = [F.col(f"`{column}`").alias(column) for column in self._columns]
+        rows = table.select(*coordinates(table, self.stream), _hash(columns).alias("stored_hash"))
+        messages = self._by_message(rows.where(self._inside), "stored_hash")
+        return messages.select(*_AT, "stored_hash", F.lit(True).alias("is_row"))
+
+    def _by_message(self, rows: DataFrame, hashed: str) -> DataFrame:
+        """One row for each message, and in ``hashed`` what its rows have there together."""
+        from pyspark.sql import functions as F
+
+        if self._elements is None:
+            return rows
+        others = [c for c in rows.columns if c not in (*_AT, "timestamp", "index", "count", hashed)]
+        every = F.expr(f"xxhash64(count(*), bit_xor(xxhash64(index, {hashed})))").alias(hashed)
+        # By their time, too: other messages had these offsets before the topic was made anew.
+        return rows.groupBy(*_AT, "timestamp").agg(every, *(F.first(c).alias(c) for c in others))
+
+    @cached_property
+    def _elements(self) -> Elements | None:
+        return elements_of(self.stream, self.decoder.record, self.spark)
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        """The table's columns, as ``table_columns`` has them."""
+        return table_columns(self.stream, self.decoder.record, self._elements)
 
     def _letters(self) -> DataFrame:
         from pyspark.sql import functions as F

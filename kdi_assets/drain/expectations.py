@@ -26,14 +26,14 @@ class ExpectationNotMet(Terminal):
     expectation: str
     sql: str
     count: int
-    rows: int
+    messages: int
     topic_partition: TopicPartition
     offset: int
 
     def parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
         return (
-            f"{self.stream}: {self.count:,} of {self.rows:,} messages that would become rows do not meet the "
+            f"{self.stream}: {self.count:,} of {self.messages:,} messages that would become rows do not meet the "
             f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
             f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
@@ -99,8 +99,11 @@ def unmet_counted(stream: Stream, seen: Mapping[str, Any]) -> dict[str, Unmet]:
     }
 
 
-def refuse_unmet(stream: Stream, unmet: Mapping[str, Unmet], *, rows: int) -> None:
+def refuse_unmet(stream: Stream, unmet: Mapping[str, Unmet], *, of: int) -> None:
     """Refuse if an expectation that stops the drain is not met.
+
+    Args:
+        of: So many messages that would become rows.
 
     Raises:
         ExpectationNotMet: With the first of those that are not.
@@ -113,7 +116,7 @@ def refuse_unmet(stream: Stream, unmet: Mapping[str, Unmet], *, rows: int) -> No
                 expectation=expected,
                 sql=expectation.sql,
                 count=unmet[expected].count,
-                rows=rows,
+                messages=of,
                 topic_partition=TopicPartition(stream.topic, partition),
                 offset=offset,
             )

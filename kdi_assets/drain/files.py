@@ -31,7 +31,7 @@ def file_size(stream: Stream, lake: str, plan: Plan) -> FileSize:
     together, rows = UNKNOWN_TOGETHER * stream.target_file_size, None
     if drained:
         rows = max(1, stream.target_file_size * drained.rows // drained.bytes)
-        together = SPARE * rows * drained.message_bytes // drained.messages
+        together = SPARE * rows * drained.message_bytes // max(drained.messages, drained.rows)
     return FileSize(together if plan.offset_count > OFFSETS_PER_TASK else None, rows)
 
 

@@ -16,6 +16,7 @@ from kdi_assets.drain.expectations import (
     unmet_counted,
     with_unmet,
 )
+from kdi_assets.drain.explode import ROW_COUNT, Elements, apart, elements_of, empty_rules, in_rows, of_any
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import decode
 from kdi_assets.drain.routing import RouteSql, route_sql
@@ -35,7 +36,6 @@ _VERDICTS = 4
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
 _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
-_COUNTED = (_VERDICT, _PARTITION, _OFFSET, _AGE, _BYTES, _UNKNOWN_SCHEMA)
 _RULE = "_kdi_rule"
 _BLOOM_ITEMS, _BLOOM_BITS = 20_000, 1 << 18
 """Of many more dead letters than that the second pass looks at every message, as it would without the filter."""
@@ -48,7 +48,8 @@ class Counts:
 
     Attributes:
         messages: All of them.
-        rows: Those that became a row.
+        became_rows: Those that became a row, or several.
+        rows: The rows that these became.
         others: (number of the topic partition, verdict) to messages, of those that did not.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
         dead_letter_digest: The same of the dead letters.
@@ -62,6 +63,7 @@ class Counts:
     """
 
     messages: int
+    became_rows: int
     rows: int
     others: Mapping[tuple[int, int], int]
     digest: int
@@ -98,13 +100,14 @@ def judge(
         counts: Holds what ``counted`` reads after the first action over the result.
 
     Returns:
-        The table's columns, one row per message that became one. Lazy: nothing runs here.
+        The table's columns, one row per message that became one, or per element. Lazy: nothing runs here.
     """
     from pyspark.sql import functions as F
 
-    columns = [F.expr(sql).alias(column) for column, sql in table_columns(stream, decoder.record).items()]
-    judged = _judged(messages, stream, decoder, now).select(
-        *columns,
+    elements = elements_of(stream, decoder.record, messages.sparkSession)
+    columns = table_columns(stream, decoder.record, elements)
+    judged = _judged(messages, stream, decoder, now, elements).select(
+        *in_rows(columns, elements, where=f"{_VERDICT} = {ROW}"),
         _VERDICT,
         *unmet_columns(stream),
         F.expr("kafka.partition").alias(_PARTITION),
@@ -115,8 +118,8 @@ def judge(
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
-    observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, topic_partitions))
-    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream))
+    observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, topic_partitions, elements))
+    return apart(observed.where(F.col(_VERDICT) == ROW), columns, elements)
 
 
 def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
@@ -139,8 +142,9 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     rules = [*decoding, *shaping]
     # A key often repeats what is masked in the value, and so may a header.
     told = "{}" if letters_hold(stream, decoder.record) == "keep" else "CASE WHEN false THEN {} END"
+    elements = elements_of(stream, decoder.record, messages.sparkSession)
     return (
-        _judged(messages, stream, decoder, now)
+        _judged(messages, stream, decoder, now, elements)
         .where(f"{_VERDICT} = {DEAD_LETTER}")
         .withColumn(_RULE, number)
         .select(
@@ -176,7 +180,8 @@ def counted(counts: Observation, stream: Stream) -> Counts:
         others[divmod(int(bin_["x"]), _VERDICTS)] += int(bin_["y"])
     return Counts(
         messages=int(seen["messages"]),
-        rows=int(seen["rows"]),
+        became_rows=int(seen["became_rows"]),
+        rows=int(seen["rows"] or 0) if stream.explodes else int(seen["became_rows"]),
         others=others,
         digest=int(seen["digest"] or 0),
         dead_letter_digest=int(seen["dead_letter_digest"] or 0),
@@ -190,10 +195,12 @@ def counted(counts: Observation, stream: Stream) -> Counts:
     )
 
 
-def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime) -> DataFrame:
+def _judged(
+    messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime, elements: Elements | None
+) -> DataFrame:
     from pyspark.sql import functions as F
 
-    evaluated = with_secrets(evaluate(decode(messages, decoder), stream), stream)
+    evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
@@ -234,14 +241,14 @@ def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
     date = f"{name(result('date'))}.v"
     failed = [Rule("expression_failed", f"{name(result(f))} IS NULL", f) for f in expressions(stream)]
     allowed = f"DATE'{window.start}' AND DATE'{window.last(now)}'"
-    return [
-        *failed,
-        Rule("no_date", f"{date} IS NULL", DATE),
-        Rule("date_outside_window", f"{date} NOT BETWEEN {allowed}", DATE),
+    dates = [
+        Rule("no_date", of_any(date, "IS NULL", stream), DATE),
+        Rule("date_outside_window", of_any(date, f"NOT BETWEEN {allowed}", stream), DATE),
     ]
+    return [*empty_rules(stream), *failed, *dates]
 
 
-def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int) -> list[Column]:
+def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int, elements: Elements | None) -> list[Column]:
     from pyspark.sql import functions as F
 
     digest = f"xxhash64({_PARTITION}, {_OFFSET})"
@@ -253,7 +260,8 @@ def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int) -> l
     filtered = f"bit_xor(CASE WHEN {_VERDICT} = {FILTERED} THEN {digest} END)"
     return [
         F.expr("count(*)").alias("messages"),
-        F.expr(f"count_if({_VERDICT} = {ROW})").alias("rows"),
+        F.expr(f"count_if({_VERDICT} = {ROW})").alias("became_rows"),
+        *([F.expr(f"sum({ROW_COUNT})").alias("rows")] if elements else ()),
         F.expr(f"bit_xor({digest})").alias("digest"),
         F.expr(f"bit_xor({dead})").alias("dead_letter_digest"),
         bloom_filter(spark, dead, items=_BLOOM_ITEMS, bits=_BLOOM_BITS).alias("dead_letter_bloom"),

@@ -63,7 +63,7 @@ def refuse_too_many_letters(stream: Stream, counts: Counts, letters: Callable[[]
     Raises:
         TooManyDeadLetters: There are more.
     """
-    found, judged = counts.dead_letters, counts.rows + counts.dead_letters
+    found, judged = counts.dead_letters, counts.became_rows + counts.dead_letters
     if not stream.dead_letter_limit.is_passed_by(found, of=judged):
         return
     with spark_failures(stream, "counting the reasons of dead letters"):

@@ -14,8 +14,8 @@ from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -69,6 +69,14 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise mistake(stream, "schema", f"declared twice: {', '.join(twice)}")
     return decoder
+
+
+def named(spark: SparkSession, record: StructType) -> DataFrame:
+    """The names that expressions know, and nothing in them."""
+    from pyspark.sql import functions as F
+
+    kafka = _as_message(spark.createDataFrame([], KAFKA_DDL)).select("kafka")
+    return kafka.select("kafka", *(F.lit(None).cast(f.dataType).alias(f.name) for f in record.fields))
 
 
 def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
@@ -155,6 +163,11 @@ def _unusable(declared: DataType, path: str = "") -> str:
         case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():
             return f"{path} is {declared.simpleString()}, which is not supported"
     return ""
+
+
+def result(field: str) -> str:
+    """The working column that holds what the expression in a field of the document gave."""
+    return f"_kdi_x_{field}"
 
 
 def mistake(stream: Stream, field: str, message: str) -> ShapeMistake:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kdi_assets.drain.explode import INDEX, ITEMS, Elements, apart, elements_of, exposed, in_rows
 from kdi_assets.drain.masking import masked, unlocated, without_secrets
 from kdi_assets.drain.records import KAFKA_DDL, OURS, decode, first_line, mistake, stream_decoder
+from kdi_assets.drain.records import result as result
 from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.decoder import DECODED, RECORD
 from kdi_assets.formats.rules import literal, name
@@ -34,17 +38,23 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
-    from pyspark.sql.types import BooleanType, NullType
+    from pyspark.sql.types import ArrayType, BooleanType, NullType
 
     decoder = stream_decoder(stream)
     working = decode(spark.createDataFrame([], KAFKA_DDL), decoder)
     fields = [F.col(name(f.name)) for f in decoder.record.fields]
     named = working.select("kafka", *fields)  # all that Spark should suggest
+    elements = elements_of(stream, decoder.record, spark)
     judges = {FILTER, *expectations(stream), *conditions(stream)}
     for field, sql in {**conditions(stream), **expressions(stream), **expectations(stream)}.items():
+        of_element = elements if field in of_elements(stream) else None
         try:
-            found = named.select("*", F.expr(sql).alias("_kdi_found"))
-            named.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
+            of_one = named if of_element is None else exposed(named, of_element)
+            found = of_one.select("*", F.expr(sql).alias("_kdi_found"))
+            of_one.select(attempt(spark, sql))  # refuses what is legal only at the top, as explode
+            if of_element is not None:  # as it does here, and what is none inside a lambda, as a query
+                items = named.withColumn(ITEMS, F.lit(None).cast(ArrayType(of_element.type)))
+                items.select(attempt(spark, of_element.of_each(sql)))
         except PySparkException as refused:
             raise mistake(stream, field, first_line(refused)) from refused
         if isinstance(found.schema["_kdi_found"].dataType, NullType):
@@ -54,10 +64,11 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise mistake(stream, field, f"it gives {given.simpleString()}; a condition is true or false")
         if "Window [" in str(found._jdf.queryExecution().analyzed().toString()):
             raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
-        if said := _changes(found, judges=field in judges):
+        if said := _changes(found, judges=field in judges or field.startswith("explode.")):
             raise mistake(stream, field, said)
     try:
-        return shape(without_secrets(evaluate(working, stream), stream), stream, decoder.record).schema
+        evaluated = without_secrets(evaluate(working, stream, elements), stream)
+        return shape(evaluated, stream, decoder.record, elements).schema
     except PySparkException as refused:
         raise mistake(stream, "columns", first_line(refused)) from refused
 
@@ -85,10 +96,16 @@ def commented(columns: StructType, record: StructType) -> StructType:
 
 
 def expressions(stream: Stream) -> dict[str, str]:
-    """Field of the document to the Spark SQL that stands there: ``filter``, each of ``columns``, then ``date``."""
+    """Field of the document to the Spark SQL that stands there: ``filter``, ``explode``, ``columns``, then ``date``."""
     kept = {FILTER: stream.filter} if stream.filter else {}
+    exploded = {f"explode.{stream.explode.name}": stream.explode.sql} if stream.explode else {}
     written = {f"columns.{path}": sql for path, sql in stream.columns.items()}
-    return {**kept, **written, "date": f"CAST(({stream.date_expression}\n) AS DATE)"}
+    return {**kept, **exploded, **written, DATE: f"CAST(({stream.date_expression}\n) AS DATE)"}
+
+
+def of_elements(stream: Stream) -> set[str]:
+    """Those of them that look at one element, and give an array for a message; none in streams that do not explode."""
+    return {*(f"columns.{path}" for path in stream.columns), DATE} if stream.explodes else set()
 
 
 def expectations(stream: Stream) -> dict[str, str]:
@@ -101,21 +118,32 @@ def conditions(stream: Stream) -> dict[str, str]:
     return stream.route.conditions if stream.route else {}
 
 
-def evaluate(exposed: DataFrame, stream: Stream) -> DataFrame:
+def evaluate(decoded: DataFrame, stream: Stream, elements: Elements | None) -> DataFrame:
     """Evaluate the stream's conditions, expressions and expectations over every decoded record.
 
     Returns:
         ``kafka``, the ``_kdi_`` columns, and for each expression a struct ``{v}`` named by ``result``: null where the
-        expression raised for this message, so that one bad message never fails a drain.
+        expression raised for this message, so that one bad message never fails a drain. With elements also ``ITEMS``,
+        and ``v`` of what looks at one is an array, null if it raised for any of them.
     """
     from pyspark.sql import functions as F
 
-    spark = exposed.sparkSession
+    spark = decoded.sparkSession
     # The condition is more than a shortcut: Spark hoists a subexpression that stands twice out of whatever surrounds
     # it, also out of the guard, but never out of a branch that may not be taken.
     every = {**conditions(stream), **expressions(stream), **expectations(stream)}
-    attempts = [F.when(F.col(DECODED), attempt(spark, sql)).alias(result(f)) for f, sql in every.items()]
-    return exposed.select(*OURS, *attempts)
+    later = of_elements(stream)
+
+    def attempts(fields: Iterable[str], written: Callable[[str], str] = str) -> list[Column]:
+        return [F.when(F.col(DECODED), attempt(spark, written(every[f]))).alias(result(f)) for f in fields]
+
+    first = [field for field in every if field not in later]
+    if elements is None:
+        return decoded.select(*OURS, *attempts(first))
+    names = [name(c) for c in decoded.columns if c not in OURS]
+    known = decoded.select(*OURS, *names, *attempts(first)).withColumn(ITEMS, F.expr(elements.items))
+    done = [name(result(field)) for field in first]
+    return known.select(*OURS, ITEMS, *done, *attempts([f for f in every if f in later], elements.of_each))
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:
@@ -123,60 +151,99 @@ def attempt(spark: SparkSession, sql: str) -> Column:
     return try_eval(spark, f"named_struct('v', {sql}\n)")
 
 
-def result(field: str) -> str:
-    """The working column that holds what the expression in ``field`` gave."""
-    return f"_kdi_x_{field}"
-
-
-def shape(evaluated: DataFrame, stream: Stream, record: StructType) -> DataFrame:
+def shape(evaluated: DataFrame, stream: Stream, record: StructType, elements: Elements | None) -> DataFrame:
     """The table's columns alone; of messages that are not decoded they are null.
 
     Raises:
         ShapeMistake: A path of ``columns`` or ``coordinates`` leads through something that is no struct.
     """
-    from pyspark.sql import functions as F
+    columns = table_columns(stream, record, elements)
+    return apart(evaluated.select(*in_rows(columns, elements)), columns, elements)
 
-    return evaluated.select(*(F.expr(sql).alias(column) for column, sql in table_columns(stream, record).items()))
 
-
-def table_columns(stream: Stream, record: StructType) -> dict[str, str]:
+def table_columns(stream: Stream, record: StructType, elements: Elements | None) -> dict[str, str]:
     """Column to Spark SQL over the working columns, in the table's order: ``date`` is the last.
+
+    With elements, what differs from row to row of a message is said over ``explode.ELEMENT`` and ``explode.INDEX``.
 
     Raises:
         ShapeMistake: A path of ``columns``, ``coordinates`` or ``mask`` leads to no column that it may lead to.
     """
-    tree: Tree = {f.name: f"{RECORD}.{name(f.name)}" for f in record.fields if f.name.lower() != DATE}
+    given = _given(record, elements)
+    tree: Tree = {f.name: given.places[f.name] for f in given.type.fields if f.name.lower() != DATE}
+    if elements and len(elements.instead_of) > 1:
+        _leave_out(tree, elements.instead_of, stream, given)
     for path in stream.columns:
         field = f"columns.{path}"
         if path.lower() == DATE:
             raise mistake(stream, field, "the table's `date` is what `date:` gives")
-        _put(tree, path, f"{name(result(field))}.v", stream, field, record)
-    coordinates = ", ".join(f"'{c}', kafka.{c}" for c in ("topic", "partition", "offset", "timestamp"))
-    _put(tree, stream.coordinates, f"named_struct({coordinates})", stream, "coordinates", record)
+        _put(tree, path, _value(field, elements), stream, field, given)
+    _put(tree, stream.coordinates, _coordinates(elements), stream, "coordinates", given)
     for path, mask in stream.mask.items():
-        _mask(tree, path, mask, stream, record)
+        _mask(tree, path, mask, stream, given)
     if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, record)):
         raise mistake(stream, "dead_letter_payload", why)
-    tree[DATE] = f"{name(result('date'))}.v"
+    tree[DATE] = _value(DATE, elements)
     return {column: _sql(node) for column, node in tree.items()}
 
 
-def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, record: StructType) -> None:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a row has before expressions change it: its fields, and the Spark SQL of each."""
+
+    type: StructType
+    places: Mapping[str, str]
+
+
+def _given(record: StructType, elements: Elements | None) -> _Given:
+    from pyspark.sql.types import StructType
+
+    places = {f.name: f"{RECORD}.{name(f.name)}" for f in record.fields}
+    if elements is None:
+        return _Given(record, places)
+    if not elements.name:
+        return _Given(elements.struct, elements.names)
+    fields = [elements.field if (f.name,) == elements.instead_of else f for f in record.fields]
+    fields += [] if elements.field in fields else [elements.field]
+    return _Given(StructType(fields), places | elements.names)
+
+
+def _value(field: str, elements: Elements | None) -> str:
+    """What the expression in a field gave."""
+    value = f"{name(result(field))}.v"
+    return value if elements is None else f"get({value}, {INDEX})"
+
+
+def _coordinates(elements: Elements | None) -> str:
+    coordinates = {c: f"kafka.{c}" for c in ("topic", "partition", "offset", "timestamp")}
+    coordinates |= {"index": INDEX, "count": f"size({ITEMS})"} if elements else {}
+    return f"named_struct({', '.join(f'{literal(c)}, {sql}' for c, sql in coordinates.items())})"
+
+
+def _leave_out(tree: Tree, steps: Sequence[str], stream: Stream, given: _Given) -> None:
+    """Take a field out, and the structs that have no other one."""
+    node, last = _opened(tree, ".".join(steps), stream, "explode", given, stays_null=True)
+    del node[_key(node, last)]
+    if node is not tree and not node.keys() - {_WHOLE}:
+        _leave_out(tree, steps[:-1], stream, given)
+
+
+def _put(tree: Tree, path: str, sql: str, stream: Stream, field: str, given: _Given) -> None:
     """Hang an expression into the tree."""
-    node, last = _opened(tree, path, stream, field, record)
+    node, last = _opened(tree, path, stream, field, given)
     if field == "coordinates" and _key(node, last) in node:
         raise mistake(stream, field, f"{path} is a column already; give the coordinates a name of their own")
     node[_key(node, last)] = sql
 
 
-def _mask(tree: Tree, path: str, mask: Mask, stream: Stream, record: StructType) -> None:
+def _mask(tree: Tree, path: str, mask: Mask, stream: Stream, given: _Given) -> None:
     """Put what a mask says in the place of a column."""
     field, lowered, ours = f"mask.{path}", path.lower(), stream.coordinates.lower()
     if lowered == DATE or lowered == ours or lowered.startswith(f"{ours}.") or ours.startswith(f"{lowered}."):
         raise mistake(stream, field, "the date and the coordinates of a row are never masked")
     if inner := [p for p in stream.mask if p != path and f"{p.lower()}.".startswith(f"{lowered}.")]:
         raise mistake(stream, field, f"mask.{inner[0]} lies in it: mask the whole or its parts")
-    node, last = _opened(tree, path, stream, field, record, stays_null=True)
+    node, last = _opened(tree, path, stream, field, given, stays_null=True)
     if _key(node, last) not in node:
         raise mistake(stream, field, "the table has no such column")
     if mask.how != "drop":
@@ -188,17 +255,17 @@ def _mask(tree: Tree, path: str, mask: Mask, stream: Stream, record: StructType)
 
 
 def _opened(
-    tree: Tree, path: str, stream: Stream, field: str, record: StructType, *, stays_null: bool = False
+    tree: Tree, path: str, stream: Stream, field: str, given: _Given, *, stays_null: bool = False
 ) -> tuple[Tree, str]:
-    """Where the last step of a path hangs; a struct of the record on its way is opened into its fields."""
+    """Where the last step of a path hangs; a struct of what is given on its way is opened into its fields."""
     from pyspark.sql.types import StructType
 
     *outer, last = path.split(".")
-    node, here, inside = tree, RECORD, record
+    node, here, inside = tree, "", given.type
     for step in outer:
         known = next((f for f in inside.fields if f.name.lower() == step.lower()), None)
-        key = _key(node, step)
-        here = f"{here}.{name(known.name if known else step)}"
+        key, spelled = _key(node, step), known.name if known else step
+        here = f"{here}.{name(spelled)}" if here else given.places.get(spelled, spelled)
         inside = known.dataType if known and isinstance(known.dataType, StructType) else StructType()
         if isinstance(node.get(key), str):
             if not inside.fields:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-_MARK = "9F1C7E52D3A8460B"
+MARK = "9F1C7E52D3A8460B"
 """No beginning of it is an end of it: a payload that is too long or too short by a few bytes cannot give it again."""
-_DATUM, _END = "datum", "end"
+DATUM, END = "datum", "end"
 _TYPE, _FIXED = "kdi_k9f1c", "kdi_k7e52"
 """Names that no schema has by chance."""
 _OPTIONS = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
@@ -43,10 +43,10 @@ class AvroDecoder:
     written: Avro
 
     def record_type(self, ddl: str) -> StructType:
-        return _record_type(self.written.schema, "format.avro.schema_file")
+        return record_type(self.written.schema, "format.avro.schema_file")
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        return _with_record(messages, _datum(PAYLOAD, self.written.schema), record)
+        return _with_record(messages, datum(PAYLOAD, self.written.schema), record)
 
     def rules(self, record: StructType) -> list[Rule]:
         return _rules(record)
@@ -60,10 +60,10 @@ class AvroSingleObjectDecoder:
 
     def record_type(self, ddl: str) -> StructType:
         reader = self.written.reader
-        record = _record_type(reader, "format.avro.reader")
+        record = record_type(reader, "format.avro.reader")
         for writer in self.written.writers:
-            _record_type(writer, "format.avro.schemas")
-            if refused := _refused(reader.text, writer.text):
+            record_type(writer, "format.avro.schemas")
+            if refused := why_refused(reader.text, writer.text):
                 message = f"{writer.path} does not become what {reader.path} describes: {refused}"
                 raise FormatMistake("format.avro.schemas", message)
         return record
@@ -71,9 +71,9 @@ class AvroSingleObjectDecoder:
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
-        datum = f"substring({PAYLOAD}, {_HEADER_BYTES + 1})"
+        behind = f"substring({PAYLOAD}, {_HEADER_BYTES + 1})"
         read = [
-            F.when(F.expr(f"startswith({PAYLOAD}, X'{header}')"), _datum(datum, writer, reader=self.written.reader))
+            F.when(F.expr(f"startswith({PAYLOAD}, X'{header}')"), datum(behind, writer, reader=self.written.reader))
             for header, writer in self._by_header().items()
         ]
         return _with_record(messages, F.coalesce(*read), record)
@@ -96,14 +96,14 @@ class AvroRegistryDecoder:
     known: KnownSchemas
 
     def record_type(self, ddl: str) -> StructType:
-        return _record_type(self._reader, "format.avro.registry")
+        return record_type(self._reader, "format.avro.registry")
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
-        read = F.when(F.lit(False), _datum(PAYLOAD, self._reader))
+        read = F.when(F.lit(False), datum(PAYLOAD, self._reader))
         for schema_id, writer in self._usable().items():
-            read = read.when(F.expr(f"{FRAME}.schema_id = {schema_id}"), _datum(PAYLOAD, writer, reader=self._reader))
+            read = read.when(F.expr(f"{FRAME}.schema_id = {schema_id}"), datum(PAYLOAD, writer, reader=self._reader))
         return _with_record(messages, read, record)
 
     def rules(self, record: StructType) -> list[Rule]:
@@ -125,7 +125,7 @@ class AvroRegistryDecoder:
         usable, reader = {}, self._reader.text
         for schema_id, schema in self.known.by_id.items():
             with suppress(ValueError, KeyError, TypeError):  # a text that is no schema
-                if schema.type == "AVRO" and not _refused(reader, (writer := _text_of(schema, str(schema_id))).text):
+                if schema.type == "AVRO" and not why_refused(reader, (writer := _text_of(schema, str(schema_id))).text):
                     usable[schema_id] = writer
         return usable
 
@@ -137,16 +137,16 @@ def _text_of(schema: Schema, called: str) -> SchemaFile:
 def _rules(record: StructType) -> list[Rule]:
     return [
         Rule("blank", f"length({PAYLOAD}) = 0"),
-        Rule("trailing_bytes", f"{DOCUMENT}.{_END} <> X'{_MARK}'"),
+        Rule("trailing_bytes", f"{DOCUMENT}.{END} <> X'{MARK}'"),
         *(
-            Rule(rule.reason, f"{DOCUMENT}.{_END} IS NOT NULL AND {rule.predicate}", rule.field)
-            for rule in _text_rules(f"{DOCUMENT}.{_DATUM}", record)
+            Rule(rule.reason, f"{DOCUMENT}.{END} IS NOT NULL AND {rule.predicate}", rule.field)
+            for rule in text_rules(f"{DOCUMENT}.{DATUM}", record)
         ),
         Rule("malformed_avro", "true"),
     ]
 
 
-def _text_rules(value: str, declared: DataType, path: str = "", *, depth: int = 0) -> Iterator[Rule]:
+def text_rules(value: str, declared: DataType, path: str = "", *, depth: int = 0) -> Iterator[Rule]:
     """What condemns text that is none: Spark would write it, and other readers could not open the table."""
     from pyspark.sql import types as t
 
@@ -157,44 +157,44 @@ def _text_rules(value: str, declared: DataType, path: str = "", *, depth: int = 
         case t.StructType():
             for field in declared.fields:
                 here = f"{path}.{field.name}" if path else field.name
-                yield from _text_rules(f"{value}.{name(field.name)}", field.dataType, here, depth=depth)
+                yield from text_rules(f"{value}.{name(field.name)}", field.dataType, here, depth=depth)
         case t.ArrayType():
-            for rule in _text_rules(item, declared.elementType, f"{path}[]", depth=depth + 1):
+            for rule in text_rules(item, declared.elementType, f"{path}[]", depth=depth + 1):
                 yield Rule(rule.reason, f"exists({value}, {item} -> {rule.predicate})", rule.field)
         case t.MapType():
             for part, type_ in (("map_keys", declared.keyType), ("map_values", declared.valueType)):
-                for rule in _text_rules(item, type_, f"{path}[]", depth=depth + 1):
+                for rule in text_rules(item, type_, f"{path}[]", depth=depth + 1):
                     yield Rule(rule.reason, f"exists({part}({value}), {item} -> {rule.predicate})", rule.field)
 
 
-def _datum(payload: str, writer: SchemaFile, *, reader: SchemaFile | None = None) -> Column:
+def datum(payload: str, writer: SchemaFile, *, reader: SchemaFile | None = None) -> Column:
     """Datum and mark, as ``reader`` has them; all of it null where the payload is something else."""
     from pyspark.sql import functions as F
     from pyspark.sql.avro.functions import from_avro
 
     options = {**_OPTIONS, **({"avroSchema": _enclosed(reader.text)} if reader else {})}
-    return from_avro(F.expr(f"concat({payload}, X'{_MARK}')"), _enclosed(writer.text), options)
+    return from_avro(F.expr(f"concat({payload}, X'{MARK}')"), _enclosed(writer.text), options)
 
 
 def _with_record(messages: DataFrame, document: Column, record: StructType) -> DataFrame:
     from pyspark.sql import functions as F
 
-    no_text = any_of(list(_text_rules(f"{DOCUMENT}.{_DATUM}", record)))
+    no_text = any_of(list(text_rules(f"{DOCUMENT}.{DATUM}", record)))
     return (
         messages.withColumn(DOCUMENT, document)
-        .withColumn(DECODED, F.expr(f"coalesce({DOCUMENT}.{_END} = X'{_MARK}', false) AND NOT ({no_text})"))
-        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.{_DATUM} END"))
+        .withColumn(DECODED, F.expr(f"coalesce({DOCUMENT}.{END} = X'{MARK}', false) AND NOT ({no_text})"))
+        .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.{DATUM} END"))
     )
 
 
 def _enclosed(schema: str) -> str:
     """The schema of a datum with the mark behind it."""
-    end = {"type": "fixed", "name": _FIXED, "size": len(bytes.fromhex(_MARK))}
-    fields = [{"name": _DATUM, "type": json.loads(schema)}, {"name": _END, "type": end}]
+    end = {"type": "fixed", "name": _FIXED, "size": len(bytes.fromhex(MARK))}
+    fields = [{"name": DATUM, "type": json.loads(schema)}, {"name": END, "type": end}]
     return json.dumps({"type": "record", "name": _TYPE, "fields": fields})
 
 
-def _record_type(schema: SchemaFile, field: str) -> StructType:
+def record_type(schema: SchemaFile, field: str) -> StructType:
     """What Spark makes of a schema, everything nullable.
 
     Raises:
@@ -232,7 +232,7 @@ def _fingerprint(schema: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _refused(reader: str, writer: str) -> str:
+def why_refused(reader: str, writer: str) -> str:
     """Why what one schema wrote cannot be read by the other; empty if it can."""
     from py4j.protocol import Py4JJavaError
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingleObjectDecoder
+from kdi_assets.formats.avro_container.decoder import AvroContainerDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
 from kdi_assets.formats.decoder import FRAME, VIOLATION, Decoder
@@ -19,6 +20,7 @@ from kdi_assets.formats.registry.refusals import TooManySchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
     Avro,
+    AvroContainer,
     AvroRegistry,
     AvroSingleObject,
     Bytes,
@@ -69,18 +71,24 @@ class StreamDecoder:
     @property
     def unknown_schema(self) -> str:
         """Spark SQL over what ``decode`` gives: whether the message names a schema that is not known here."""
+        if isinstance(self.of_payloads, AvroContainerDecoder):
+            return self.of_payloads.unknown
         return self.known.unknown if self.known else "false"
 
     def knowing_schemas_of(self, messages: DataFrame) -> StreamDecoder | None:
-        """A decoder that knows more of the schemas that messages name; none if the registry knows no more of them.
+        """A decoder that knows more of the schemas that messages name or bring; none if no more of them can be known.
 
         Args:
             messages: As ``decode`` takes them; they are read.
 
         Raises:
             TooManySchemas: They name so many that they hardly have frames.
+            TooManyWriters: They bring too many.
             KdiError: The registry did not say: no message may be judged by that.
         """
+        if isinstance(self.of_payloads, AvroContainerDecoder):
+            knowing = self.of_payloads.knowing_writers_of(self._payloads(messages), stream=self.stream.name)
+            return replace(self, of_payloads=knowing) if knowing else None
         if self.known is None or not isinstance(self.stream.format, Framed):
             return None
         unknown = self._payloads(messages).where(self.known.unknown).selectExpr(f"{FRAME}.schema_id").distinct()
@@ -143,6 +151,8 @@ def _of_unframed(format_: Unframed) -> Decoder:
             return CsvDecoder(format_)
         case Avro():
             return AvroDecoder(format_)
+        case AvroContainer():
+            return AvroContainerDecoder(format_)
         case AvroSingleObject():
             return AvroSingleObjectDecoder(format_)
         case Protobuf():

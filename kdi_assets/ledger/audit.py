@@ -14,7 +14,7 @@ from kdi_assets.ledger.coverage import Bounds, Coverage, coverage, offsets_in
 from kdi_assets.ledger.entry import Untraced
 from kdi_assets.ledger.history import LiveHistory, live_history, removes_rows
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.offsets import Found, count, inside, letters_now, ours, rows_at
+from kdi_assets.ledger.offsets import Found, count, inside, letters_now, messages_in, ours, rows_at
 from kdi_assets.ledger.offsets import highest_offsets as highest_offsets
 from kdi_assets.ledger.reckoning import Reckoned, deletion, reckon
 from kdi_assets.ledger.report import AuditReport as AuditReport
@@ -51,6 +51,9 @@ def audit(
     table = _Table(spark, stream, lake, history, covered)
     result = table.agreed(counted) if covered.digest is not None else None
     if result is None:
+        if not all(c.has_one_each for c in counted.values()):
+            found = messages_in(found)
+            counted = count(found.where(ours(covered.begin)))
         result = reckon(spark, stream, lake, found.where("counts"), covered, history)
         if result.not_ours:
             counted = count(found)
@@ -59,6 +62,7 @@ def audit(
         stream=stream.name,
         version=max(e.version for e in history.entries),
         offsets=covered.offsets,
+        became_rows=sum(c.became_rows for c in counted.values()) - result.not_ours,
         rows=sum(c.rows for c in counted.values()) - result.not_ours,
         dead_letters=sum(c.letters for c in counted.values()),
         tombstones=result.untraced.tombstones,
@@ -91,15 +95,16 @@ def audited_history(stream: Stream, lake: str) -> LiveHistory:
 
 
 def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:
-    """``partition, offset, is_row, counts`` of every row and letter; a letter counts if an entry names its attempt."""
+    """Every row and letter, as ``count`` takes them; a letter counts if an entry names its attempt."""
     from pyspark.sql import functions as F
 
     within = "true" if bounds is None else inside(bounds)
     rows = rows_at(spark, stream, stream.table_uri(lake), version=history.version).where(within)
     letters = letters_now(spark, stream.dead_letters_uri(lake)).where(within)
     counts = F.col("attempt_id").isin([e.attempt_id for e in history.entries]).alias("counts")
-    both = letters.select("partition", "offset", F.lit(False).alias("is_row"), counts)
-    return rows.select("*", F.lit(True).alias("is_row"), F.lit(True).alias("counts")).unionByName(both)
+    alone = ("0 AS index", "1 AS count", "CAST(NULL AS timestamp) AS timestamp", "false AS is_row", "1L AS rows")
+    both = letters.withColumn("counts", counts).selectExpr("partition", "offset", *alone, "counts")
+    return rows.selectExpr("*", "true AS is_row", "1L AS rows", "true AS counts").unionByName(both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +136,16 @@ class _Table:
         read = changes(self.spark, self.stream, log, commits)
         if read.unread:
             return None
-        taken = read.net.where(f"net = -1 AND ({ours(self.covered.begin)})")
+        taken = read.net.where(f"net < 0 AND whole AND ({ours(self.covered.begin)})")
         by_commit = taken.groupBy("partition", "changed_by").agg(
-            F.count("*").alias("n"), F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
+            F.count("*").alias("n"),
+            F.expr("-sum(net)").alias("rows"),
+            F.expr("bit_xor(xxhash64(partition, offset))").alias("digest"),
         )
         counted: dict[int, Found] = {}
         offsets: Counter[int] = Counter()
         for r in by_commit.collect():
-            counted = _added(counted, {r["partition"]: Found(r["n"], 0, 0, r["digest"])})
+            counted = _added(counted, {r["partition"]: Found(r["n"], r["rows"], r["rows"], 0, 0, r["digest"])})
             offsets[r["changed_by"]] += r["n"]
         known = {c.version: c for c in commits}
         return counted, tuple(deletion(known[v], n) for v, n in sorted(offsets.items()))
@@ -148,22 +155,19 @@ def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
     rows: Counter[int] = Counter()
     letters: Counter[int] = Counter()
     for piece in covered.pieces:
-        rows[piece.range.topic_partition.partition] += piece.counts.rows
+        rows[piece.range.topic_partition.partition] += piece.counts.became_rows
         letters[piece.range.topic_partition.partition] += piece.counts.dead_letters
     return (
-        {p: c.rows for p, c in counted.items() if c.rows} == +rows
+        {p: c.became_rows for p, c in counted.items() if c.became_rows} == +rows
+        and all(c.is_whole for c in counted.values())
         and {p: c.letters for p, c in counted.items() if c.letters} == +letters
         and reduce(xor, (c.digest for c in counted.values()), 0) == covered.digest
     )
 
 
 def _added(one: Mapping[int, Found], other: Mapping[int, Found]) -> dict[int, Found]:
-    none = Found(0, 0, 0, 0)
-    sums = {}
-    for p in one.keys() | other.keys():
-        a, b = one.get(p, none), other.get(p, none)
-        sums[p] = Found(a.rows + b.rows, a.letters + b.letters, a.ghosts + b.ghosts, a.digest ^ b.digest)
-    return sums
+    none = Found(0, 0, 0, 0, 0, 0)
+    return {p: one.get(p, none) + other.get(p, none) for p in one.keys() | other.keys()}
 
 
 def _only(bounds: Bounds | None) -> Sequence[str]:

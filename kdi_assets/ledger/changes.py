@@ -18,7 +18,7 @@ from kdi_assets.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NONE = "partition int, offset bigint, changed_by bigint, net bigint"
+NONE = "partition int, offset bigint, count int, changed_by bigint, net bigint"
 RUNS = 40
 """Reads of the change feed in one plan at most; more commits than that are read as one span."""
 _DELETED_BY_COUNT = ("numDeletedRows", "num_deleted_rows", "numTargetRowsDeleted", "num_target_rows_deleted")
@@ -29,8 +29,8 @@ class Changes:
     """What commits changed.
 
     Attributes:
-        net: ``partition: int, offset: bigint, changed_by: bigint, net: bigint``: by how much a commit made an offset
-            more or less frequent; never 0.
+        net: ``partition: int, offset: bigint, changed_by: bigint, net: bigint, whole: boolean``: how many rows of an
+            offset a commit added or took away, never 0; and whether these are all that its message has, once.
         unread: Commits whose changes cannot be read any more, or were never recorded.
     """
 
@@ -54,8 +54,10 @@ def changes(spark: SparkSession, stream: Stream, log: TableLog, commits: Sequenc
         else:
             feeds.append(feed)
     every = reduce(lambda a, b: a.unionByName(b), feeds) if feeds else spark.createDataFrame([], NONE)
-    net = every.groupBy("partition", "offset", "changed_by").agg(F.sum("net").alias("net")).where("net <> 0")
-    return Changes(net, tuple(c for c in commits if c.version in unread))
+    net = every.groupBy("partition", "offset", "changed_by").agg(
+        F.sum("net").alias("net"), F.expr("abs(sum(net)) = max(count)").alias("whole")
+    )
+    return Changes(net.where("net <> 0"), tuple(c for c in commits if c.version in unread))
 
 
 def letters_taken(
@@ -116,7 +118,7 @@ def _runs(versions: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _feed(spark: SparkSession, stream: Stream, uri: str, versions: Sequence[int]) -> DataFrame | None:
-    """``partition, offset, changed_by, net`` of every change; ``None`` if it was not recorded or is gone."""
+    """``partition, offset, count, changed_by, net`` of every change; ``None`` if it was not recorded or is gone."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
@@ -126,7 +128,8 @@ def _feed(spark: SparkSession, stream: Stream, uri: str, versions: Sequence[int]
     try:
         feed = reader.option("startingVersion", versions[0]).option("endingVersion", versions[-1]).load(uri)
         of_these = feed.where(F.col("_commit_version").isin(list(versions)))
-        found = of_these.select(*coordinates(stream), F.col("_commit_version").alias("changed_by"), sign)
+        at = of_these.select(*coordinates(feed, stream), F.col("_commit_version").alias("changed_by"), sign)
+        found = at.select("partition", "offset", "count", "changed_by", "net")
         found._jdf.queryExecution().sparkPlan()  # Delta looks whether the changes were recorded when it plans
     except (PySparkException, Py4JError):
         return None

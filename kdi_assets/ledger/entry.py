@@ -11,10 +11,11 @@ from typing import Any, Literal
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import OffsetRange, TopicPartition
 
-FORMAT = 2
+FORMAT = 3
 """Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it.
 
 2: there may be filtered messages, which a release that does not know them would miss. An entry without any is of 1.
+3: messages may have become several rows, which an older release would take for rows that are there too often.
 """
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal"]
@@ -56,10 +57,14 @@ class Untraced:
 
 @dataclass(frozen=True, slots=True)
 class RangeCounts:
-    """One range of a drain: which offsets, and what became of them."""
+    """One range of a drain: which offsets, and what became of them.
+
+    Attributes:
+        became_rows: Messages that became a row, or several: what the others are counted by, not rows.
+    """
 
     range: OffsetRange
-    rows: int = 0
+    became_rows: int = 0
     dead_letters: int = 0
     tombstones: int = 0
     gaps: int = 0
@@ -132,6 +137,11 @@ class LedgerEntry:
         return sum(self.rows_by_date.values())
 
     @property
+    def became_rows(self) -> int:
+        """Messages that became a row, or several."""
+        return sum(r.became_rows for r in self.ranges)
+
+    @property
     def dead_letters(self) -> int:
         return sum(r.dead_letters for r in self.ranges)
 
@@ -146,7 +156,7 @@ class LedgerEntry:
     @property
     def messages(self) -> int:
         """All that the drain read, whatever became of them."""
-        return self.rows + self.dead_letters + self.tombstones + self.filtered
+        return self.became_rows + self.dead_letters + self.tombstones + self.filtered
 
     @property
     def untraced(self) -> Untraced:
@@ -168,7 +178,8 @@ class LedgerEntry:
             "planned_at": self.planned_at.isoformat() if self.planned_at else None,
             "ends": {str(tp.partition): end for tp, end in self.ends.items()},
         }
-        return json.dumps({"kdi_ledger": 2 if self.filtered else 1, **plain}, separators=(",", ":"))
+        needed = 3 if self.rows > self.became_rows else 2 if self.filtered else 1
+        return json.dumps({"kdi_ledger": needed, **plain}, separators=(",", ":"))
 
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))

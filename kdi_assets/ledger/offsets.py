@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.coverage import Bounds, Coverage, Piece
@@ -21,26 +21,102 @@ _CHUNK = "partition int, start bigint, end bigint, version bigint, bucket bigint
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What lies in the tables of one topic partition."""
+    """What lies in the tables of one topic partition.
 
+    Attributes:
+        became_rows: Messages that are there as rows.
+        rows: These rows.
+        told: How many rows they must have, as the first row of each tells.
+        letters: That count.
+        digest: Of the messages, and of these letters.
+        links: Of each row to the next one of its message, and of the last to the first: 0 if none is left over.
+    """
+
+    became_rows: int
     rows: int
+    told: int
     letters: int
     ghosts: int
     digest: int
+    links: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each message has all its rows, and each of them once."""
+        return self.rows == self.told and not self.links
+
+    @property
+    def has_one_each(self) -> bool:
+        """Whether each message has one row and no more."""
+        return self.rows == self.told == self.became_rows
+
+    def __add__(self, other: Found) -> Found:
+        return Found(
+            self.became_rows + other.became_rows,
+            self.rows + other.rows,
+            self.told + other.told,
+            self.letters + other.letters,
+            self.ghosts + other.ghosts,
+            self.digest ^ other.digest,
+            self.links ^ other.links,
+        )
 
 
 def rows_at(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> DataFrame:
-    """``partition: int, offset: bigint`` of every row of the table at a version."""
+    """``coordinates`` of every row of the table at a version."""
     table = spark.read.format("delta").option("versionAsOf", version).load(uri)
-    return table.select(*coordinates(stream))
+    return table.select(*coordinates(table, stream))
 
 
-def coordinates(stream: Stream) -> tuple[Column, Column]:
-    """The columns ``partition`` and ``offset`` of the stream's table."""
+def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
+    """Where the messages of a table's rows stood.
+
+    Returns:
+        ``partition: int, offset: bigint, index: int, count: int, timestamp: timestamp``: the last three are the row's
+        number among those of its message, how many it has, and the message's time, which tells it from one at the same
+        offset of a topic that was made anew. Where a message has one row, 0 and 1.
+    """
     from pyspark.sql import functions as F
 
-    steps = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
-    return F.expr(f"{steps}.partition").alias("partition"), F.expr(f"{steps}.offset").alias("offset")
+    path = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
+    kept = {"partition": "{}.partition", "offset": "{}.offset", "index": "0", "count": "1", "timestamp": "{}.timestamp"}
+    if explodes(table, stream):
+        # A table may have had rows before its stream exploded.
+        kept |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
+    return tuple(F.expr(sql.format(path)).alias(column) for column, sql in kept.items())
+
+
+def explodes(table: DataFrame, stream: Stream) -> bool:
+    """Whether the table may have several rows of one message: by its columns, not by the stream's document."""
+    from pyspark.sql.types import StructType
+
+    here: object = table.schema
+    for step in stream.coordinates.lower().split("."):
+        fields = here.fields if isinstance(here, StructType) else []
+        here = next((f.dataType for f in fields if f.name.lower() == step), None)
+    return isinstance(here, StructType) and "index" in here.names
+
+
+def messages_in(rows: DataFrame) -> DataFrame:
+    """Messages by their rows, each as often as it is there: not at all if one of its rows is missing.
+
+    A message of which one row is there more often than another is there as often as the most frequent one.
+
+    Args:
+        rows: As ``count`` takes them.
+
+    Returns:
+        The same columns; ``rows`` are those of the message, 0 from the second time on that it is there.
+    """
+    from pyspark.sql import functions as F
+
+    message = ["partition", "offset", "timestamp", "is_row", "counts"]
+    by_index = rows.groupBy(*message, "index").agg(F.max("count").alias("count"), F.count("*").alias("n"))
+    by_message = by_index.groupBy(*message).agg(
+        F.expr("CASE WHEN count(*) >= max(count) THEN max(n) ELSE 0L END").alias("times"), F.expr("sum(n)").alias("n")
+    )
+    each = by_message.where("times > 0").withColumn("time", F.expr("explode(sequence(1L, times))"))
+    return each.selectExpr(*message, "0 AS index", "1 AS count", "CASE WHEN time = 1 THEN n ELSE 0L END AS rows")
 
 
 def letters_now(spark: SparkSession, uri: str) -> DataFrame:
@@ -74,16 +150,26 @@ def ours(begin: Mapping[TopicPartition, int]) -> str:
 
 
 def count(found: DataFrame) -> dict[int, Found]:
-    """Count ``partition, offset, is_row, counts`` by topic partition; the digest is of what counts."""
+    """Count by topic partition.
+
+    Args:
+        found: ``coordinates``, ``is_row``, ``counts`` and ``rows``: how many rows of the table it stands for.
+    """
     from pyspark.sql import functions as F
 
+    one = "xxhash64(partition, offset)"
+    # A link has two ends: where all rows of a message are there, each end is met twice and cancels out.
+    link = "xxhash64(partition, offset, index) ^ xxhash64(partition, offset, (index + 1) % count)"
     counts = found.groupBy("partition").agg(
-        F.expr("count_if(is_row)").alias("rows"),
+        F.expr("count_if(is_row AND index = 0)").alias("became_rows"),
+        F.expr("coalesce(sum(CASE WHEN is_row THEN rows END), 0L)").alias("rows"),
+        F.expr("coalesce(sum(CASE WHEN is_row AND index = 0 THEN count END), 0L)").alias("told"),
         F.expr("count_if(counts AND NOT is_row)").alias("letters"),
         F.expr("count_if(NOT counts)").alias("ghosts"),
-        F.expr("coalesce(bit_xor(CASE WHEN counts THEN xxhash64(partition, offset) END), 0L)").alias("digest"),
+        F.expr(f"coalesce(bit_xor(CASE WHEN counts AND index = 0 THEN {one} END), 0L)").alias("digest"),
+        F.expr(f"coalesce(bit_xor(CASE WHEN count > 1 THEN {link} END), 0L)").alias("links"),
     )
-    return {r["partition"]: Found(r["rows"], r["letters"], r["ghosts"], r["digest"]) for r in counts.collect()}
+    return {r["partition"]: Found(**{f.name: r[f.name] for f in fields(Found)}) for r in counts.collect()}
 
 
 def differing(spark: SparkSession, found: DataFrame, coverage: Coverage) -> DataFrame:

@@ -123,7 +123,8 @@ class AuditReport:
         complete: Every offset from the first position to the current one is accounted for, and none is there twice.
         version: The table's newest ledger commit.
         offsets: Offsets that the live ledger entries cover, less those that a decision set positions back over.
-        rows: Rows of the table, by their coordinates.
+        became_rows: Messages that are there as rows, each with all that it became.
+        rows: These rows.
         dead_letters: Letters that count.
         filtered: Messages that the stream's filter left out.
         deleted: Offsets whose row or letter someone removed on purpose.
@@ -140,6 +141,7 @@ class AuditReport:
     stream: str = ""
     version: int = -1
     offsets: int = 0
+    became_rows: int = 0
     rows: int = 0
     dead_letters: int = 0
     tombstones: int = 0
@@ -157,9 +159,11 @@ class AuditReport:
 
     def line(self) -> str:
         """The report in one line."""
-        parts = ["rows", "dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted"]
+        parts = ["dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted"]
         parts = [p for p in parts if p not in SELDOM or getattr(self, p)]
-        sums = " + ".join(f"{getattr(self, p):,} {p.replace('_', ' ')}" for p in parts)
+        rows = f"{self.became_rows:,} messages in {self.rows:,} rows"
+        rows = f"{self.rows:,} rows" if self.rows == self.became_rows else rows
+        sums = " + ".join([rows, *(f"{getattr(self, p):,} {p.replace('_', ' ')}" for p in parts)])
         verdict = "none missing, none twice" if self.complete else self._faults()
         notes = "".join(f"; {note}" for note in self.notes)
         return f"audit of {self.stream} at v{self.version}: {self.offsets:,} offsets = {sums}; {verdict}{notes}"
@@ -171,7 +175,8 @@ class AuditReport:
 
     def fields(self) -> dict[str, object]:
         """As programs read it."""
-        numbers = ("offsets", "rows", "dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted")
+        parts = ("became_rows", "dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted")
+        numbers = ("offsets", "rows", *parts)
         return {
             "stream": self.stream,
             "complete": self.complete,

@@ -54,6 +54,11 @@ def advice(recognised: Recognised, registered: Registered | None) -> list[str]:
             return [
                 "`format: json` takes objects alone. As text all of them land, and Spark SQL's from_json reads them."
             ]
+        case "avro_container":
+            return [
+                "Each brings a schema along: put the one that its records are to become beside this document and write",
+                "`format: {avro: {container: true, schema_file: FILE.avsc}}`. Without it, messages land as they are.",
+            ]
         case "avro_single_object":
             return [
                 "They are decoded with their schemas, which their writer has: put the files beside this document,",

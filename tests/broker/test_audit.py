@@ -239,6 +239,6 @@ def offsets_of(rows: pa.Table, start: int, end: int) -> pa.Array:
 
 def adds_up(report: AuditReport) -> bool:
     """Every offset is one thing, and what is there beyond that is twice."""
-    kept = report.rows + report.dead_letters + report.tombstones + report.filtered + report.gaps
+    kept = report.became_rows + report.dead_letters + report.tombstones + report.filtered + report.gaps
     kept += report.declared_losses
     return report.offsets + report.twice == kept + report.deleted + report.missing

@@ -29,7 +29,7 @@ def test_an_expectation_that_warns_keeps_the_row_and_counts_it(driven: DrivenFac
     *_, entry = entries(web.uri, web.stream.app_id)
     assert entry.unmet == {"ok": 2, "get": 0}
     finding = found("expectations", Subject(web.stream, web.lake, web.session))
-    assert (finding.level, finding.numbers["ok"], finding.numbers["rows"]) == ("warn", 2, 3)
+    assert (finding.level, finding.numbers["ok"], finding.numbers["became_rows"]) == ("warn", 2, 3)
 
 
 def test_an_expectation_makes_dead_letters_of_those_that_do_not_meet_it(driven: DrivenFactory) -> None:
@@ -93,7 +93,7 @@ def test_an_expectation_that_fails_stops_the_drain_and_names_one_of_the_messages
         web.drain()
 
     at = TopicPartition(web.stream.topic, 1)
-    assert (refused.value.count, refused.value.rows) == (2, 6)
+    assert (refused.value.count, refused.value.messages) == (2, 6)
     assert (refused.value.topic_partition, refused.value.offset) == (at, 1)
     assert f"--topic-partition {at} --offset 1" in refused.value.parts()[2]
     assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start"]

@@ -55,7 +55,7 @@ def test_what_is_filtered_is_counted_by_topic_partition_in_the_ledger(driven: Dr
     web.drain()
 
     *_, entry = entries(web.uri, web.stream.app_id)
-    assert [(r.rows, r.dead_letters, r.tombstones, r.filtered, r.gaps) for r in entry.ranges] == [
+    assert [(r.became_rows, r.dead_letters, r.tombstones, r.filtered, r.gaps) for r in entry.ranges] == [
         (1, 1, 1, 2, 0),
         (1, 0, 0, 1, 0),
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import DrivenFactory
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
-from tests.format_cases import CASES, Case, Columns
+from tests.format_cases import CASES, SEVERAL, Case, Columns
 from tests.kafka_log import Produced
 from tests.oracle import Reading
 
@@ -55,13 +55,15 @@ def test_what_a_format_carries_arrives_and_every_bad_message_is_a_dead_letter_wi
     report = stream.drain()
 
     stream.assert_each_offset_once(produced, reading=_reading(rows, case))
-    assert report.rows_added == MESSAGES
+    assert report.rows_added == sum(len(row.get(SEVERAL, [row])) for row in rows.values())
     assert {(x["value"], x["reason"]) for x in stream.found().dead_letters} == set(bad.items())
     assert stream.audit().complete
 
 
 def _reading(rows: Mapping[bytes, Columns], case: Case) -> Reading:
-    def said(message: Produced) -> Columns:
-        return {**rows[message.value or b""], **case.beside(message), "date": message.timestamp.date()}
+    def each(message: Produced) -> list[Columns]:
+        row = rows[message.value or b""]
+        more = {**case.beside(message), "date": message.timestamp.date()}
+        return [{**one, **more} for one in row.get(SEVERAL, [row])]
 
-    return Reading(said, lambda message: message.value in rows)
+    return Reading(lambda message: each(message)[0], lambda message: message.value in rows, each)

@@ -37,7 +37,7 @@ def an_entry(version: int, rows: dict[date, int], *, dead_letters: int = 0, **fi
         topic_id="t",
         table_id="u",
         positions={tp: covered.end},
-        ranges=(RangeCounts(covered, rows=covered.offset_count, dead_letters=dead_letters),),
+        ranges=(RangeCounts(covered, became_rows=covered.offset_count, dead_letters=dead_letters),),
         rows_by_date=rows,
         **fields,
     )

@@ -18,7 +18,15 @@ from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 P0 = TopicPartition("orders", 0)
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 TEN = Plan("bronze/orders", "try", 7, "table", "topic", datetime.now(UTC), {P0: 0}, {}, (OffsetRange(P0, 0, 10),))
-READ = Counts(messages=10, rows=8, others={(0, DEAD_LETTER): 2}, digest=1, dead_letter_digest=2, tombstone_digest=0)
+READ = Counts(
+    messages=10,
+    became_rows=8,
+    rows=8,
+    others={(0, DEAD_LETTER): 2},
+    digest=1,
+    dead_letter_digest=2,
+    tombstone_digest=0,
+)
 
 
 @pytest.mark.parametrize(

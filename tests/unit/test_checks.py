@@ -16,6 +16,7 @@ from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import (
     CheckName,
@@ -125,14 +126,16 @@ def test_expectations_that_were_not_met_within_a_day_warn_and_are_named(table: T
     table.ledger_commit("drain", ago=timedelta(hours=25), rows_by_date=rows, unmet={"is_ours": 50})
     before = check("expectations", lake, stream=stream)
     for _ in range(2):
-        table.ledger_commit("drain", rows_by_date=rows, unmet=unmet)
+        covered = RangeCounts(OffsetRange(TP, 0, 103), 100, 3)
+        table.ledger_commit("drain", rows_by_date=rows, ranges=(covered,), unmet=unmet)
 
     finding = check("expectations", lake, stream=stream)
 
     assert before.passed and before.numbers["is_ours"] == 0
     assert finding.level == "warn"
-    assert finding.said == "6 messages did not meet id_is_there, of the last 24 hours with 200 rows"
-    assert finding.numbers == {"id_is_there": 6, "is_ours": 0, "rows": 200, "drains": 2}
+    of = "of the last 24 hours with 200 messages that became rows"
+    assert finding.said == f"6 messages did not meet id_is_there, {of}"
+    assert finding.numbers == {"id_is_there": 6, "is_ours": 0, "became_rows": 200, "drains": 2}
     assert finding.lists["not met"] == ("id_is_there: 6, warn: id IS NOT NULL",)
 
 

@@ -20,8 +20,9 @@ def peeked(**fields: Any) -> Peeked:
 @pytest.mark.parametrize(
     ("message", "verdict", "lines"),
     [
-        (peeked(row='{"id":7}'), "row", ['{"id":7}']),
-        (peeked(has_value=False, tombstones="row", row='{"id":null}'), "row", ['{"id":null}']),
+        (peeked(rows=['{"id":7}'], count=1), "row", ['{"id":7}']),
+        (peeked(has_value=False, tombstones="row", rows=['{"id":null}'], count=1), "row", ['{"id":null}']),
+        (peeked(rows=["{}", "[]"], count=7), "row: 7 of them", ["{}", "[]", "(and 5 more)"]),
         (peeked(reason="no_date", field="date", value=b"{}"), "dead letter: no_date in date", ["{}"]),
         (peeked(reason="no_date", field="date"), "dead letter: no_date in date", ["(its value is withheld)"]),
         (peeked(has_value=False, tombstones="dead_letter", reason="tombstone"), "dead letter: tombstone", []),

@@ -23,13 +23,13 @@ def settled(version: int, kind: Kind, positions: dict[TopicPartition, int], topi
 def drained(
     version: int, ranges: list[OffsetRange], *, tombstones: int = 0, digest: int = 0, topic_id: str = "topic"
 ) -> LedgerEntry:
-    counts = tuple(RangeCounts(r, rows=r.offset_count - tombstones, tombstones=tombstones) for r in ranges)
+    counts = tuple(RangeCounts(r, became_rows=r.offset_count - tombstones, tombstones=tombstones) for r in ranges)
     entry = settled(version, "drain", {r.topic_partition: r.end for r in ranges}, topic_id)
     return replace(entry, ranges=counts, tombstone_digest=digest)
 
 
 def with_filtered(entry: LedgerEntry, filtered: int, digest: int) -> LedgerEntry:
-    ranges = tuple(replace(r, rows=r.rows - filtered, filtered=filtered) for r in entry.ranges)
+    ranges = tuple(replace(r, became_rows=r.became_rows - filtered, filtered=filtered) for r in entry.ranges)
     return replace(entry, ranges=ranges, filtered_digest=digest)
 
 

@@ -8,7 +8,18 @@ import pytest
 
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, Envelope, Format, Json, SchemaFile, Text
+from kdi_assets.message_format import (
+    Avro,
+    AvroContainer,
+    AvroSingleObject,
+    Bytes,
+    Csv,
+    Envelope,
+    Format,
+    Json,
+    SchemaFile,
+    Text,
+)
 from kdi_assets.stream import Stream
 from tests.documents import ORDERS
 
@@ -75,6 +86,10 @@ def test_a_schema_of_avro_is_read_with_the_document_and_lies_beside_it() -> None
     stream = only_stream("format: {avro: {schema_file: avro/orders.avsc}}")
 
     assert stream.format == Avro(SchemaFile("avro/orders.avsc", SCHEMA))
+    assert not stream.explodes
+    several = only_stream("format: {avro: {container: true, schema_file: avro/orders.avsc}}")
+    assert several.format == AvroContainer(SchemaFile("avro/orders.avsc", SCHEMA))
+    assert several.explodes
     assert stream.record_ddl == ""
 
 
@@ -125,6 +140,14 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
         (
             ["format: avro"],
             "9 format.avro: takes one of registry, schema_file and schemas; e.g. avro: {schema_file: ",
+        ),
+        (
+            ["format: {avro: {container: true, registry: main}}"],
+            "9 format.avro: is a container and names no schema_file that its records become; e.g. avro: {container: ",
+        ),
+        (
+            ["format: {avro: {container: true, schema_file: a.avsc}}", "explode: {item: items}"],
+            "10 explode: a container's records are rows already; remove the line",
         ),
         (
             ["format: {avro: {schema_file: a.avsc, reader: a.avsc}}"],

@@ -17,7 +17,7 @@ from sensors.leftovers import sweep
 
 P0 = TopicPartition("orders", 0)
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
-LETTER = RangeCounts(OffsetRange(P0, 0, 10), rows=9, dead_letters=1)
+LETTER = RangeCounts(OffsetRange(P0, 0, 10), became_rows=9, dead_letters=1)
 COUNTS_ON = DeadLettersAt("letters", 1)
 DRAIN = LedgerEntry(1, "drain", "orders", "committed", "orders", "topic", "table", {P0: 10}, ranges=(LETTER,))
 

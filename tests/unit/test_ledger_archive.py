@@ -45,7 +45,7 @@ class LedgerLog:
                 "topic",
                 "table",
                 {P0: self.position},
-                ranges=(RangeCounts(drained, rows=10),),
+                ranges=(RangeCounts(drained, became_rows=10),),
                 dead_letters_at=DeadLettersAt("letters", 1),
             )
         )

@@ -22,7 +22,7 @@ ENTRY = LedgerEntry(
     table_id="d",
     positions={P3: 20},
     run_id="run",
-    ranges=(RangeCounts(OffsetRange(P3, 10, 20), rows=6, dead_letters=2, tombstones=1, gaps=1),),
+    ranges=(RangeCounts(OffsetRange(P3, 10, 20), became_rows=6, dead_letters=2, tombstones=1, gaps=1),),
     gaps=(OffsetRange(P3, 14, 15),),
     declared_losses=(OffsetRange(P3, 5, 10),),
     digest=-(2**63),
@@ -49,13 +49,21 @@ def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
         entry_of(newer, 12, "orders")
 
 
-def test_an_entry_is_of_the_newer_format_only_where_an_older_release_would_miss_filtered_messages() -> None:
+def test_an_entry_is_of_a_newer_format_only_where_an_older_release_would_misread_it() -> None:
+    """It knows nothing of filtered messages, nor of messages that became several rows."""
     (counts,) = ENTRY.ranges
-    filtered = replace(ENTRY, ranges=(replace(counts, rows=2, filtered=4),), filtered_digest=77)
+    rows = {date(2026, 1, 2): 2}
+    filtered = replace(
+        ENTRY, ranges=(replace(counts, became_rows=2, filtered=4),), filtered_digest=77, rows_by_date=rows
+    )
+    exploded = replace(ENTRY, rows_by_date={date(2026, 1, 2): 7})
 
     assert json.loads(ENTRY.to_json())["kdi_ledger"] == 1
     assert json.loads(filtered.to_json())["kdi_ledger"] == 2
+    assert json.loads(exploded.to_json())["kdi_ledger"] == 3
     assert entry_of(filtered.to_json(), 12, "orders") == filtered
+    assert entry_of(exploded.to_json(), 12, "orders") == exploded
+    assert (exploded.rows, exploded.became_rows, exploded.messages) == (7, 6, 9)
 
 
 def test_an_entry_of_a_release_that_did_not_filter_has_none_filtered() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.kafka_log import Produced
-from tests.oracle import Found, assert_each_offset_once
+from tests.oracle import Found, Reading, assert_each_offset_once
 
 TP = TopicPartition("web", 0)
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -110,3 +110,41 @@ def test_of_a_topic_made_again_each_message_of_an_offset_must_be_there() -> None
         assert_each_offset_once([*MESSAGES, *again], Found([*ROWS, row(again[0])], LETTERS))
     with pytest.raises(AssertionError, match="web/0@1: row"):
         assert_each_offset_once([*MESSAGES, *again], Found([*ROWS, row(again[0]), ROWS[1]], LETTERS))
+
+
+def exploded(m: Produced, *indexes: int, count: int = 3) -> list[dict[str, Any]]:
+    kafka = row(m)["meta"]["kafka"]
+    return [{"n": 10 * m.offset + index, "kafka": {**kafka, "index": index, "count": count}} for index in indexes]
+
+
+EXPLODED = Reading(lambda m: {}, lambda m: True, lambda m: [{"n": 10 * m.offset + index} for index in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ((0, 1, 2), ""),
+        ((0, 2), r"web/0@1: row: it has 3 rows, and those of index and count \[\(0, 3\), \(2, 3\)\] are there"),
+        ((1, 2), r"web/0@1: row: it has 3 rows"),
+        ((0, 1), r"web/0@1: row: it has 3 rows"),
+        ((0, 1, 1, 2), r"offset 1 is there twice"),
+        ((), r"offset 1 is in neither table"),
+    ],
+)
+def test_of_a_message_with_several_rows_each_must_be_there_once(second: tuple[int, ...], told: str) -> None:
+    found = Found([*exploded(MESSAGES[0], 2, 1, 0), *exploded(MESSAGES[1], *second)], [])
+
+    def ask() -> None:
+        assert_each_offset_once(MESSAGES[:2], found, coordinates="kafka", reading=EXPLODED)
+
+    if not told:
+        return ask()
+    with pytest.raises(AssertionError, match=told):
+        ask()
+
+
+def test_a_row_that_stands_for_another_one_of_its_message_is_named() -> None:
+    changed = [{**one, "n": 7} if one["n"] == 1 else one for one in exploded(MESSAGES[0], 0, 1, 2)]
+
+    with pytest.raises(AssertionError, match="web/0@0: row: n is 7 and not 1"):
+        assert_each_offset_once(MESSAGES[:1], Found(changed, []), coordinates="kafka", reading=EXPLODED)

@@ -22,6 +22,7 @@ from kdi_assets.stream import (
     DeadLetterLimit,
     DrainWhen,
     Expectation,
+    Explode,
     FreshnessLimits,
     KafkaCluster,
     Mask,
@@ -81,6 +82,29 @@ def only_mistake(folder: Path, line: str) -> str:
     (mistake,) = refused.value.mistakes
     assert mistake.line == 11, mistake.text()
     return f"{mistake.field}: {mistake.message}; {mistake.right}"
+
+
+def test_what_is_exploded_reaches_the_stream_as_it_was_written(tmp_path: Path) -> None:
+    array = "filter(items, i -> i.qty > 0)"
+
+    asked = only_stream(tmp_path, with_attribute(f'explode: {{item: "{array}"}}'))
+
+    assert (asked.explode, asked.explodes) == (Explode("item", array), True)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("items", "'items' is not a name and an array; one of each, e.g. {item: items}"),
+        ("{}", "{} is not a name and an array; one of each, e.g. {item: items}"),
+        ("{a: x, b: y}", "{'a': 'x', 'b': 'y'} is not a name and an array; one of each, e.g. {item: items}"),
+        ("{a.b: x}", "'a.b' is no name for an element; letters, digits and '_', e.g. item"),
+        ("{_kdi_a: x}", "'_kdi_a' is no name for an element; letters, digits and '_', e.g. item"),
+        ("{item: }", "None is no expression; Spark SQL of an array, e.g. {item: items}"),
+    ],
+)
+def test_what_nothing_can_be_exploded_by_is_refused(tmp_path: Path, written: str, said: str) -> None:
+    assert only_mistake(tmp_path, f"explode: {written}") == f"explode: {said}"
 
 
 def test_a_filter_reaches_the_stream_as_it_was_written(tmp_path: Path) -> None:

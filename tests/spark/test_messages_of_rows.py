@@ -1,0 +1,67 @@
+"""Messages told from their rows: whole, with a row lost, with a row doubled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdi_assets.ledger.offsets import Found, count, messages_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLD, NEW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+Rows = list[tuple[int, int, int, datetime]]
+"""Offset, index, count and time of each."""
+
+
+def rows(offset: int, *indexes: int, of: int, at: datetime = OLD) -> Rows:
+    return [(offset, index, of, at) for index in indexes]
+
+
+OTHERS = [*rows(1, 0, of=1), *rows(2, 0, 1, of=2), *rows(3, 1, 2, 0, of=3)]
+CASES: list[tuple[str, Rows, bool, dict[int, int]]] = [
+    ("whole", rows(7, 0, 1, 2, of=3), True, {7: 1}),
+    ("not there", [], True, {}),
+    ("there twice", rows(7, 0, 0, 1, 1, 2, 2, of=3), True, {7: 2}),
+    ("another one in a topic made anew", [*rows(7, 0, 1, of=2), *rows(7, 0, 1, 2, of=3, at=NEW)], True, {7: 2}),
+    ("the first lost", rows(7, 1, 2, of=3), False, {}),
+    ("one between lost", rows(7, 0, 2, of=3), False, {}),
+    ("the last lost", rows(7, 0, 1, of=3), False, {}),
+    ("the last of two lost", rows(7, 0, of=2), False, {}),
+    ("the first of two lost", rows(7, 1, of=2), False, {}),
+    ("one twice", rows(7, 0, 1, 1, 2, of=3), False, {7: 2}),
+    ("one of two twice", rows(7, 0, 1, 1, of=2), False, {7: 2}),
+    ("one of two three times", rows(7, 0, 1, 1, 1, of=2), False, {7: 3}),
+    ("one in the place of another", rows(7, 0, 0, of=2), False, {}),
+    ("one lost, one of another message twice", [*rows(7, 0, 1, of=3), *rows(8, 0, 1, 1, of=2)], False, {8: 2}),
+]
+"""What lies in a topic partition beside the others; whether each message has all its rows; how often which is there."""
+
+
+@pytest.fixture(scope="module", name="told")
+def _told(spark: SparkSession) -> tuple[dict[int, Found], dict[int, Counter[int]]]:
+    """The cases as topic partitions of one table."""
+    all_rows = [(number, *row) for number, case in enumerate(CASES) for row in [*OTHERS, *case[1]]]
+    frame = spark.createDataFrame(all_rows, "partition int, offset bigint, index int, count int, timestamp timestamp")
+    found = frame.selectExpr("*", "true AS is_row", "true AS counts", "1L AS rows")
+    messages: dict[int, Counter[int]] = {number: Counter() for number in range(len(CASES))}
+    for message in messages_in(found).collect():
+        messages[message["partition"]][message["offset"]] += 1
+    return count(found), messages
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0] for case in CASES])
+def test_a_message_is_whole_only_if_each_of_its_rows_is_there_as_often_as_the_others(
+    told: tuple[dict[int, Found], dict[int, Counter[int]]], number: int
+) -> None:
+    _, case, whole, there = CASES[number]
+    found, messages = told[0][number], told[1][number]
+
+    assert found.is_whole == whole
+    assert messages == {1: 1, 2: 1, 3: 1, **there}
+    assert (found.rows, found.letters, found.ghosts) == (len(OTHERS) + len(case), 0, 0)
+    assert found.became_rows == 3 + sum(index == 0 for _, index, _, _ in case)
