@@ -181,6 +181,22 @@ class Expectation:
     then: ExpectationAction = "warn"
 
 
+ContractPolicy = Literal["evolve", "freeze", "discard_value", "discard_row"]
+"""What becomes of what the record does not allow for: the table takes it in; the drain stops; the value is dropped, and
+counted; or the message is a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What becomes of messages that are other than the record.
+
+    Attributes:
+        new_columns: Where they have fields that the record has not.
+    """
+
+    new_columns: ContractPolicy = "discard_value"
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
     """How many dead letters a plan may have; it is passed by more than ``count`` that are also more than ``share``.
@@ -220,6 +236,7 @@ class Stream:
         dead_letter_payload: What dead letters hold of the message; by default nothing that is to be masked.
         expectations: What is expected of every message that is to be a row, by name.
         dead_letter_limit: Beyond it a drain stops before anything is committed.
+        contract: What becomes of messages that are other than the record.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
@@ -251,6 +268,7 @@ class Stream:
     dead_letter_payload: DeadLetterPayload | None = None
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
     dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
+    contract: Contract = Contract()
     renamed_from: str = ""
     max_records: int = 5_000_000
     max_bytes: int | None = None

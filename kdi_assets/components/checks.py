@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.stream import (
     CheckName,
+    ContractPolicy,
     DeadLetterPayload,
     ExpectationAction,
     Mask,
@@ -238,6 +239,12 @@ def expectation_name(value: str) -> str:
 def expectation_action(value: object) -> object:
     if value not in get_args(ExpectationAction):
         raise wrong(f"{value!r} is nothing to do", "warn, dead_letter or fail")
+    return value
+
+
+def contract_policy(value: object) -> object:
+    if value not in get_args(ContractPolicy):
+        raise wrong(f"{value!r} is no policy", "evolve, freeze, discard_value or discard_row")
     return value
 
 

@@ -11,6 +11,7 @@ import dagster as dg
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
+from kdi_assets.ledger.entry import UnknownFields
 from kdi_assets.ledger.freshness import freshness
 from kdi_assets.stream import Stream
 
@@ -74,6 +75,7 @@ def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
         **({"expectations_not_met": dg.MetadataValue.json(dict(commit.unmet))} if commit.unmet else {}),
+        **unknown_metadata(commit.unknown),
         **freshness_metadata([commit]),
     }
 
@@ -138,9 +140,19 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
         "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
         "drained_rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
         "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
+        **unknown_metadata(report.unknown),
         **freshness_metadata(report.commits),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def unknown_metadata(unknown: UnknownFields) -> dict[str, Any]:
+    """Fields that messages had and the record had not, by path; nothing if there were none."""
+    if not unknown:
+        return {}
+    others = {"others_at_least": unknown.others} if unknown.others else {}
+    told = {"messages": unknown.messages, "by_field": dict(unknown.named), **others}
+    return {"unknown_fields": dg.MetadataValue.json(told)}
 
 
 def freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from kdi_assets.components import checks, format_fields
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.format_fields import FormatFields
-from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
+from kdi_assets.components.judging_fields import ContractFields, DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.strict import Fields
 from kdi_assets.components.time_fields import DateWindowFields, DrainWhenFields
 from kdi_assets.message_format import Compression, SchemaRegistry
@@ -162,6 +162,11 @@ class TopicTableFields(Fields):
         " document may be wrong, not the messages.",
         examples=[{"share": 0.1, "count": 1000}],
     )
+    contract: ContractFields = Field(
+        default=ContractFields(),
+        description="What becomes of messages that are other than the record says.",
+        examples=[{"new_columns": "evolve"}],
+    )
     renamed_from: Annotated[str, AfterValidator(checks.table_or_none)] = Field(
         default="",
         description="The table's path before it was renamed; until its folders are moved, nothing is drained.",
@@ -247,6 +252,7 @@ class TopicTableFields(Fields):
             dead_letter_payload=self.dead_letter_payload,
             expectations={name: fields.expectation() for name, fields in self.expectations.items()},
             dead_letter_limit=self.dead_letter_limit.limit(),
+            contract=self.contract.contract(),
             renamed_from=self.renamed_from,
             max_records=self.max_records,
             max_bytes=self.max_bytes,

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import Account, account_for
+from kdi_assets.drain.contract import refuse_unknown
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
@@ -23,7 +24,7 @@ from kdi_assets.drain.shape import DATE, analyse, expectations, expressions
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry import LedgerEntry, UnknownFields
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_format import Envelope, Framed
 from kdi_assets.sources.kafka import read_topic
@@ -45,6 +46,7 @@ class Commit:
 
     Attributes:
         unmet: By expectation, the messages that did not meet it.
+        unknown: Fields that messages had and the record had not.
         ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
         seconds: From the plan to the commit.
     """
@@ -59,6 +61,7 @@ class Commit:
     bytes: int
     filtered: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
+    unknown: UnknownFields = UnknownFields()
     ages: Mapping[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -76,6 +79,7 @@ class Commit:
             bytes=entry.bytes,
             filtered=entry.filtered,
             unmet=entry.unmet,
+            unknown=entry.unknown,
         )
 
     @property
@@ -107,6 +111,7 @@ def carry_out(
     Raises:
         MaskSecretMissing: A hash has no key.
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
+        UnknownFieldsFound: Messages have fields that a frozen contract does not allow for.
         ExpectationNotMet: One that stops the drain.
         TooManyDeadLetters: Nobody said yet that the document is right.
         OvertakenCommit: Another commit came first and matters; plan again.
@@ -121,6 +126,7 @@ def carry_out(
     staged, counts, decoder = _stage(messages, plan, stream, lake, at)
     stages.ended("read and write")
     at("files written")
+    refuse_unknown(stream, counts.unknown, rows=counts.rows)
     refuse_unmet(stream, counts.unmet, rows=counts.rows)
     if not accept_dead_letters:
         refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, counts, spark))
@@ -300,6 +306,7 @@ def _entry(
         ages=dict(sorted(counts.ages.items())),
         message_bytes=counts.message_bytes,
         unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
+        unknown=counts.unknown.fields,
     )
 
 

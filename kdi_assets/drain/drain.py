@@ -26,6 +26,7 @@ from kdi_assets.drain.size import offset_bytes
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
+from kdi_assets.ledger.entry import UnknownFields
 from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
 
@@ -87,6 +88,11 @@ class DrainReport:
         for commit in self.commits:
             unmet.update(commit.unmet)
         return dict(unmet)
+
+    @property
+    def unknown(self) -> UnknownFields:
+        """Fields that messages had and the record had not."""
+        return sum((commit.unknown for commit in self.commits), UnknownFields())
 
     @property
     def filtered(self) -> int:

@@ -8,6 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.contract import (
+    Unknown,
+    unknown_aggregates,
+    unknown_columns,
+    unknown_counted,
+    unknown_rules,
+    with_unknown,
+)
 from kdi_assets.drain.expectations import (
     Unmet,
     expectation_rules,
@@ -58,6 +66,7 @@ class Counts:
         unknown_schemas: Those that name a schema which the decoder does not know.
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
         dead_letter_bloom: Bloom filter of ``xxhash64(partition, offset)`` of the dead letters; empty of none.
+        unknown: Fields that messages have and the record has not, among the same.
     """
 
     messages: int
@@ -72,6 +81,7 @@ class Counts:
     unknown_schemas: int = 0
     unmet: Mapping[str, Unmet] = field(default_factory=dict)
     dead_letter_bloom: bytes = b""
+    unknown: Unknown = Unknown()
 
     @property
     def dead_letters(self) -> int:
@@ -106,6 +116,7 @@ def judge(
         *columns,
         _VERDICT,
         *unmet_columns(stream),
+        *(F.expr(sql).alias(column) for column, sql in unknown_columns(decoder).items()),
         F.expr("kafka.partition").alias(_PARTITION),
         F.expr("kafka.offset").alias(_OFFSET),
         F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
@@ -114,8 +125,8 @@ def judge(
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
-    observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, topic_partitions))
-    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream))
+    observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, decoder, topic_partitions))
+    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream), *unknown_columns(decoder))
 
 
 def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
@@ -132,7 +143,7 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     from pyspark.sql import functions as F
 
     decoding = [TOMBSTONE_RULE, *decoder.rules()]
-    shaping = [*_row_rules(stream, now), *expectation_rules(stream)]
+    shaping = [*_row_rules(stream, now), *unknown_rules(stream, decoder), *expectation_rules(stream)]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
@@ -186,6 +197,7 @@ def counted(counts: Observation, stream: Stream) -> Counts:
         unknown_schemas=int(seen["unknown_schemas"]),
         unmet=unmet_counted(stream, seen),
         dead_letter_bloom=bytes(seen["dead_letter_bloom"] or b""),
+        unknown=unknown_counted(seen),
     )
 
 
@@ -194,6 +206,7 @@ def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: da
 
     evaluated = with_secrets(evaluate(decode(messages, decoder), stream), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
+    judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
 
@@ -234,7 +247,7 @@ def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
     ]
 
 
-def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int) -> list[Column]:
+def _aggregates(spark: SparkSession, stream: Stream, decoder: StreamDecoder, topic_partitions: int) -> list[Column]:
     from pyspark.sql import functions as F
 
     digest = f"xxhash64({_PARTITION}, {_OFFSET})"
@@ -255,6 +268,7 @@ def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int) -> l
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
         F.expr(f"count_if({_UNKNOWN_SCHEMA})").alias("unknown_schemas"),
+        *unknown_aggregates(decoder, partition=_PARTITION, offset=_OFFSET),
         *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
         *([F.expr(filtered).alias("filtered_digest")] if stream.filter else ()),
     ]

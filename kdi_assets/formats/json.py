@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from kdi_assets.formats.catalyst import is_ascii
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
 from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
+from kdi_assets.formats.json_unknown import with_unknown
 from kdi_assets.formats.rules import Rule, any_of, literal, name
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ class JsonDecoder:
             .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {is_utf8} AND NOT ({condemned}) AND {allowed}"))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(DOCUMENT, record)} END"))
         )
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_unknown(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         """They cost several parses."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingleObjectDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
-from kdi_assets.formats.decoder import FRAME, VIOLATION, Decoder
+from kdi_assets.formats.decoder import FRAME, VIOLATION, Decoder, TellsUnknown
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
@@ -65,6 +65,18 @@ class StreamDecoder:
         """As ``Decoder.rules``; they also see ``_kdi_frame``."""
         framing = [*frame_rules(), *self.known.rules] if self.known else []
         return [*compression_rules(self.stream.compression), *framing, *self.of_payloads.rules(self.record)]
+
+    @property
+    def tells_unknown(self) -> bool:
+        """Whether messages may have fields that the record has not, and ``with_unknown`` tells which."""
+        return isinstance(self.of_payloads, TellsUnknown)
+
+    def with_unknown(self, messages: DataFrame, *, where: str) -> DataFrame:
+        """As ``TellsUnknown.with_unknown``; as they come where the format has no such fields."""
+        of_payloads = self.of_payloads
+        if not isinstance(of_payloads, TellsUnknown):
+            return messages
+        return of_payloads.with_unknown(messages, self.record, where=where)
 
     @property
     def unknown_schema(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date, datetime
@@ -79,6 +80,34 @@ class DeadLettersAt:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownFields:
+    """Fields that messages had and the record had not.
+
+    Attributes:
+        messages: Those that had any.
+        named: By path, the messages that had it.
+        others: Paths beside these: at least so many.
+    """
+
+    messages: int = 0
+    named: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
+
+    def __bool__(self) -> bool:
+        return self.messages > 0
+
+    def __add__(self, other: UnknownFields) -> UnknownFields:
+        named = Counter(self.named) + Counter(other.named)
+        return UnknownFields(self.messages + other.messages, dict(named.most_common()), max(self.others, other.others))
+
+    def listed(self, most: int = 10) -> str:
+        """The paths with their counts, the most frequent ones, and how many others there are."""
+        shown = [f"{path} ({count:,})" for path, count in list(self.named.items())[:most]]
+        others = len(self.named) - len(shown) + self.others
+        return ", ".join(shown) + (f" and at least {others:,} more" if others else "")
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What one ledger commit did.
 
@@ -97,6 +126,7 @@ class LedgerEntry:
         message_bytes: Of keys and values that the drain read, as produced and uncompressed.
         seconds: What its stages took before the commit.
         unmet: By expectation, the messages that did not meet it; of every expectation that there was.
+        unknown: Fields that its messages had and the record had not.
         conflicts: Tries of the same drain before this one that another commit overtook.
     """
 
@@ -126,6 +156,7 @@ class LedgerEntry:
     seconds: Mapping[str, float] = field(default_factory=dict)
     conflicts: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
+    unknown: UnknownFields = UnknownFields()
 
     @property
     def rows(self) -> int:
@@ -203,6 +234,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
             "planned_at": datetime.fromisoformat(planned) if (planned := plain.get("planned_at")) else None,
             "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},
+            "unknown": UnknownFields(**plain.get("unknown", {})),
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
         }
     )

@@ -134,6 +134,10 @@ def test_expectations_have_names_conditions_and_what_happens(tmp_path: Path) -> 
             "expectations: {Is ours: {sql: id > 0}}",
             "expectations.Is ours: 'Is ours' is not a name for an exp",
         ),
+        (
+            "contract: {new_columns: drop}",
+            "contract.new_columns: 'drop' is no policy; evolve, freeze, discard_value or",
+        ),
         ("expectations: {ours: {sql: id > 0, then: drop}}", "expectations.ours.then: 'drop' is nothing to do; warn,"),
         ("expectations: {ours: {sq: id > 0, sql: id > 0}}", "expectations.ours.sq: no such field; did you mean sql?"),
         ("expectations: {ours: {then: warn}}", "expectations.ours.sql: is missing; e.g. sql: status BETWEEN"),
