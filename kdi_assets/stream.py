@@ -192,9 +192,11 @@ class Contract:
 
     Attributes:
         new_columns: Where they have fields that the record has not.
+        types: Where a value does not suit the type that is declared.
     """
 
     new_columns: ContractPolicy = "discard_value"
+    types: ContractPolicy = "discard_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ class Stream:
         expectations: What is expected of every message that is to be a row, by name.
         dead_letter_limit: Beyond it a drain stops before anything is committed.
         contract: What becomes of messages that are other than the record.
+        rescued: Column that keeps, as JSON, what of a message did not fit its record; empty: none does.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
@@ -269,6 +272,7 @@ class Stream:
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
     dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
     contract: Contract = Contract()
+    rescued: str = ""
     renamed_from: str = ""
     max_records: int = 5_000_000
     max_bytes: int | None = None

@@ -248,6 +248,13 @@ def contract_policy(value: object) -> object:
     return value
 
 
+def rescued(value: str) -> str:
+    """A column at the top of the table."""
+    if value and (not COLUMN.fullmatch(value) or "." in value or value.lower() == "date"):
+        raise wrong(f"{value!r} is not a name for this column", "a name without dots that no other column has: rescued")
+    return value
+
+
 def share(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise wrong(f"{value!r} is no share", "between 0 and 1, e.g. 0.01 for one message in a hundred")

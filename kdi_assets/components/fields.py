@@ -167,6 +167,12 @@ class TopicTableFields(Fields):
         description="What becomes of messages that are other than the record says.",
         examples=[{"new_columns": "evolve"}],
     )
+    rescued: Annotated[str, AfterValidator(checks.rescued)] = Field(
+        default="",
+        description="A string column that keeps what of a message did not fit the record, as a JSON object of places"
+        " and values; null where all fitted. Of JSON alone. What is masked is not in it; what nobody declared is.",
+        examples=["rescued"],
+    )
     renamed_from: Annotated[str, AfterValidator(checks.table_or_none)] = Field(
         default="",
         description="The table's path before it was renamed; until its folders are moved, nothing is drained.",
@@ -216,6 +222,15 @@ class TopicTableFields(Fields):
             raise checks.wrong(said, "`then: fail` stops the drain itself")
         return self
 
+    @model_validator(mode="after")
+    def _fields_are_at_hand(self) -> TopicTableFields:
+        of_json = self.message_format.name == "json"
+        for asked, wanted in (("rescued", self.rescued), ("contract.types", self.contract.types == "discard_value")):
+            if wanted and not of_json:
+                said = f"{asked} asks for single fields of messages, and only of json they are at hand"
+                raise checks.wrong(f"{said}, not of {self.message_format.name}", f"another {asked}, or none")
+        return self
+
     @property
     def registry(self) -> str:
         """Name of the ``SchemaRegistry`` document of the topic's schemas; empty where the format asks for none."""
@@ -253,6 +268,7 @@ class TopicTableFields(Fields):
             expectations={name: fields.expectation() for name, fields in self.expectations.items()},
             dead_letter_limit=self.dead_letter_limit.limit(),
             contract=self.contract.contract(),
+            rescued=self.rescued,
             renamed_from=self.renamed_from,
             max_records=self.max_records,
             max_bytes=self.max_bytes,

@@ -42,9 +42,18 @@ class ContractFields(Fields):
         examples=["evolve"],
     )
 
+    types: Annotated[str, BeforeValidator(checks.contract_policy)] = Field(
+        default=Contract().types,
+        description="Messages with values that do not suit the declared type. discard_row: the message is a dead"
+        " letter; discard_value: the field is null, counted by name, and the message is a row (JSON alone); freeze: the"
+        " drain stops before anything is committed; evolve: the column gets a wider type in the commit of the rows, of"
+        " a table that delta-rs then reads no rows of.",
+        examples=["discard_value"],
+    )
+
     def contract(self) -> Contract:
         """What these fields describe."""
-        return Contract(cast(ContractPolicy, self.new_columns))
+        return Contract(cast(ContractPolicy, self.new_columns), cast(ContractPolicy, self.types))
 
 
 class DeadLetterLimitFields(Fields):

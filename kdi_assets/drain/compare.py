@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.carry_out import refuse_other_schema
+from kdi_assets.drain.contract import with_rescued
+from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import leaves_no_trace
 from kdi_assets.drain.masking import letter_columns, with_secrets
 from kdi_assets.drain.records import decode, knowing_schemas_of, stream_decoder
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.shape import analyse, evaluate, table_columns
-from kdi_assets.formats.decoder import VALUE
+from kdi_assets.drain.table_schema import refuse_other_schema
+from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.changes import changes, removed_by_count
@@ -110,6 +112,7 @@ def compare(
     if not ranges:
         return Comparison(())
     spark = session()
+    stream = evolved(stream, lake, spark)
     refuse_other_schema(stream, stream.table_uri(lake), analyse(stream, spark))
     decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
@@ -189,6 +192,8 @@ class _Comparing:
         from pyspark.sql import functions as F
 
         evaluated = with_secrets(evaluate(decode(self.messages, self.decoder), self.stream), self.stream)
+        if self.stream.rescued:
+            evaluated = with_rescued(self.decoder.with_unknown(evaluated, where=DECODED), self.stream)
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
         columns = [
             F.expr(sql).cast(types[column.lower()]).alias(column)  # the table's spelling of nested names

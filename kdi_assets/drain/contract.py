@@ -7,23 +7,24 @@ whose verdict is still *row*.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.drain.failures import spark_failures
 from kdi_assets.errors import Terminal
-from kdi_assets.formats.decoder import UNKNOWN
+from kdi_assets.formats.decoder import MISFITS, RESCUED, UNKNOWN
 from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.formats.rules import Rule
-from kdi_assets.ledger.entry import UnknownFields
+from kdi_assets.formats.rules import Rule, literal
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_OF_TYPES = ("wrong_type", "out_of_range", "too_precise")
 NAMED = 100
 """Unknown fields that are told by name, those that most messages have."""
-_NAMES, _COUNT, _SETS, _AT = "_kdi_unknown_names", "unknown_count", "unknown_sets", "unknown_at"
 # What messages name at will must fill neither memory nor log: so many names of a message, so many characters of a name.
 _OF_A_MESSAGE, _CHARACTERS = 30, 120
 # Different sets of names are counted exactly up to three quarters of these; beyond, the frequent ones are.
@@ -35,7 +36,7 @@ class UnknownFieldsFound(Terminal):
     """Messages have fields that the record has not, and the contract is frozen."""
 
     stream: str
-    unknown: UnknownFields
+    unknown: FieldCounts
     rows: int
     topic_partition: TopicPartition
     offset: int
@@ -51,11 +52,33 @@ class UnknownFieldsFound(Terminal):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Unknown fields of a plan, and number and offset of a message that has some; ``None`` of none."""
+@dataclass(eq=False, kw_only=True)
+class OtherTypesFound(Terminal):
+    """Messages have values that do not suit their types, and the contract is frozen."""
 
-    fields: UnknownFields = UnknownFields()
+    stream: str
+    fields: FieldCounts
+    messages: int
+    topic_partition: TopicPartition
+    offset: int
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that should become rows have "
+            f"values that do not suit their types: {self.fields.listed()}; one of them: {at}. `contract.types` is "
+            "freeze.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; correct "
+            "`schema`, or let `contract.types` be discard_value or discard_row",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldsFound:
+    """Fields of a plan, and number and offset of a message that has some; ``None`` of none."""
+
+    fields: FieldCounts = FieldCounts()
     example: tuple[int, int] | None = None
 
 
@@ -75,60 +98,114 @@ def with_unknown(
         judged: What ``StreamDecoder.decode`` gives, with the column ``verdict``.
 
     Returns:
-        ``judged`` with ``_kdi_unknown``, where the decoder knows of such.
+        ``judged`` with ``_kdi_unknown``, where the decoder knows of such, and with ``_kdi_rescued`` for its column;
+        ``_kdi_misfits`` is null of whatever would be no row.
     """
     from pyspark.sql import functions as F
 
     if not decoder.tells_unknown:
         return judged
-    found = decoder.with_unknown(judged, where=f"{verdict} = {row}")
+    is_row = f"{verdict} = {row}"
+    found = decoder.with_unknown(judged, where=is_row)
+    if _leaves_out(stream):
+        found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {is_row} THEN {MISFITS} END"))
+    found = with_rescued(found, stream)
     if stream.contract.new_columns != "discard_row":
         return found
-    dead = f"CASE WHEN {verdict} = {row} AND {UNKNOWN} IS NOT NULL THEN {dead_letter} ELSE {verdict} END"
+    dead = f"CASE WHEN {is_row} AND {UNKNOWN} IS NOT NULL THEN {dead_letter} ELSE {verdict} END"
     return found.withColumn(verdict, F.expr(dead))
 
 
-def unknown_columns(decoder: StreamDecoder) -> dict[str, str]:
+def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
+    """Add what the rescued column keeps of what did not fit; what is masked, in whatever spelling, is not among it.
+
+    Args:
+        frame: With ``_kdi_unknown`` and ``_kdi_misfits``.
+
+    Returns:
+        ``frame`` with ``_kdi_rescued: string``, if the stream has such a column.
+    """
+    from pyspark.sql import functions as F
+
+    if not stream.rescued:
+        return frame
+    found = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))" if _leaves_out(stream) else UNKNOWN
+    masked = " OR ".join(_overlap("u.path", path) for path in stream.mask)
+    kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
+    places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
+    told = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"
+    anything = " OR ".join(f"{column} IS NOT NULL" for column in (UNKNOWN, MISFITS))
+    return frame.withColumn(RESCUED, F.expr(f"CASE WHEN {anything} THEN get({told}, 0) END"))
+
+
+def _leaves_out(stream: Stream) -> bool:
+    """Whether messages become rows without the values that do not suit their types."""
+    return stream.contract.types == "discard_value"
+
+
+def _overlap(path: str, masked: str) -> str:
+    """Spark SQL: whether a path is a masked one, or leads to it or through it, in any spelling."""
+    one, other = f"concat(lower({path}), '.')", f"concat(lower({literal(masked)}), '.')"
+    return f"startswith({one}, {other}) OR startswith({other}, {one})"
+
+
+def contract_columns(stream: Stream, decoder: StreamDecoder) -> dict[str, str]:
     """Column to Spark SQL over what ``with_unknown`` gives: what its aggregates are made of."""
-    if not decoder.tells_unknown:
-        return {}
-    path = "coalesce(nullif(translate(u.path, '\\n', ' '), ''), '\"\"')"
-    paths = f"array_sort(array_distinct(transform({UNKNOWN}, u -> left({path}, {_CHARACTERS}))))"
-    # An empty line stands for those that are not named.
-    more = f"CASE WHEN size(paths) > {_OF_A_MESSAGE} THEN '\\n' ELSE '' END"
-    text = f"concat(array_join(slice(paths, 1, {_OF_A_MESSAGE}), '\\n'), {more})"
-    return {_NAMES: f"CASE WHEN {UNKNOWN} IS NOT NULL THEN get(transform(array({paths}), paths -> {text}), 0) END"}
+    return {_names(column): _told(column) for column in _counted(stream, decoder)}
 
 
-def unknown_aggregates(decoder: StreamDecoder, *, partition: str, offset: str) -> list[Column]:
+def contract_aggregates(stream: Stream, decoder: StreamDecoder, *, partition: str, offset: str) -> list[Column]:
     """Counts of them, and where the first ones lie."""
     from pyspark.sql import functions as F
 
-    if not decoder.tells_unknown:
-        return []
-    at = f"CASE WHEN {_NAMES} IS NOT NULL THEN named_struct('partition', {partition}, 'offset', {offset}) END"
-    return [
-        F.expr(f"count({_NAMES})").alias(_COUNT),
-        F.expr(f"approx_top_k({_NAMES}, {_TAKEN}, {_TRACKED})").alias(_SETS),
-        F.expr(f"min({at})").alias(_AT),
-    ]
+    aggregates = []
+    for column in _counted(stream, decoder):
+        names = _names(column)
+        at = f"CASE WHEN {names} IS NOT NULL THEN named_struct('partition', {partition}, 'offset', {offset}) END"
+        aggregates += [
+            F.expr(f"count({names})").alias(f"{column}_count"),
+            F.expr(f"approx_top_k({names}, {_TAKEN}, {_TRACKED})").alias(f"{column}_sets"),
+            F.expr(f"min({at})").alias(f"{column}_at"),
+        ]
+    return aggregates
 
 
-def unknown_counted(seen: Mapping[str, Any]) -> Unknown:
-    """Read them from the observation."""
-    if not seen.get(_COUNT):
-        return Unknown()
+def fields_counted(seen: Mapping[str, Any], column: str) -> FieldsFound:
+    """Read them from the observation: of ``_kdi_unknown`` or ``_kdi_misfits``."""
+    if not seen.get(f"{column}_count"):
+        return FieldsFound()
+    sets = seen[f"{column}_sets"]
     by_path: Counter[str] = Counter()
-    for item in seen[_SETS]:
-        for path in (item["item"] or "").split("\n") if item["item"] is not None else ():
+    for item in sets:
+        for path in item["item"].split("\n") if item["item"] is not None else ():
             by_path[path] += int(item["count"])
-    unnamed = 1 if by_path.pop("", 0) or len(seen[_SETS]) == _TAKEN else 0
+    unnamed = 1 if by_path.pop("", 0) or len(sets) == _TAKEN else 0
     named = dict(by_path.most_common(NAMED))
     others = len(by_path) - len(named) + unnamed
-    return Unknown(UnknownFields(int(seen[_COUNT]), named, others), tuple(seen[_AT]))
+    return FieldsFound(FieldCounts(int(seen[f"{column}_count"]), named, others), tuple(seen[f"{column}_at"]))
 
 
-def refuse_unknown(stream: Stream, unknown: Unknown, *, rows: int) -> None:
+def _counted(stream: Stream, decoder: StreamDecoder) -> list[str]:
+    if not decoder.tells_unknown:
+        return []
+    return [UNKNOWN, MISFITS] if _leaves_out(stream) else [UNKNOWN]
+
+
+def _names(column: str) -> str:
+    return f"{column}_names"
+
+
+def _told(column: str) -> str:
+    """Spark SQL: the paths, each in a line of its own; null of none."""
+    path = "coalesce(nullif(translate(u.path, '\\n', ' '), ''), '\"\"')"
+    paths = f"array_sort(array_distinct(transform({column}, u -> left({path}, {_CHARACTERS}))))"
+    # An empty line stands for those that are not named.
+    more = f"CASE WHEN size(paths) > {_OF_A_MESSAGE} THEN '\\n' ELSE '' END"
+    text = f"concat(array_join(slice(paths, 1, {_OF_A_MESSAGE}), '\\n'), {more})"
+    return f"CASE WHEN size({column}) > 0 THEN get(transform(array({paths}), paths -> {text}), 0) END"
+
+
+def refuse_unknown(stream: Stream, unknown: FieldsFound, *, rows: int) -> None:
     """Refuse if messages have unknown fields and the contract is frozen.
 
     Raises:
@@ -140,6 +217,36 @@ def refuse_unknown(stream: Stream, unknown: Unknown, *, rows: int) -> None:
             stream=stream.name,
             unknown=unknown.fields,
             rows=rows,
+            topic_partition=TopicPartition(stream.topic, partition),
+            offset=offset,
+        )
+
+
+def refuse_other_types(stream: Stream, letters: Callable[[], DataFrame], *, dead_letters: int, rows: int) -> None:
+    """Refuse if values do not suit their types and the contract is frozen.
+
+    Args:
+        letters: Gives what ``judge.condemned`` does; called only where there are dead letters.
+
+    Raises:
+        OtherTypesFound: With the fields, each with the reason.
+    """
+    if stream.contract.types != "freeze" or not dead_letters:
+        return
+    from pyspark.sql import functions as F
+
+    with spark_failures(stream, "counting the reasons of dead letters"):
+        of_types = letters().where(F.col("reason").isin(*_OF_TYPES))
+        first = F.min(F.struct("partition", "offset")).alias("first")
+        found = of_types.groupBy("field", "reason").agg(F.count("*").alias("count"), first).collect()
+    if found:
+        named = Counter({f"{row['field'] or 'the message'}: {row['reason']}": int(row["count"]) for row in found})
+        most = dict(named.most_common(NAMED))
+        partition, offset = min(tuple(row["first"]) for row in found)
+        raise OtherTypesFound(
+            stream=stream.name,
+            fields=FieldCounts(named.total(), most, len(named) - len(most)),
+            messages=dead_letters + rows,
             topic_partition=TopicPartition(stream.topic, partition),
             offset=offset,
         )

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.contract import (
-    Unknown,
-    unknown_aggregates,
-    unknown_columns,
-    unknown_counted,
+    FieldsFound,
+    contract_aggregates,
+    contract_columns,
+    fields_counted,
     unknown_rules,
     with_unknown,
 )
@@ -28,7 +28,7 @@ from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import decode
 from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, table_columns
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
-from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
+from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
@@ -67,6 +67,7 @@ class Counts:
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
         dead_letter_bloom: Bloom filter of ``xxhash64(partition, offset)`` of the dead letters; empty of none.
         unknown: Fields that messages have and the record has not, among the same.
+        misfits: Fields that were left out because a value does not suit its type, among the same.
     """
 
     messages: int
@@ -81,7 +82,8 @@ class Counts:
     unknown_schemas: int = 0
     unmet: Mapping[str, Unmet] = field(default_factory=dict)
     dead_letter_bloom: bytes = b""
-    unknown: Unknown = Unknown()
+    unknown: FieldsFound = FieldsFound()
+    misfits: FieldsFound = FieldsFound()
 
     @property
     def dead_letters(self) -> int:
@@ -116,7 +118,7 @@ def judge(
         *columns,
         _VERDICT,
         *unmet_columns(stream),
-        *(F.expr(sql).alias(column) for column, sql in unknown_columns(decoder).items()),
+        *(F.expr(sql).alias(column) for column, sql in contract_columns(stream, decoder).items()),
         F.expr("kafka.partition").alias(_PARTITION),
         F.expr("kafka.offset").alias(_OFFSET),
         F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
@@ -126,7 +128,9 @@ def judge(
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
     observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, decoder, topic_partitions))
-    return observed.where(F.col(_VERDICT) == ROW).drop(*_COUNTED, *unmet_columns(stream), *unknown_columns(decoder))
+    return observed.where(F.col(_VERDICT) == ROW).drop(
+        *_COUNTED, *unmet_columns(stream), *contract_columns(stream, decoder)
+    )
 
 
 def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
@@ -178,6 +182,13 @@ def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
     return messages.where(might_contain(spark, held.select("bloom").scalar(), "xxhash64(partition, offset)"))
 
 
+def field_values(
+    messages: DataFrame, stream: Stream, decoder: StreamDecoder, column: str, *, now: datetime
+) -> DataFrame:
+    """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
+    return _judged(messages, stream, decoder, now).where(f"size({column}) > 0").select(column)
+
+
 def counted(counts: Observation, stream: Stream) -> Counts:
     """Read the observation of ``judge`` after its action."""
     seen = counts.get
@@ -197,7 +208,8 @@ def counted(counts: Observation, stream: Stream) -> Counts:
         unknown_schemas=int(seen["unknown_schemas"]),
         unmet=unmet_counted(stream, seen),
         dead_letter_bloom=bytes(seen["dead_letter_bloom"] or b""),
-        unknown=unknown_counted(seen),
+        unknown=fields_counted(seen, UNKNOWN),
+        misfits=fields_counted(seen, MISFITS),
     )
 
 
@@ -268,7 +280,7 @@ def _aggregates(spark: SparkSession, stream: Stream, decoder: StreamDecoder, top
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
         F.expr(f"count_if({_UNKNOWN_SCHEMA})").alias("unknown_schemas"),
-        *unknown_aggregates(decoder, partition=_PARTITION, offset=_OFFSET),
+        *contract_aggregates(stream, decoder, partition=_PARTITION, offset=_OFFSET),
         *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
         *([F.expr(filtered).alias("filtered_digest")] if stream.filter else ()),
     ]

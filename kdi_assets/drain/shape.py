@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from kdi_assets.drain.masking import masked, unlocated, without_secrets
 from kdi_assets.drain.records import KAFKA_DDL, OURS, decode, first_line, mistake, stream_decoder
 from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.decoder import DECODED, RECORD
+from kdi_assets.formats.decoder import DECODED, RECORD, RESCUED
+from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Mask, Stream
 
@@ -55,8 +56,26 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
         if said := _changes(found, judges=field in (FILTER, *expectations(stream))):
             raise mistake(stream, field, said)
+    return _columns(working, stream, decoder)
+
+
+def columns_of(stream: Stream, spark: SparkSession) -> StructType:
+    """The columns of the stream's table, as ``analyse`` answers them; of its expressions nothing is checked.
+
+    Raises:
+        ShapeMistake: They give no columns.
+    """
+    decoder = stream_decoder(stream)
+    return _columns(decode(spark.createDataFrame([], KAFKA_DDL), decoder), stream, decoder)
+
+
+def _columns(working: DataFrame, stream: Stream, decoder: StreamDecoder) -> StructType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    nothing = evaluate(working, stream).withColumn(RESCUED, F.lit(None).cast("string"))
     try:
-        return shape(without_secrets(evaluate(working, stream), stream), stream, decoder.record).schema
+        return shape(without_secrets(nothing, stream), stream, decoder.record).schema
     except PySparkException as refused:
         raise mistake(stream, "columns", first_line(refused)) from refused
 
@@ -147,6 +166,10 @@ def table_columns(stream: Stream, record: StructType) -> dict[str, str]:
         _put(tree, path, f"{name(result(field))}.v", stream, field, record)
     coordinates = ", ".join(f"'{c}', kafka.{c}" for c in ("topic", "partition", "offset", "timestamp"))
     _put(tree, stream.coordinates, f"named_struct({coordinates})", stream, "coordinates", record)
+    if stream.rescued:
+        if _key(tree, stream.rescued) in tree:
+            raise mistake(stream, "rescued", f"{stream.rescued} is a column already; give it a name of its own")
+        tree[stream.rescued] = RESCUED
     for path, mask in stream.mask.items():
         _mask(tree, path, mask, stream, record)
     if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, record)):

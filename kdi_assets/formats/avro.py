@@ -14,21 +14,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats.avro_unknown import entries, unknown_paths
+from kdi_assets.formats.avro_unknown import unknown_paths
 from kdi_assets.formats.decoder import (
     DECODED,
     DOCUMENT,
     FRAME,
     PAYLOAD,
     RECORD,
-    UNKNOWN,
-    UNKNOWN_DDL,
     FormatMistake,
 )
 from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.formats.schema_unknown import with_unknown
 from kdi_assets.message_format import Avro, AvroSingleObject, SchemaFile
 
 if TYPE_CHECKING:
@@ -207,12 +206,8 @@ def _with_record(messages: DataFrame, document: Column, record: StructType) -> D
 
 def _with_unknown(messages: DataFrame, writers: Mapping[str, SchemaFile], reader: SchemaFile, where: str) -> DataFrame:
     """By the schema that a message was written with: ``writers`` are by the condition that tells them."""
-    from pyspark.sql import functions as F
-
-    of = {condition: unknown_paths(writer.text, reader.text) for condition, writer in writers.items()}
-    cases = " ".join(f"WHEN {where} AND {condition} THEN {entries(paths)}" for condition, paths in of.items() if paths)
-    none = f"CAST(NULL AS {UNKNOWN_DDL})"
-    return messages.withColumn(UNKNOWN, F.expr(f"CASE {cases} ELSE {none} END" if cases else none))
+    paths = {condition: unknown_paths(writer.text, reader.text) for condition, writer in writers.items()}
+    return with_unknown(messages, paths, where=where)
 
 
 def _enclosed(schema: str) -> str:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kdi_assets.formats.rules import literal
-
 _PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
@@ -17,14 +15,6 @@ def unknown_paths(writer: str, reader: str) -> list[str]:
     A reader's field has the writer's name, or names it among its aliases (Avro specification, "Schema Resolution").
     """
     return list(dict.fromkeys(_Comparing().paths(_Schema(json.loads(writer)), _Schema(json.loads(reader)), "")))
-
-
-def entries(paths: list[str]) -> str:
-    """Spark SQL of ``_kdi_unknown`` for messages of such a schema; values that are not read are null."""
-    each = (
-        f"named_struct('path', {path}, 'place', {path}, 'value', CAST(NULL AS variant))" for path in map(literal, paths)
-    )
-    return f"array({', '.join(each)})"
 
 
 class _Schema:

@@ -25,8 +25,12 @@ VIOLATION = "_kdi_violation"
 DECODED = "_kdi_decoded"
 RECORD = "_kdi_record"
 UNKNOWN = "_kdi_unknown"
-"""What a decoded message has and the record has not, of the type ``UNKNOWN_DDL``: the field's path, its path with the
-indexes and keys of this message, and what it holds, if that is known; null if there is nothing."""
+"""What a decoded message has and the record has not, of the type ``UNKNOWN_DDL``: the field's path, the one place in
+this message where it stands, with indexes and keys, and what it holds, if that is known; null if there is nothing."""
+MISFITS = "_kdi_misfits"
+"""What a decoded message has and its record has not, because it does not suit the type; like ``_kdi_unknown``."""
+RESCUED = "_kdi_rescued"
+"""What a row keeps of that, as JSON; null if there is nothing."""
 UNKNOWN_DDL = "array<struct<path: string, place: string, value: variant>>"
 
 

@@ -105,7 +105,7 @@ def _unknown(value: str, declared: DataType, path: str = "''", place: str = "''"
                 f"{item}.value",
                 declared.valueType,
                 f"concat({path}, '[]')",
-                f"concat({place}, '[', {item}.key, ']')",
+                _bracketed(place, f"{item}.key"),
                 depth + 1,
             )
             each = f"transform(map_entries(try_variant_get({value}, '$', 'map<string, variant>')), {item} -> {inner})"
@@ -119,15 +119,28 @@ def _of_struct(value: str, declared: StructType, path: str, place: str, depth: i
     names = ", ".join(literal(f.name) for f in declared.fields) or "''"
     fields = f"try_variant_get({value}, '$', 'map<string, variant>')"
     others = f"map_filter({fields}, ({key}, {item}) -> {key} NOT IN ({names}) AND NOT is_variant_null({item}))"
-    path, place = (f"concat_ws('.', nullif({before}, ''), {{}})" for before in (path, place))
     entry = (
-        f"named_struct('path', {path.format(f'{item}.key')}, 'place', {place.format(f'{item}.key')}, "
+        f"named_struct('path', {_below(path, f'{item}.key')}, 'place', {_at(place, f'{item}.key')}, "
         f"'value', {item}.value)"
     )
     found = [f"coalesce(transform(map_entries({others}), {item} -> {entry}), {_NONE})"]
     for field in declared.fields:
-        step = literal(f'$["{field.name}"]')
+        step, called = literal(f'$["{field.name}"]'), literal(field.name)
         below = f"try_variant_get({value}, {step}, 'variant')"
-        here, there = (before.format(literal(field.name)) for before in (path, place))
-        found += [inner] if (inner := _unknown(below, field.dataType, here, there, depth + 1)) else []
+        inner = _unknown(below, field.dataType, _below(path, called), _below(place, called), depth + 1)
+        found += [inner] if inner else []
     return f"concat({', '.join(found)})" if len(found) > 1 else found[0]
+
+
+def _below(path: str, key: str) -> str:
+    return f"concat_ws('.', nullif({path}, ''), {key})"
+
+
+def _at(place: str, key: str) -> str:
+    """A place below: in brackets where the key could be taken for several steps, so that no two places are the same."""
+    plain = f"{key} <> '' AND NOT contains({key}, '.') AND NOT contains({key}, '[')"
+    return f"CASE WHEN {plain} THEN {_below(place, key)} ELSE {_bracketed(place, key)} END"
+
+
+def _bracketed(place: str, key: str) -> str:
+    return f"concat({place}, to_json(array({key})))"

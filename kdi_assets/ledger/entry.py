@@ -80,8 +80,8 @@ class DeadLettersAt:
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownFields:
-    """Fields that messages had and the record had not.
+class FieldCounts:
+    """Fields of messages that are not in their rows.
 
     Attributes:
         messages: Those that had any.
@@ -96,9 +96,9 @@ class UnknownFields:
     def __bool__(self) -> bool:
         return self.messages > 0
 
-    def __add__(self, other: UnknownFields) -> UnknownFields:
+    def __add__(self, other: FieldCounts) -> FieldCounts:
         named = Counter(self.named) + Counter(other.named)
-        return UnknownFields(self.messages + other.messages, dict(named.most_common()), max(self.others, other.others))
+        return FieldCounts(self.messages + other.messages, dict(named.most_common()), max(self.others, other.others))
 
     def listed(self, most: int = 10) -> str:
         """The paths with their counts, the most frequent ones, and how many others there are."""
@@ -127,6 +127,7 @@ class LedgerEntry:
         seconds: What its stages took before the commit.
         unmet: By expectation, the messages that did not meet it; of every expectation that there was.
         unknown: Fields that its messages had and the record had not.
+        misfits: Fields that were left out because their values did not suit the type.
         conflicts: Tries of the same drain before this one that another commit overtook.
     """
 
@@ -156,7 +157,8 @@ class LedgerEntry:
     seconds: Mapping[str, float] = field(default_factory=dict)
     conflicts: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
-    unknown: UnknownFields = UnknownFields()
+    unknown: FieldCounts = FieldCounts()
+    misfits: FieldCounts = FieldCounts()
 
     @property
     def rows(self) -> int:
@@ -234,10 +236,15 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
             "planned_at": datetime.fromisoformat(planned) if (planned := plain.get("planned_at")) else None,
             "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},
-            "unknown": UnknownFields(**plain.get("unknown", {})),
+            "unknown": _field_counts(plain.get("unknown", {})),
+            "misfits": _field_counts(plain.get("misfits", {})),
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
         }
     )
+
+
+def _field_counts(plain: Mapping[str, Any]) -> FieldCounts:
+    return FieldCounts(plain.get("messages", 0), plain.get("named", {}), plain.get("others", 0))
 
 
 def _triple(r: OffsetRange) -> tuple[int, int, int]:

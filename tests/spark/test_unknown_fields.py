@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdi_assets.drain.contract import NAMED
+from kdi_assets.drain.records import ShapeMistake
+from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Csv, Text
-from kdi_assets.stream import Contract, Expectation
+from kdi_assets.stream import Contract, Expectation, Mask
 from tests.judged import Judged, judged, stream_of
 
 if TYPE_CHECKING:
@@ -128,3 +133,104 @@ def test_of_csv_and_text_no_field_is_unknown(spark: SparkSession) -> None:
     assert [len(of_csv.rows), len(of_csv.letters), len(of_text.rows)] == [1, 1, 1]
     assert not of_csv.counts.unknown.fields
     assert not of_text.counts.unknown.fields
+
+
+def test_what_is_left_out_is_rescued_with_its_place_and_value(spark: SparkSession) -> None:
+    ddl = "id bigint, items array<struct<sku: string>>, by map<string, struct<n: int>>, who struct<name: string>"
+    stream = stream_of(ddl, rescued="more")
+    messages: dict[str, dict[str, object]] = {
+        '{"id":1,"who":{"name":"x"},"items":[{"sku":"a"}]}': {},
+        '{"id":1,"plan":null}': {},
+        '{"plan":"gold","n":1.50,"o":{"a":[1,null]}}': {"plan": "gold", "n": 1.5, "o": {"a": [1, None]}},
+        '{"items":[{"sku":"a"},{"sku":"b","of":1},{"of":2}]}': {"items[1].of": 1, "items[2].of": 2},
+        '{"by":{"x.y":{"n":1,"m":2}}}': {'by["x.y"].m': 2},
+        '{"who":{"mail":1},"who.mail":2,"":3,"items[1]":4}': {
+            "who.mail": 1,
+            '["who.mail"]': 2,
+            '[""]': 3,
+            '["items[1]"]': 4,
+        },
+    }
+
+    found = judged(spark, stream, list(messages))
+
+    assert [json.loads(row["more"] or "{}") for row in found.rows] == list(messages.values())
+    assert [row["more"] for row in found.rows[:2]] == [None, None]
+
+
+def test_what_is_masked_is_not_rescued_in_any_spelling(spark: SparkSession) -> None:
+    """Neither the field under another spelling, nor what lies in it or around it; dead letters hold none of it."""
+    mask = {"mail": Mask("drop"), "who.phone": Mask("null"), "box": Mask("hash", secret="KDI_TEST_SECRET")}
+    stream = stream_of("id bigint, mail string, who struct<phone: string, name: string>, box string", rescued="more")
+    hidden = (
+        '{"id":1,"Mail":"s1","MAIL":{"x":"s2"},"Who":{"phone":"s3"},"who":{"Phone":"s4","age":5},"BOX":"s6","plan":7}'
+    )
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KDI_TEST_SECRET", "s")
+        found = judged(spark, replace(stream, mask=mask), [hidden, '{"id":1,"mail":"s1"}'])
+
+    assert [row["more"] for row in found.rows] == ['{"plan":7,"who.age":5}', None]
+    assert found.counts.unknown.fields.messages == 1
+
+
+def test_a_rescued_column_needs_a_name_of_its_own(spark: SparkSession) -> None:
+    for name in ("id", "ID", "kafka"):
+        with pytest.raises(ShapeMistake, match=f"{name} is a column already"):
+            analyse(stream_of("id bigint", rescued=name), spark)
+    assert analyse(stream_of("id bigint", rescued="more"), spark)["more"].dataType.simpleString() == "string"
+
+
+TYPED = (
+    "id int, name string NOT NULL, at timestamp, who struct<born: date, mail: string>, "
+    "items array<struct<sku: string, n: int>>, tags map<string, int>, price decimal(4,2)"
+)
+SALVAGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    '{"name":"a","id":1}': ({"id": 1}, {}),
+    '{"name":"a","id":"x"}': ({}, {"id": "x"}),
+    '{"name":"a","id":3000000000,"price":1.5}': ({"price": Decimal("1.50")}, {"id": 3000000000}),
+    '{"name":"a","id":1,"price":1.234,"at":"soon"}': ({"id": 1}, {"price": 1.234, "at": "soon"}),
+    '{"name":"a","who":{"born":"x","mail":"m"}}': ({"who": {"born": None, "mail": "m"}}, {"who.born": "x"}),
+    '{"name":"a","id":2,"who":5}': ({"id": 2}, {"who": 5}),
+    '{"name":"a","items":[{"sku":"s","n":1},{"n":"x"}],"tags":{"a":1,"b":"y"},"id":3}': (
+        {"id": 3},
+        {"items": [{"sku": "s", "n": 1}, {"n": "x"}], "tags": {"a": 1, "b": "y"}},
+    ),
+    '{"name":"a","id":"x","plan":"gold","who":{"born":"2020-01-01","age":1}}': (
+        {"who": {"born": date(2020, 1, 1), "mail": None}},
+        {"id": "x", "plan": "gold", "who.age": 1},
+    ),
+}
+BEYOND = {
+    '{"name":1.5,"id":1}': ("wrong_type", "name"),
+    '{"name":"a","id":"x"} x': ("trailing_text", None),
+    '{"name":"a","id":': ("malformed_json", None),
+    '[{"name":"a"}]': ("not_an_object", None),
+    '{"id":"x"}': ("wrong_type", "id"),
+    "": ("blank", None),
+}
+
+
+def test_a_value_that_does_not_suit_its_type_is_left_out_counted_and_rescued(spark: SparkSession) -> None:
+    """Pass: of what is valid JSON the smallest declared field is null, and nothing else; what is no document, or lacks
+    a value that must be there, is a dead letter with the reason that it has anyway."""
+    contract = Contract(types="discard_value")
+    found = judged(spark, stream_of(TYPED, rescued="more", contract=contract), [*SALVAGED, *BEYOND, None])
+
+    empty = dict.fromkeys(("id", "at", "who", "items", "tags", "price"))
+    kept = [{name: row[name] for name in empty} for row in found.rows]
+    assert kept == [{**empty, **row} for row, _ in SALVAGED.values()]
+    assert [json.loads(row["more"] or "{}") for row in found.rows] == [more for _, more in SALVAGED.values()]
+    assert [(x["reason"], x["field"]) for x in found.letters] == list(BEYOND.values())
+    misfits = found.counts.misfits.fields
+    assert (misfits.messages, misfits.named) == (
+        7,
+        {"id": 3, "price": 1, "at": 1, "who.born": 1, "who": 1, "items": 1, "tags": 1},
+    )
+    assert found.counts.unknown.fields.named == {"plan": 1, "who.age": 1}
+
+
+def test_without_that_contract_such_a_message_is_a_dead_letter(spark: SparkSession) -> None:
+    found = judged(spark, stream_of(TYPED, rescued="more"), list(SALVAGED))
+
+    assert [len(found.rows), len(found.letters), found.counts.misfits.fields.messages] == [1, 7, 0]

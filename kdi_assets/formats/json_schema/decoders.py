@@ -28,14 +28,15 @@ class JsonFileDecoder:
     """JSON by the schema of a file; ``_kdi_document`` is the document as parsed."""
 
     written: Json
+    salvages: bool = False
 
     def record_type(self, ddl: str) -> StructType:
         return _record_type(ddl, self._schema, "format.json.schema_file", validate=self.written.validate)
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.written.validate:
-            return JsonDecoder().decode(messages, record)
-        return JsonDecoder(_VIOLATES).decode(_with_violation(messages, "0L", {0: self._schema}), record)
+            return JsonDecoder(salvages=self.salvages).decode(messages, record)
+        return JsonDecoder(_VIOLATES, self.salvages).decode(_with_violation(messages, "0L", {0: self._schema}), record)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
@@ -59,6 +60,7 @@ class JsonRegistryDecoder:
 
     known: KnownSchemas
     validate: bool
+    salvages: bool = False
 
     def record_type(self, ddl: str) -> StructType:
         version = self.known.reader
@@ -69,9 +71,9 @@ class JsonRegistryDecoder:
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.validate:
-            return JsonDecoder(self._unsuitable).decode(messages, record)
+            return JsonDecoder(self._unsuitable, self.salvages).decode(messages, record)
         judged = _with_violation(messages, f"{FRAME}.schema_id", self._usable())
-        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}").decode(judged, record)
+        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}", self.salvages).decode(judged, record)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
