@@ -181,6 +181,24 @@ class Expectation:
     then: ExpectationAction = "warn"
 
 
+ContractPolicy = Literal["evolve", "freeze", "discard_value", "discard_row"]
+"""What becomes of what the record does not allow for: the table takes it in; the drain stops; the value is dropped, and
+counted; or the message is a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What becomes of messages that are other than the record.
+
+    Attributes:
+        new_columns: Where they have fields that the record has not.
+        types: Where a value does not suit the type that is declared.
+    """
+
+    new_columns: ContractPolicy = "discard_value"
+    types: ContractPolicy = "discard_row"
+
+
 @dataclass(frozen=True, slots=True)
 class Explode:
     """What of a message becomes rows, one for each element.
@@ -264,6 +282,8 @@ class Stream:
         dead_letter_payload: What dead letters hold of the message; by default nothing that is to be masked.
         expectations: What is expected of every message that is to be a row, by name.
         dead_letter_limit: Beyond it a drain stops before anything is committed.
+        contract: What becomes of messages that are other than the record.
+        rescued: Column that keeps, as JSON, what of a message did not fit its record; empty: none does.
         coordinates: Path of the struct column that keeps topic, partition, offset and timestamp of every row.
         date_expression: Spark SQL that gives the row's date (UTC), over the same names as ``columns``.
         app_id: Prefix of the ledger's transaction ids in the table's log.
@@ -296,6 +316,8 @@ class Stream:
     dead_letter_payload: DeadLetterPayload | None = None
     expectations: Mapping[str, Expectation] = field(default_factory=dict)
     dead_letter_limit: DeadLetterLimit = DeadLetterLimit()
+    contract: Contract = Contract()
+    rescued: str = ""
     renamed_from: str = ""
     max_records: int = 5_000_000
     max_bytes: int | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.carry_out import refuse_other_schema
+from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.drain.shape import analyse
+from kdi_assets.drain.table_schema import refuse_other_schema
 
 
 def schema_as_declared(subject: Subject) -> Finding:
@@ -19,10 +20,11 @@ def schema_as_declared(subject: Subject) -> Finding:
     """
     if subject.log is None:
         return Finding("passed", "there is no table yet")
-    wanted = analyse(subject.stream, subject.session())
+    stream = evolved(subject.stream, subject.lake, subject.session())
+    wanted = analyse(stream, subject.session())
     numbers = {"columns": len(subject.log.schema["fields"]), "columns_declared": len(wanted.fields)}
     try:
-        refuse_other_schema(subject.stream, subject.uri, wanted)
+        refuse_other_schema(stream, subject.uri, wanted)
     except SchemaDisagrees as refusal:
         said, differences = refusal.parts()[0], refusal.differences
         return Finding("error", said, {**numbers, "differences": len(differences)}, {"differences": differences})

@@ -10,6 +10,7 @@ import typer
 from kdi_assets.cli.given import AsJson, Defs, OneSession, one_session, streams_meant
 from kdi_assets.cli.output import counted, error_fields, exit_code, json_line, progress, refuse
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -116,6 +117,10 @@ def _text(outcome: Outcome) -> str:
     if report is None:
         return f"{name}: {', '.join(facts)}, then refused"
     facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
+    unknown = report.unknown
+    facts += [f"{unknown.messages:,} with unknown fields: {unknown.listed()}"] if unknown else []
+    misfits = report.misfits
+    facts += [f"{misfits.messages:,} without values of other types: {misfits.listed()}"] if misfits else []
     facts.append(f"{report.seconds:.1f} s")
     later = f"; {counted(report.backlog_after, 'offset')} came meanwhile" if report.backlog_after else ""
     dates = report.rows_by_date
@@ -133,6 +138,8 @@ def _fields(outcome: Outcome) -> dict[str, object]:
         "tombstones": sum(c.tombstones for c in commits),
         "filtered": sum(c.filtered for c in commits),
         "expectations_not_met": _unmet(commits),
+        "unknown_fields": sum((c.unknown for c in commits), FieldCounts()),
+        "misfits": sum((c.misfits for c in commits), FieldCounts()),
         "gap_offsets": sum(c.gaps for c in commits),
         "versions": [c.version for c in commits],
         "bytes": sum(c.bytes for c in commits),

@@ -13,6 +13,7 @@ from enum import StrEnum
 import typer
 
 from kdi_assets.errors import KdiError, Transient
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import OffsetRange, TopicPartition
 from kdi_assets.wording import counted as counted
 from kdi_assets.wording import duration as duration
@@ -81,6 +82,8 @@ def plain(value: object) -> object:
             return str(value)
         case OffsetRange(topic_partition, start, end):
             return {"topic_partition": str(topic_partition), "start": start, "end": end}
+        case FieldCounts(messages, named, others):
+            return {"messages": messages, "by_field": dict(named), "others_at_least": others}
         case StrEnum():
             return value.value
         case None | bool() | int() | float() | str():

@@ -128,9 +128,11 @@ def peek_at(
         ShapeMistake: The stream's document does not work.
         SparkFailed: It could not read or decode the messages.
     """
+    from kdi_assets.drain.evolution import evolved
     from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
     from kdi_assets.sources.kafka_frame import read_ranges
 
+    stream = evolved(stream, Settings.from_environment().lake, spark)
     decoder = stream_decoder(stream)
     with spark_failures("peek", stream):
         picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")

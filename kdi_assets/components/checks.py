@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.stream import (
     CheckName,
+    ContractPolicy,
     DeadLetterPayload,
     ExpectationAction,
     Mask,
@@ -260,6 +261,19 @@ def expectation_action(value: object) -> object:
 def rest(value: object) -> object:
     if value not in get_args(Rest):
         raise wrong(f"{value!r} is nothing to do with the rest", "dead_letters or rows")
+    return value
+
+
+def contract_policy(value: object) -> object:
+    if value not in get_args(ContractPolicy):
+        raise wrong(f"{value!r} is no policy", "evolve, freeze, discard_value or discard_row")
+    return value
+
+
+def rescued(value: str) -> str:
+    """A column at the top of the table."""
+    if value and (not COLUMN.fullmatch(value) or "." in value or value.lower() == "date"):
+        raise wrong(f"{value!r} is not a name for this column", "a name without dots that no other column has: rescued")
     return value
 
 

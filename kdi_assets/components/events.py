@@ -11,11 +11,14 @@ import dagster as dg
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import DrainReport
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.freshness import freshness
 from kdi_assets.stream import Stream
 
 ATTEMPT_TAG = "kdi/attempt"
 DATA_VERSION_TAG = "dagster/data_version"
+FEW_FIELDS, MANY_FIELDS = 10, 100
+"""Names in the event of a date, of which a commit may have thousands, and in that of the drain."""
 
 
 def materializations(
@@ -74,6 +77,7 @@ def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
         "attempt_id": commit.attempt_id,
         "topic": stream.topic,
         **({"expectations_not_met": dg.MetadataValue.json(dict(commit.unmet))} if commit.unmet else {}),
+        **fields_metadata(commit, most=FEW_FIELDS),
         **freshness_metadata([commit]),
     }
 
@@ -138,9 +142,22 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
         "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
         "drained_rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
         "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
+        **fields_metadata(report, most=MANY_FIELDS),
         **freshness_metadata(report.commits),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def fields_metadata(of: Commit | DrainReport, *, most: int) -> dict[str, Any]:
+    """Fields of messages that are not in their rows, the most frequent ones by path; nothing if there were none."""
+    told = {"unknown_fields": of.unknown, "misfits": of.misfits}
+    return {name: dg.MetadataValue.json(_counts(counts, most)) for name, counts in told.items() if counts}
+
+
+def _counts(counts: FieldCounts, most: int) -> dict[str, Any]:
+    shown = dict(list(counts.named.items())[:most])
+    others = len(counts.named) - len(shown) + counts.others
+    return {"messages": counts.messages, "by_field": shown, **({"others_at_least": others} if others else {})}
 
 
 def freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from kdi_assets.components import checks, format_fields
 from kdi_assets.components.check_fields import ChecksFields, FreshnessFields
 from kdi_assets.components.format_fields import FormatFields
-from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
+from kdi_assets.components.judging_fields import ContractFields, DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.route_fields import RouteFields
 from kdi_assets.components.strict import Fields
 from kdi_assets.components.time_fields import DateWindowFields, DrainWhenFields
@@ -180,6 +180,17 @@ class TopicTableFields(Fields):
         " document may be wrong, not the messages.",
         examples=[{"share": 0.1, "count": 1000}],
     )
+    contract: ContractFields = Field(
+        default=ContractFields(),
+        description="What becomes of messages that are other than the record says.",
+        examples=[{"new_columns": "evolve"}],
+    )
+    rescued: Annotated[str, AfterValidator(checks.rescued)] = Field(
+        default="",
+        description="A string column that keeps what of a message did not fit the record, as a JSON object of places"
+        " and values; null where all fitted. Of JSON alone. What is masked is not in it; what nobody declared is.",
+        examples=["rescued"],
+    )
     renamed_from: Annotated[str, AfterValidator(checks.table_or_none)] = Field(
         default="",
         description="The table's path before it was renamed; until its folders are moved, nothing is drained.",
@@ -229,6 +240,15 @@ class TopicTableFields(Fields):
             raise checks.wrong(said, "`then: fail` stops the drain itself")
         return self
 
+    @model_validator(mode="after")
+    def _fields_are_at_hand(self) -> TopicTableFields:
+        of_json = self.message_format.name == "json"
+        for asked, wanted in (("rescued", self.rescued), ("contract.types", self.contract.types == "discard_value")):
+            if wanted and not of_json:
+                said = f"{asked} asks for single fields of messages, and only of json they are at hand"
+                raise checks.wrong(f"{said}, not of {self.message_format.name}", f"another {asked}, or none")
+        return self
+
     @property
     def registry(self) -> str:
         """Name of the ``SchemaRegistry`` document of the topic's schemas; empty where the format asks for none."""
@@ -266,6 +286,8 @@ class TopicTableFields(Fields):
             dead_letter_payload=self.dead_letter_payload,
             expectations={name: fields.expectation() for name, fields in self.expectations.items()},
             dead_letter_limit=self.dead_letter_limit.limit(),
+            contract=self.contract.contract(),
+            rescued=self.rescued,
             renamed_from=self.renamed_from,
             max_records=self.max_records,
             max_bytes=self.max_bytes,

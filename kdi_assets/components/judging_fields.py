@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from kdi_assets.components import checks
 from kdi_assets.components.strict import Fields
-from kdi_assets.stream import DeadLetterLimit, Expectation, ExpectationAction
+from kdi_assets.stream import Contract, ContractPolicy, DeadLetterLimit, Expectation, ExpectationAction
 
 
 class ExpectationFields(Fields):
@@ -29,6 +29,31 @@ class ExpectationFields(Fields):
     def expectation(self) -> Expectation:
         """What these fields describe."""
         return Expectation(self.sql, cast(ExpectationAction, self.then))
+
+
+class ContractFields(Fields):
+    """What becomes of messages that are other than the record says."""
+
+    new_columns: Annotated[str, BeforeValidator(checks.contract_policy)] = Field(
+        default=Contract().new_columns,
+        description="Messages with fields that the record has not. discard_value: the fields are left out; discard_row:"
+        " the message is a dead letter, `unknown_field`; freeze: the drain stops before anything is committed; evolve:"
+        " the table gets the columns, in the commit of the rows. Each field is counted by name in any case.",
+        examples=["evolve"],
+    )
+
+    types: Annotated[str, BeforeValidator(checks.contract_policy)] = Field(
+        default=Contract().types,
+        description="Messages with values that do not suit the declared type. discard_row: the message is a dead"
+        " letter; discard_value: the field is null, counted by name, and the message is a row (JSON alone); freeze: the"
+        " drain stops before anything is committed; evolve: the column gets a wider type in the commit of the rows, of"
+        " a table that delta-rs then reads no rows of.",
+        examples=["discard_value"],
+    )
+
+    def contract(self) -> Contract:
+        """What these fields describe."""
+        return Contract(cast(ContractPolicy, self.new_columns), cast(ContractPolicy, self.types))
 
 
 class DeadLetterLimitFields(Fields):

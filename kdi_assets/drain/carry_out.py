@@ -11,7 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.drain.accounting import Account, account_for
+from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
+from kdi_assets.drain.evolution import evolved, gaining
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.files import file_size
@@ -19,21 +21,20 @@ from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, undecoded
-from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, SchemaDisagrees, TopicRecreated
-from kdi_assets.drain.shape import DATE, analyse, conditions, expectations, expressions
+from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, TopicRecreated
+from kdi_assets.drain.shape import analyse, conditions, expectations, expressions
+from kdi_assets.drain.table_schema import evolves, refuse_other_schema
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_format import Envelope, Framed
+from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
+from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
 
 _HEADERS = re.compile(r"headers|\bkafka\b(?!`?\s*\.\s*`?\w)", re.IGNORECASE)
@@ -46,6 +47,8 @@ class Commit:
 
     Attributes:
         unmet: By expectation, the messages that did not meet it.
+        unknown: Fields that messages had and the record had not.
+        misfits: Fields that were left out because their values did not suit the type.
         ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
         seconds: From the plan to the commit.
     """
@@ -60,6 +63,8 @@ class Commit:
     bytes: int
     filtered: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
+    unknown: FieldCounts = FieldCounts()
+    misfits: FieldCounts = FieldCounts()
     ages: Mapping[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -77,6 +82,8 @@ class Commit:
             bytes=entry.bytes,
             filtered=entry.filtered,
             unmet=entry.unmet,
+            unknown=entry.unknown,
+            misfits=entry.misfits,
         )
 
     @property
@@ -118,6 +125,7 @@ def carry_out(
     Raises:
         MaskSecretMissing: A hash has no key.
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
+        UnknownFieldsFound, OtherTypesFound: Messages are as a frozen contract does not allow.
         ExpectationNotMet: One that stops the drain.
         TooManyDeadLetters: Nobody said yet that the document is right.
         OvertakenCommit: Another commit came first and matters; plan again.
@@ -130,12 +138,16 @@ def carry_out(
     read = read or partial(read_ranges, spark, stream.cluster)
     messages = read(plan.ranges, headers=reads_headers(stream))
     stages = _Stages()
-    staged, counts, decoder = _stage(messages, plan, stream, lake, at, decoded_by)
+    staged, counts, decoder = _stage(messages, plan, evolved(stream, lake, spark), lake, at, decoded_by)
+    stream = decoder.stream  # its record may have gained fields
     stages.ended("read and write")
     at("files written")
+    refuse_unknown(stream, counts.unknown, of=counts.became_rows)
     refuse_unmet(stream, counts.unmet, of=counts.became_rows)
+    condemning = partial(_letters, plan, stream, decoder, counts, read)
+    refuse_other_types(stream, condemning, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
     if not accept_dead_letters:
-        refuse_too_many_letters(stream, counts, lambda: _letters(plan, stream, decoder, counts, read))
+        refuse_too_many_letters(stream, counts, condemning)
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
@@ -170,52 +182,6 @@ class _Stages:
         self.seconds[stage], self._since = round(now - self._since, 3), now
 
 
-def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
-    """Refuse a table whose columns are not the stream's.
-
-    A column that only the table has is left null, if someone has written down what the stream gives. Where that is the
-    latest version of a registry's subject nobody has: one that has lost a field would empty its column unseen. A type
-    that differs would be changed in silence, or fail in the middle of a write.
-
-    Args:
-        wanted: The columns that the stream gives.
-
-    Raises:
-        SchemaDisagrees: With every difference.
-    """
-    from pyspark.sql.types import StructType
-
-    log = TableLog.existing(uri)
-    found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
-    given = {f.name.lower(): f for f in wanted.fields}
-    differences = [f"column {f.name} is not in the table" for n, f in given.items() if n not in found]
-    differences += [
-        f"column {f.name} is {_type(found[n].dataType)} in the table and {_type(f.dataType)} in the stream"
-        for n, f in given.items()
-        if n in found and _type(found[n].dataType) != _type(f.dataType)
-    ]
-    differences += [
-        f"column {f.name} is NOT NULL, and the stream does not give it"
-        for n, f in found.items()
-        if n not in given and not f.nullable
-    ]
-    differences += [
-        f"column {f.name} is not in the latest version that is known of the schema (`version:` pins another one)"
-        for n, f in found.items()
-        if n not in given and f.nullable and _follows_latest(stream)
-    ]
-    if DATE not in log.partition_columns:
-        by = ", ".join(log.partition_columns) or "nothing"
-        differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be written anew")
-    if differences:
-        raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
-
-
-def _follows_latest(stream: Stream) -> bool:
-    """Whether the record is whatever a registry has as the latest, and nobody wrote down what it is."""
-    return isinstance(stream.format, Framed) and stream.format.schemas.version is None and not stream.record_ddl
-
-
 def _stage(
     messages: DataFrame,
     plan: Plan,
@@ -226,7 +192,11 @@ def _stage(
 ) -> tuple[Staged, Counts, StreamDecoder]:
     """Judge the messages and write the rows into files: without a version no reader sees them.
 
-    Once more if messages name schemas that were not known and the registry knows; the files before that stay unnamed.
+    Once more if messages name schemas that were not known and the registry knows, and if they have fields that the
+    record is to gain; the files before that stay unnamed.
+
+    Returns:
+        Files, counts, and the decoder that they were made with.
     """
     from pyspark.sql import Observation
 
@@ -239,13 +209,15 @@ def _stage(
         messages = undecoded(messages)
     while decoder is not None:
         used, observation = decoder, Observation()
-        rows = _rows(messages, plan, stream, used, observation)
+        rows = _rows(messages, plan, used.stream, used, observation)
         refuse_other_schema(stream, uri, rows.schema)
         at("before reading")
         with spark_failures(stream, "reading the topic and writing files"):
-            staged = stage_rows(messages.sparkSession, rows, uri, files=files)
+            staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=evolves(stream))
             counts = counted(observation, stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
+            if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=plan.now)):
+                decoder = stream_decoder(grown)
         messages = undecoded(messages)
     return staged, counts, used
 
@@ -323,6 +295,8 @@ def _entry(
         ages=dict(sorted(counts.ages.items())),
         message_bytes=counts.message_bytes,
         unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
+        unknown=counts.unknown.fields,
+        misfits=counts.misfits.fields,
     )
 
 
@@ -330,7 +304,3 @@ def reads_headers(stream: Stream) -> bool:
     """Whether messages must be read with their headers, which cost time, to make rows of them."""
     written = [*conditions(stream).values(), *expressions(stream).values(), *expectations(stream).values()]
     return isinstance(stream.format, Envelope) or any(_HEADERS.search(sql) for sql in written)
-
-
-def _type(declared: DataType) -> str:
-    return declared.simpleString().lower()  # without nullability, which Delta checks row by row

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.carry_out import refuse_other_schema
+from kdi_assets.drain.contract import with_rescued
+from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.explode import Elements, apart, elements_of, in_rows
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import leaves_no_trace
@@ -15,7 +16,8 @@ from kdi_assets.drain.masking import letter_columns, with_secrets
 from kdi_assets.drain.records import decode, knowing_schemas_of, stream_decoder
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.shape import analyse, evaluate, table_columns
-from kdi_assets.formats.decoder import VALUE
+from kdi_assets.drain.table_schema import refuse_other_schema
+from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.changes import changes, removed_by_count
@@ -112,6 +114,7 @@ def compare(
     if not ranges:
         return Comparison(())
     spark = session()
+    stream = evolved(stream, lake, spark)
     refuse_other_schema(stream, stream.table_uri(lake), analyse(stream, spark))
     decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
@@ -191,8 +194,11 @@ class _Comparing:
         from pyspark.sql import functions as F
 
         evaluated = evaluate(decode(self.messages, self.decoder), self.stream, self._elements)
+        evaluated = with_secrets(evaluated, self.stream)
+        if self.stream.rescued:
+            evaluated = with_rescued(self.decoder.with_unknown(evaluated, where=DECODED), self.stream)
         letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in self._letter]
-        messages = with_secrets(evaluated, self.stream).select(
+        messages = evaluated.select(
             *in_rows(self._columns, self._elements),
             F.expr(leaves_no_trace(self.stream)).alias("_kdi_untraced"),
             _hash(letter).alias("_kdi_letter_hash"),

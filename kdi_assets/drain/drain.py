@@ -27,6 +27,7 @@ from kdi_assets.drain.size import offset_bytes
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
@@ -89,6 +90,16 @@ class DrainReport:
         for commit in self.commits:
             unmet.update(commit.unmet)
         return dict(unmet)
+
+    @property
+    def unknown(self) -> FieldCounts:
+        """Fields that messages had and the record had not."""
+        return sum((commit.unknown for commit in self.commits), FieldCounts())
+
+    @property
+    def misfits(self) -> FieldCounts:
+        """Fields that were left out because their values did not suit the type."""
+        return sum((commit.misfits for commit in self.commits), FieldCounts())
 
     @property
     def filtered(self) -> int:

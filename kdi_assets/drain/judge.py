@@ -8,6 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.contract import (
+    FieldsFound,
+    contract_aggregates,
+    contract_columns,
+    fields_counted,
+    unknown_rules,
+    with_unknown,
+)
 from kdi_assets.drain.expectations import (
     Unmet,
     expectation_rules,
@@ -22,7 +30,7 @@ from kdi_assets.drain.records import decode
 from kdi_assets.drain.routing import RouteSql, route_sql
 from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, table_columns
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
-from kdi_assets.formats.decoder import DECODED, FRAME, VALUE
+from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
@@ -60,6 +68,8 @@ class Counts:
         unknown_schemas: Those that name a schema which the decoder does not know.
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
         dead_letter_bloom: Bloom filter of ``xxhash64(partition, offset)`` of the dead letters; empty of none.
+        unknown: Fields that messages have and the record has not, among the same.
+        misfits: Fields that were left out because a value does not suit its type, among the same.
     """
 
     messages: int
@@ -75,6 +85,8 @@ class Counts:
     unknown_schemas: int = 0
     unmet: Mapping[str, Unmet] = field(default_factory=dict)
     dead_letter_bloom: bytes = b""
+    unknown: FieldsFound = FieldsFound()
+    misfits: FieldsFound = FieldsFound()
 
     @property
     def dead_letters(self) -> int:
@@ -110,6 +122,7 @@ def judge(
         *in_rows(columns, elements, where=f"{_VERDICT} = {ROW}"),
         _VERDICT,
         *unmet_columns(stream),
+        *(F.expr(sql).alias(column) for column, sql in contract_columns(stream, decoder).items()),
         F.expr("kafka.partition").alias(_PARTITION),
         F.expr("kafka.offset").alias(_OFFSET),
         F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
@@ -118,8 +131,8 @@ def judge(
     )
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
-    observed = judged.observe(counts, *_aggregates(messages.sparkSession, stream, topic_partitions, elements))
-    return apart(observed.where(F.col(_VERDICT) == ROW), columns, elements)
+    aggregates = _aggregates(messages.sparkSession, stream, decoder, topic_partitions, elements)
+    return apart(judged.observe(counts, *aggregates).where(F.col(_VERDICT) == ROW), columns, elements)
 
 
 def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
@@ -136,7 +149,8 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     from pyspark.sql import functions as F
 
     decoding = [TOMBSTONE_RULE, *decoder.rules()]
-    shaping = [*route_sql(stream).rules, *_row_rules(stream, now), *expectation_rules(stream)]
+    of_rows = [*_row_rules(stream, now), *unknown_rules(stream, decoder), *expectation_rules(stream)]
+    shaping = [*route_sql(stream).rules, *of_rows]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
     rules = [*decoding, *shaping]
@@ -172,6 +186,14 @@ def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
     return messages.where(might_contain(spark, held.select("bloom").scalar(), "xxhash64(partition, offset)"))
 
 
+def field_values(
+    messages: DataFrame, stream: Stream, decoder: StreamDecoder, column: str, *, now: datetime
+) -> DataFrame:
+    """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
+    elements = elements_of(stream, decoder.record, messages.sparkSession)
+    return _judged(messages, stream, decoder, now, elements).where(f"size({column}) > 0").select(column)
+
+
 def counted(counts: Observation, stream: Stream) -> Counts:
     """Read the observation of ``judge`` after its action."""
     seen = counts.get
@@ -192,6 +214,8 @@ def counted(counts: Observation, stream: Stream) -> Counts:
         unknown_schemas=int(seen["unknown_schemas"]),
         unmet=unmet_counted(stream, seen),
         dead_letter_bloom=bytes(seen["dead_letter_bloom"] or b""),
+        unknown=fields_counted(seen, UNKNOWN),
+        misfits=fields_counted(seen, MISFITS),
     )
 
 
@@ -202,6 +226,7 @@ def _judged(
 
     evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
+    judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
 
@@ -248,7 +273,9 @@ def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
     return [*empty_rules(stream), *failed, *dates]
 
 
-def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int, elements: Elements | None) -> list[Column]:
+def _aggregates(
+    spark: SparkSession, stream: Stream, decoder: StreamDecoder, topic_partitions: int, elements: Elements | None
+) -> list[Column]:
     from pyspark.sql import functions as F
 
     digest = f"xxhash64({_PARTITION}, {_OFFSET})"
@@ -270,6 +297,7 @@ def _aggregates(spark: SparkSession, stream: Stream, topic_partitions: int, elem
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
         F.expr(f"count_if({_UNKNOWN_SCHEMA})").alias("unknown_schemas"),
+        *contract_aggregates(stream, decoder, partition=_PARTITION, offset=_OFFSET),
         *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
         *([F.expr(filtered).alias("filtered_digest")] if stream.filter or stream.route else ()),
     ]

@@ -99,7 +99,7 @@ def unlocated(stream: Stream, record: StructType) -> str:
     if not isinstance(stream.format, Json) or stream.compression != "none":
         return "masked fields are found in messages of plain JSON alone"
     for path in stream.mask:
-        if not _field(path, record) or any(_overlap(path, column) for column in stream.columns):
+        if not _field(path, record) or any(overlap(path, column) for column in stream.columns):
             return f"{path} is made by an expression, so nobody knows where in the message its value stands"
     return ""
 
@@ -168,7 +168,7 @@ def _field(path: str, record: StructType) -> list[str]:
     return steps
 
 
-def _overlap(one: str, other: str) -> bool:
+def overlap(one: str, other: str) -> bool:
     """Whether a path is another, or leads to it or through it."""
     first, second = f"{one.lower()}.", f"{other.lower()}."
     return first.startswith(second) or second.startswith(first)

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Terminal
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, VALUE, VIOLATION, FormatMistake
+from kdi_assets.formats.decoder import (
+    DECODED,
+    DOCUMENT,
+    FRAME,
+    MISFITS,
+    PAYLOAD,
+    RECORD,
+    VALUE,
+    VIOLATION,
+    FormatMistake,
+)
 from kdi_assets.formats.of_stream import StreamDecoder, decoder_of
 from kdi_assets.formats.rules import name
 from kdi_assets.stream import Stream
@@ -21,7 +31,7 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD)
+OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 """The working columns."""
 _KEPT = (FRAME, DECODED, RECORD)
 """Those of a message that was decoded ahead; to keep all of them costs more than to decode again for every stream."""
@@ -62,7 +72,7 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
     names = [f.name.lower() for f in decoder.record.fields]
     if "kafka" in names:
         raise mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
-    if unusable := _unusable(decoder.record):
+    if unusable := is_unusable(decoder.record):
         raise mistake(stream, "schema", unusable)
     if stream.tombstones == "row" and (needed := [f.name for f in decoder.record.fields if not f.nullable]):
         raise mistake(stream, "tombstones", f"a tombstone has no {', '.join(needed)}, and the schema says NOT NULL")
@@ -142,7 +152,7 @@ def _as_message(messages: DataFrame) -> DataFrame:
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept)
 
 
-def _unusable(declared: DataType, path: str = "") -> str:
+def is_unusable(declared: DataType, path: str = "") -> str:
     """Why a type cannot be decoded without loss, or written; empty if it can."""
     from pyspark.sql import types as t
 
@@ -152,12 +162,12 @@ def _unusable(declared: DataType, path: str = "") -> str:
                 here = f"{path}.{field.name}" if path else field.name
                 if set(field.name) & set(" ,;{}()\n\t=.'\"`[]"):
                     return f"{here} has a character that a column's name cannot have here (one of ' ,;{{}}()=.\"`[]')"
-                if found := _unusable(field.dataType, here):
+                if found := is_unusable(field.dataType, here):
                     return found
         case t.ArrayType():
-            return _unusable(declared.elementType, f"{path}[]")
+            return is_unusable(declared.elementType, f"{path}[]")
         case t.MapType():
-            return _unusable(declared.keyType, f"{path}[]") or _unusable(declared.valueType, f"{path}[]")
+            return is_unusable(declared.keyType, f"{path}[]") or is_unusable(declared.valueType, f"{path}[]")
         case t.CharType() | t.VarcharType():
             return f"{path} is {declared.simpleString()}; declare it string"
         case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():

@@ -14,6 +14,7 @@ from kdi_assets.drain.records import stream_decoder
 from kdi_assets.drain.refusals import RowsWithoutPositions
 from kdi_assets.drain.shape import analyse, commented
 from kdi_assets.drain.start import begin, refuse_other_start
+from kdi_assets.drain.widening import PROPERTY
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
@@ -126,6 +127,8 @@ def _properties(stream: Stream, schema: StructType) -> dict[str, str]:
     Delta makes them for the first 32 columns, and only where that leaves some out it must be told.
     """
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableExpiredLogCleanup": "false"}
+    if stream.contract.types == "evolve":
+        properties[PROPERTY] = "true"
     columns = [".".join(name(step) for step in path) for path, _ in leaf_paths(schema)]
     if len(columns) > _STATISTICS:
         prefix = ".".join(name(step) for step in stream.coordinates.split("."))

@@ -11,7 +11,8 @@ from kdi_assets.drain.masking import masked, unlocated, without_secrets
 from kdi_assets.drain.records import KAFKA_DDL, OURS, decode, first_line, mistake, stream_decoder
 from kdi_assets.drain.records import result as result
 from kdi_assets.formats.catalyst import try_eval
-from kdi_assets.formats.decoder import DECODED, RECORD
+from kdi_assets.formats.decoder import DECODED, RECORD, RESCUED
+from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream import Mask, Stream
 
@@ -66,9 +67,27 @@ def analyse(stream: Stream, spark: SparkSession) -> StructType:
             raise mistake(stream, field, "a window function looks at other messages; an expression sees one")
         if said := _changes(found, judges=field in judges or field.startswith("explode.")):
             raise mistake(stream, field, said)
+    return _columns(working, stream, decoder)
+
+
+def columns_of(stream: Stream, spark: SparkSession) -> StructType:
+    """The columns of the stream's table, as ``analyse`` answers them; of its expressions nothing is checked.
+
+    Raises:
+        ShapeMistake: They give no columns.
+    """
+    decoder = stream_decoder(stream)
+    return _columns(decode(spark.createDataFrame([], KAFKA_DDL), decoder), stream, decoder)
+
+
+def _columns(working: DataFrame, stream: Stream, decoder: StreamDecoder) -> StructType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    elements = elements_of(stream, decoder.record, working.sparkSession)
+    nothing = evaluate(working, stream, elements).withColumn(RESCUED, F.lit(None).cast("string"))
     try:
-        evaluated = without_secrets(evaluate(working, stream, elements), stream)
-        return shape(evaluated, stream, decoder.record, elements).schema
+        return shape(without_secrets(nothing, stream), stream, decoder.record, elements).schema
     except PySparkException as refused:
         raise mistake(stream, "columns", first_line(refused)) from refused
 
@@ -179,6 +198,10 @@ def table_columns(stream: Stream, record: StructType, elements: Elements | None)
             raise mistake(stream, field, "the table's `date` is what `date:` gives")
         _put(tree, path, _value(field, elements), stream, field, given)
     _put(tree, stream.coordinates, _coordinates(elements), stream, "coordinates", given)
+    if stream.rescued:
+        if _key(tree, stream.rescued) in tree:
+            raise mistake(stream, "rescued", f"{stream.rescued} is a column already; give it a name of its own")
+        tree[stream.rescued] = RESCUED
     for path, mask in stream.mask.items():
         _mask(tree, path, mask, stream, given)
     if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, record)):

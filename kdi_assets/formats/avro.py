@@ -14,11 +14,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.avro_unknown import unknown_paths
+from kdi_assets.formats.decoder import (
+    DECODED,
+    DOCUMENT,
+    FRAME,
+    PAYLOAD,
+    RECORD,
+    FormatMistake,
+)
 from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.formats.schema_unknown import with_unknown
 from kdi_assets.message_format import Avro, AvroSingleObject, SchemaFile
 
 if TYPE_CHECKING:
@@ -85,6 +94,10 @@ class AvroSingleObjectDecoder:
         foreign = [Rule("not_single_object", f"NOT ({single})"), Rule("unknown_schema", f"NOT ({known})")]
         return [blank, *foreign, *others]
 
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        of = {f"startswith({PAYLOAD}, X'{header}')": writer for header, writer in self._by_header().items()}
+        return _with_unknown(messages, of, self.written.reader, where)
+
     def _by_header(self) -> Mapping[str, SchemaFile]:
         return {_HEADER + _fingerprint(writer.text): writer for writer in self.written.writers}
 
@@ -111,6 +124,10 @@ class AvroRegistryDecoder:
         unsuitable = Rule("incompatible_schema", f"{FRAME}.schema_id NOT IN ({usable})")
         _, *others = _rules(record)  # an empty payload is a record of nothing, where the schema has such
         return [unsuitable, *others]
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        of = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in self._usable().items()}
+        return _with_unknown(messages, of, self._reader, where)
 
     @property
     def _reader(self) -> SchemaFile:
@@ -185,6 +202,12 @@ def _with_record(messages: DataFrame, document: Column, record: StructType) -> D
         .withColumn(DECODED, F.expr(f"coalesce({DOCUMENT}.{END} = X'{MARK}', false) AND NOT ({no_text})"))
         .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {DOCUMENT}.{DATUM} END"))
     )
+
+
+def _with_unknown(messages: DataFrame, writers: Mapping[str, SchemaFile], reader: SchemaFile, where: str) -> DataFrame:
+    """By the schema that a message was written with: ``writers`` are by the condition that tells them."""
+    paths = {condition: unknown_paths(writer.text, reader.text) for condition, writer in writers.items()}
+    return with_unknown(messages, paths, where=where)
 
 
 def _enclosed(schema: str) -> str:

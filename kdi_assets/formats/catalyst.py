@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _GUNZIP = "org.apache.commons.compress.compressors.gzip.GzipCompressorInputStream"
+_STRINGS = "org.apache.commons.lang3.StringUtils"
+_VARIANTS = "org.apache.spark.sql.catalyst.expressions.variant.VariantExpressionEvalUtils"
 _ZSTD = "com.github.luben.zstd.Zstd"
 
 
@@ -45,6 +47,33 @@ def might_contain(spark: SparkSession, bloom: Column, number: str) -> Column:
     """
     held = _expression_utils(spark).expression(bloom._jc)
     return _column(spark, _catalyst(spark).BloomFilterMightContain(held, _parsed(spark, number)))
+
+
+def occurrences(spark: SparkSession, text: str, part: str) -> Column:
+    """How often a part stands in text (Spark SQL of type string), told at the pace of Java's own search."""
+    jvm: Any = spark._jvm
+    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
+    chars = jvm.org.apache.spark.sql.types.ObjectType(_class(spark, "java.lang.CharSequence"))
+    objects, int_ = _catalyst(spark).objects, jvm.org.apache.spark.sql.types.DataType.fromDDL("int")
+    within = objects.Invoke(_parsed(spark, text), "toString", chars, none, none, True, True, True)
+    sought = _catalyst(spark).Literal.fromObject(part, chars)
+    owner, option = _class(spark, _STRINGS), jvm.scala.Option.empty()
+    return _column(
+        spark,
+        objects.StaticInvoke(owner, int_, "countMatches", seq([within, sought]), none, True, False, True, option),
+    )
+
+
+def parsed_json(spark: SparkSession, text: str) -> Column:
+    """A document as a variant, null if it is none; of names that stand twice the last counts, as in ``from_json``."""
+    jvm: Any = spark._jvm
+    of_spark = jvm.org.apache.spark.sql.types.DataType
+    arguments = [_parsed(spark, sql) for sql in (text, "true", "false", "true")]
+    seq, none, option = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([]), jvm.scala.Option.empty()
+    static, type_ = _catalyst(spark).objects.StaticInvoke, of_spark.fromDDL("variant")
+    return _column(
+        spark, static(_class(spark, _VARIANTS), type_, "parseJson", seq(arguments), none, True, True, True, option)
+    )
 
 
 def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
@@ -101,6 +130,11 @@ def _invoke(spark: SparkSession, target: Any, method: str, ddl: str, arguments: 
     seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
     type_ = jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
     return _catalyst(spark).objects.Invoke(target, method, type_, seq(arguments), none, True, True, True)
+
+
+def _class(spark: SparkSession, called: str) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.java.lang.Class.forName(called, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
 
 
 def _catalyst(spark: SparkSession) -> Any:

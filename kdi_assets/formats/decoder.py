@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from kdi_assets.formats.rules import Rule
 
@@ -24,6 +24,14 @@ VIOLATION = "_kdi_violation"
 """Where the payload is not as its schema says, a path, empty for all of it; null where it is, or is not asked."""
 DECODED = "_kdi_decoded"
 RECORD = "_kdi_record"
+UNKNOWN = "_kdi_unknown"
+"""What a decoded message has and the record has not, of the type ``UNKNOWN_DDL``: the field's path, the one place in
+this message where it stands, with indexes and keys, and what it holds, if that is known; null if there is nothing."""
+MISFITS = "_kdi_misfits"
+"""What a decoded message has and its record has not, because it does not suit the type; like ``_kdi_unknown``."""
+RESCUED = "_kdi_rescued"
+"""What a row keeps of that, as JSON; null if there is nothing."""
+UNKNOWN_DDL = "array<struct<path: string, place: string, value: variant>>"
 
 
 @dataclass
@@ -32,6 +40,20 @@ class FormatMistake(Exception):
 
     field: str
     message: str
+
+
+@runtime_checkable
+class TellsUnknown(Protocol):
+    """A decoder that knows which fields messages have beside those of the record."""
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        """Add ``_kdi_unknown``.
+
+        Args:
+            messages: As ``Decoder.decode`` gives them.
+            where: Spark SQL; no other message is asked, and these were decoded.
+        """
+        ...
 
 
 class Decoder(Protocol):

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.catalyst import is_ascii
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, MISFITS, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.json_salvage import salvaged
 from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
+from kdi_assets.formats.json_unknown import with_unknown
 from kdi_assets.formats.rules import Rule, any_of, literal, name
 
 if TYPE_CHECKING:
@@ -30,8 +32,9 @@ _OPTIONS = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
+_OPTIONS_SQL = f"map({', '.join(f'{literal(k)}, {literal(v)}' for k, v in _OPTIONS.items())})"
 _TEXT = f"CAST({PAYLOAD} AS STRING)"
-_ASCII, _PARSED = "_kdi_ascii", "_kdi_parsed"
+_ASCII, _PARSED, _SALVAGED = "_kdi_ascii", "_kdi_parsed", "_kdi_salvaged"
 # Null unless the array holds one document and our marker, so also without a value. CASE, because Spark would copy a
 # bare element of an array to all of its uses, and the JVM compiles no method beyond 8,000 bytes.
 _THE_ONE_DOCUMENT = f"""
@@ -47,9 +50,11 @@ class JsonDecoder:
 
     Attributes:
         unless: Spark SQL: whether a message is not to be decoded, whatever it holds.
+        salvages: Whether a value that does not suit its type is left out, and the message is decoded all the same.
     """
 
     unless: str = "false"
+    salvages: bool = False
 
     def record_type(self, ddl: str) -> StructType:
         """What the DDL says; ``NOT NULL`` fields must be there."""
@@ -70,13 +75,30 @@ class JsonDecoder:
         is_utf8 = f"({_ASCII} OR is_valid_utf8({_TEXT}))"
         condemned = any_of(rules_of(DOCUMENT, record))
         allowed = f"NOT ({self.unless})"
-        return (
+        decoded = (
             messages.withColumn(_ASCII, is_ascii(messages.sparkSession, _TEXT))
             .withColumn(_PARSED, F.from_json(inside, schema, _OPTIONS))
             .withColumn(DOCUMENT, F.expr(_THE_ONE_DOCUMENT))
             .withColumn(DECODED, F.expr(f"{DOCUMENT} IS NOT NULL AND {is_utf8} AND NOT ({condemned}) AND {allowed}"))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {narrow(DOCUMENT, record)} END"))
         )
+        return self._salvaged(decoded, record, f"{is_utf8} AND {allowed}") if self.salvages else decoded
+
+    def _salvaged(self, decoded: DataFrame, record: StructType, where: str) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        # Where nothing is narrowed, a record is the document, marker included.
+        beside = f", '{_END}', CAST(NULL AS INT)" if wide(record) == record else ""
+        bad = f"NOT {DECODED} AND {PAYLOAD} IS NOT NULL AND {where}"
+        return (
+            decoded.withColumn(_SALVAGED, F.expr(f"CASE WHEN {bad} THEN {salvaged(record, _OPTIONS_SQL, beside)} END"))
+            .withColumn(MISFITS, F.expr(f"{_SALVAGED}.misfits"))
+            .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN {RECORD} ELSE {_SALVAGED}.record END"))
+            .withColumn(DECODED, F.expr(f"{DECODED} OR {_SALVAGED} IS NOT NULL"))
+        )
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_unknown(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         """They cost several parses."""
@@ -131,5 +153,4 @@ def _does_not_parse(path: tuple[str, ...], ddl: str) -> str:
     for step in reversed(path[1:]):
         ddl = f"struct<{name(step)}: {ddl}>"
     schema = literal(f"{name(path[0])} {ddl}, {_CORRUPT} string")
-    options = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in _OPTIONS.items())
-    return f"from_json({_TEXT}, {schema}, map({options})).{_CORRUPT} IS NOT NULL"
+    return f"from_json({_TEXT}, {schema}, {_OPTIONS_SQL}).{_CORRUPT} IS NOT NULL"

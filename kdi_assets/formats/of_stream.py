@@ -9,7 +9,7 @@ from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingle
 from kdi_assets.formats.avro_container.decoder import AvroContainerDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
-from kdi_assets.formats.decoder import FRAME, VIOLATION, Decoder
+from kdi_assets.formats.decoder import FRAME, MISFITS, UNKNOWN_DDL, VIOLATION, Decoder, TellsUnknown
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
@@ -56,17 +56,30 @@ class StreamDecoder:
     known: KnownSchemas | None = None
 
     def decode(self, messages: DataFrame) -> DataFrame:
-        """As ``Decoder.decode``, of messages with ``_kdi_value: binary``; adds ``_kdi_payload``, ``_kdi_frame`` and
-        ``_kdi_violation``."""
+        """As ``Decoder.decode``, of messages with ``_kdi_value: binary``; adds ``_kdi_payload``, ``_kdi_frame``,
+        ``_kdi_violation`` and ``_kdi_misfits``."""
         from pyspark.sql import functions as F
 
-        payloads = self._payloads(messages).withColumn(VIOLATION, F.lit(None).cast("string"))
+        nothing = {VIOLATION: F.lit(None).cast("string"), MISFITS: F.lit(None).cast(UNKNOWN_DDL)}
+        payloads = self._payloads(messages).withColumns(nothing)
         return self.of_payloads.decode(payloads, self.record)
 
     def rules(self) -> list[Rule]:
         """As ``Decoder.rules``; they also see ``_kdi_frame``."""
         framing = [*frame_rules(), *self.known.rules] if self.known else []
         return [*compression_rules(self.stream.compression), *framing, *self.of_payloads.rules(self.record)]
+
+    @property
+    def tells_unknown(self) -> bool:
+        """Whether messages may have fields that the record has not, and ``with_unknown`` tells which."""
+        return isinstance(self.of_payloads, TellsUnknown)
+
+    def with_unknown(self, messages: DataFrame, *, where: str) -> DataFrame:
+        """As ``TellsUnknown.with_unknown``; as they come where the format has no such fields."""
+        of_payloads = self.of_payloads
+        if not isinstance(of_payloads, TellsUnknown):
+            return messages
+        return of_payloads.with_unknown(messages, self.record, where=where)
 
     @property
     def unknown_schema(self) -> str:
@@ -114,33 +127,37 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     """
     if isinstance(stream.format, Framed):
         return _knowing(stream, stream.format, known_schemas(stream.format.schemas))
-    return _bound(stream, _of_unframed(stream.format))
+    return _bound(stream, _of_unframed(stream.format, salvages=_salvages(stream)))
 
 
 def _knowing(stream: Stream, format_: Framed, known: KnownSchemas) -> StreamDecoder:
-    return replace(_bound(stream, _of_framed(format_, known)), known=known)
+    return replace(_bound(stream, _of_framed(format_, known, salvages=_salvages(stream))), known=known)
 
 
 def _bound(stream: Stream, of_payloads: Decoder) -> StreamDecoder:
     return StreamDecoder(stream, of_payloads, of_payloads.record_type(stream.record_ddl))
 
 
-def _of_framed(format_: Framed, known: KnownSchemas) -> Decoder:
+def _salvages(stream: Stream) -> bool:
+    return stream.contract.types == "discard_value"
+
+
+def _of_framed(format_: Framed, known: KnownSchemas, *, salvages: bool) -> Decoder:
     match format_:
         case AvroRegistry():
             return AvroRegistryDecoder(known)
         case JsonRegistry():
-            return JsonRegistryDecoder(known, validate=format_.validate)
+            return JsonRegistryDecoder(known, validate=format_.validate, salvages=salvages)
         case ProtobufRegistry():
             return ProtobufRegistryDecoder(known, format_.message)
 
 
-def _of_unframed(format_: Unframed) -> Decoder:
+def _of_unframed(format_: Unframed, *, salvages: bool) -> Decoder:
     match format_:
         case Json(schema=None):
-            return JsonDecoder()
+            return JsonDecoder(salvages=salvages)
         case Json():
-            return JsonFileDecoder(format_)
+            return JsonFileDecoder(format_, salvages)
         case Text():
             return PlainDecoder("string")
         case Bytes():

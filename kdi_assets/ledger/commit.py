@@ -179,6 +179,9 @@ def _commit_behind(spark: SparkSession, staged: Staged, uri: str, behind: int, e
         raise _NotBehind
     entry = replace(entry, version=behind + 1)
     set_transactions(spark, transaction, entry)
+    if staged.metadata is not None:
+        # Made from the metadata of the version that we land behind: a commit that changes it makes a drain plan again.
+        transaction.updateMetadata(staged.metadata, False)
     # Last: a commit that names a file which is not there makes a table that nobody can read.
     if missing := missing_files(spark, table, staged):
         raise StagedFilesGone(uri=uri, files=missing)

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -57,12 +57,14 @@ class Staged:
         files: Where the files lie, below the table.
         rows_by_date: Rows in the files, from the writer's own statistics.
         bytes: Size of the files.
+        metadata: What the table is to be with these files, Delta's action; ``None``: what it is.
     """
 
     actions: Any = None
     files: tuple[str, ...] = ()
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
+    metadata: Any = None
 
     @property
     def rows(self) -> int:
@@ -87,16 +89,23 @@ AS_IT_COMES = FileSize()
 """A file for each task and date."""
 
 
-def stage_rows(spark: SparkSession, rows: DataFrame, uri: str, *, files: FileSize = AS_IT_COMES) -> Staged:
+def stage_rows(
+    spark: SparkSession, rows: DataFrame, uri: str, *, files: FileSize = AS_IT_COMES, widening: bool = False
+) -> Staged:
     """Write the rows as files of the table, without a version: no reader sees them, VACUUM removes them.
 
     Args:
         rows: Exactly the table's columns and types, ``date`` among them.
+        widening: Whether there may be columns, and fields of structs, that the table does not have yet: the commit of
+            the files is to add them.
     """
     table = delta_log(spark, uri)
     transaction = start_transaction(spark, table)
-    actions = _write(spark, transaction, table, rows, files).actions()
-    return _staged(actions, date_column=_physical_name("date", transaction.metadata().schemaString()))
+    before = transaction.metadata()
+    actions = _write(spark, transaction, table, rows, files, widening=widening).actions()
+    after = transaction.metadata()
+    staged = _staged(actions, date_column=_physical_name("date", after.schemaString()))
+    return replace(staged, metadata=after) if widening and not after.equals(before) else staged
 
 
 def latest(spark: SparkSession, table: Any) -> Any:
@@ -154,10 +163,13 @@ def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) 
         transaction.updateSetTransaction(app_id, version, now)
 
 
-def _write(spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, files: FileSize) -> Any:
+def _write(
+    spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, files: FileSize, *, widening: bool
+) -> Any:
     jvm, none = _jvm(spark), _none(spark)
     delta = jvm.org.apache.spark.sql.delta
     told = {} if files.together is None else {"optimizeWrite": "true"}
+    told |= {"mergeSchema": "true"} if widening else {}
     told |= {} if files.rows is None else {"maxRecordsPerFile": str(files.rows)}
     options = delta.DeltaOptions(jvm.PythonUtils.toScalaMap(told), spark._jsparkSession.sessionState().conf())
     command = delta.commands.WriteIntoDelta(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date, datetime
@@ -84,6 +85,34 @@ class DeadLettersAt:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldCounts:
+    """Fields of messages that are not in their rows.
+
+    Attributes:
+        messages: Those that had any.
+        named: By path, the messages that had it.
+        others: Paths beside these: at least so many.
+    """
+
+    messages: int = 0
+    named: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
+
+    def __bool__(self) -> bool:
+        return self.messages > 0
+
+    def __add__(self, other: FieldCounts) -> FieldCounts:
+        named = Counter(self.named) + Counter(other.named)
+        return FieldCounts(self.messages + other.messages, dict(named.most_common()), max(self.others, other.others))
+
+    def listed(self, most: int = 10) -> str:
+        """The paths with their counts, the most frequent ones, and how many others there are."""
+        shown = [f"{path} ({count:,})" for path, count in list(self.named.items())[:most]]
+        others = len(self.named) - len(shown) + self.others
+        return ", ".join(shown) + (f" and at least {others:,} more" if others else "")
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What one ledger commit did.
 
@@ -102,6 +131,8 @@ class LedgerEntry:
         message_bytes: Of keys and values that the drain read, as produced and uncompressed.
         seconds: What its stages took before the commit.
         unmet: By expectation, the messages that did not meet it; of every expectation that there was.
+        unknown: Fields that its messages had and the record had not.
+        misfits: Fields that were left out because their values did not suit the type.
         conflicts: Tries of the same drain before this one that another commit overtook.
     """
 
@@ -131,6 +162,8 @@ class LedgerEntry:
     seconds: Mapping[str, float] = field(default_factory=dict)
     conflicts: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
+    unknown: FieldCounts = FieldCounts()
+    misfits: FieldCounts = FieldCounts()
 
     @property
     def rows(self) -> int:
@@ -214,9 +247,15 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
             "planned_at": datetime.fromisoformat(planned) if (planned := plain.get("planned_at")) else None,
             "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},
+            "unknown": _field_counts(plain.get("unknown", {})),
+            "misfits": _field_counts(plain.get("misfits", {})),
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
         }
     )
+
+
+def _field_counts(plain: Mapping[str, Any]) -> FieldCounts:
+    return FieldCounts(plain.get("messages", 0), plain.get("named", {}), plain.get("others", 0))
 
 
 def _triple(r: OffsetRange) -> tuple[int, int, int]:

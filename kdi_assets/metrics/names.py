@@ -161,6 +161,10 @@ COUNTERS: tuple[tuple[Metric, Callable[[Totals], float]], ...] = (
     (Metric("kdi_dead_letters_total", "Messages that became dead letters.", OF_STREAM), lambda t: t.dead_letters),
     (Metric("kdi_tombstones_total", "Messages without a value.", OF_STREAM), lambda t: t.tombstones),
     (Metric("kdi_filtered_total", "Messages that a stream's filter left out.", OF_STREAM), lambda t: t.filtered),
+    (
+        Metric("kdi_unknown_fields_total", "Messages with fields that a stream's record has not.", OF_STREAM),
+        lambda t: t.with_unknown_fields,
+    ),
     (Metric("kdi_gap_offsets_total", "Offsets that held no visible message.", OF_STREAM), lambda t: t.gap_offsets),
     (
         Metric("kdi_declared_loss_offsets_total", "Offsets that someone decided to give up.", OF_STREAM),

@@ -23,6 +23,7 @@ class Totals:
     dead_letters: int = 0
     tombstones: int = 0
     filtered: int = 0
+    with_unknown_fields: int = 0
     gap_offsets: int = 0
     declared_loss_offsets: int = 0
     message_bytes: int = 0
@@ -41,6 +42,7 @@ class Totals:
         self.dead_letters += entry.dead_letters
         self.tombstones += entry.tombstones
         self.filtered += entry.filtered
+        self.with_unknown_fields += entry.unknown.messages
         self.gap_offsets += sum(r.gaps for r in entry.ranges)
         self.message_bytes += entry.message_bytes
         self.file_bytes += entry.bytes

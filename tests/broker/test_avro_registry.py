@@ -109,6 +109,7 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
         ("trailing_bytes", first),
     ]
     assert len(report.commits) == 1
+    assert report.unknown.named == {"shop": 1}
     assert stream.audit().complete
 
 

@@ -110,14 +110,19 @@ def _brackets(path: str) -> str:
 
 
 def _by_duckdb(web: DrivenStream) -> pa.Table:
+    return by_duckdb(web.uri, ", ".join(f"{path} AS {name}" for name, path in COLUMNS.items())).cast(SCHEMA)
+
+
+def by_duckdb(uri: str, columns: str) -> pa.Table:
+    """What DuckDB reads of a table, in the order of its values."""
     import duckdb
 
     spec = importlib.util.find_spec("duckdb_extension_delta")
     assert spec is not None and spec.submodule_search_locations
     (extension,) = Path(spec.submodule_search_locations[0]).rglob("delta.duckdb_extension")
-    paths = ", ".join(f"{path} AS {name}" for name, path in COLUMNS.items())
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
         connection.execute(f"LOAD '{extension}'")
-        query = f"SELECT {paths} FROM delta_scan('{web.uri}') ORDER BY ALL"
-        found: pa.Table = connection.execute(query).arrow().read_all()
-    return found.cast(SCHEMA)
+        found: pa.Table = (
+            connection.execute(f"SELECT {columns} FROM delta_scan('{uri}') ORDER BY ALL").arrow().read_all()
+        )
+    return found

@@ -12,6 +12,7 @@ from dagster import DagsterInstance
 from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import DateWindow, Stream
 from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, an_audit, retry, run, run_together
 
@@ -86,9 +87,15 @@ def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(insta
 def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instance: DagsterInstance) -> None:
     stream = a_stream()
 
-    run(
-        instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, YESTERDAY: 2}, dead_letters=4, tombstones=1, filtered=6)])
-    )
+    unknown = FieldCounts(40, {f"k{n:02}": 40 - n for n in range(12)}, others=3)
+    fields = {
+        "dead_letters": 4,
+        "tombstones": 1,
+        "filtered": 6,
+        "unknown": unknown,
+        "misfits": FieldCounts(1, {"id": 1}),
+    }
+    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, YESTERDAY: 2}, **fields)]))
 
     of_old = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[OLD.isoformat()])
     (record,) = instance.fetch_materializations(of_old, limit=10).records
@@ -101,6 +108,9 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     assert said["commit"] == counts
     assert said["offset_ranges"] == {"web_requests/0": "[700, 705)"}
     assert said["delta_version"] == 7
+    named = {f"k{n:02}": 40 - n for n in range(10)}
+    assert said["unknown_fields"] == {"messages": 40, "by_field": named, "others_at_least": 5}
+    assert said["misfits"] == {"messages": 1, "by_field": {"id": 1}}
 
 
 def test_commits_before_a_failure_stay_told(instance: DagsterInstance) -> None:

@@ -8,7 +8,15 @@ from datetime import date
 
 import pytest
 
-from kdi_assets.ledger.entry import FORMAT, DeadLettersAt, LedgerEntry, RangeCounts, WrittenByNewerRelease, entry_of
+from kdi_assets.ledger.entry import (
+    FORMAT,
+    DeadLettersAt,
+    FieldCounts,
+    LedgerEntry,
+    RangeCounts,
+    WrittenByNewerRelease,
+    entry_of,
+)
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 P3 = TopicPartition("orders", 3)
@@ -94,3 +102,19 @@ def test_fields_that_an_earlier_release_of_the_same_format_did_not_write_are_emp
 
     assert entry is not None
     assert (entry.positions, entry.ranges, entry.gaps, entry.dead_letters_at) == ({P3: 20}, (), (), None)
+
+
+def test_fields_that_are_not_in_rows_are_kept_by_name_and_added_up() -> None:
+    unknown = FieldCounts(5, {"plan": 4, "meta.host": 1}, others=2)
+    entry = replace(ENTRY, unknown=unknown, misfits=FieldCounts(1, {"id": 1}))
+    later = json.loads(entry.to_json())
+    later["unknown"]["of a later release"] = 1
+
+    assert entry_of(entry.to_json(), 12, "orders") == entry_of(json.dumps(later), 12, "orders") == entry
+    assert unknown + FieldCounts(2, {"meta.host": 2}) == FieldCounts(7, {"plan": 4, "meta.host": 3}, others=2)
+    assert unknown.listed(1) == "plan (4) and at least 3 more"
+    assert FieldCounts(1, {"plan": 1}).listed() == "plan (1)"
+    del later["unknown"], later["misfits"]
+    old = entry_of(json.dumps(later), 12, "orders")
+    assert old is not None
+    assert not old.unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.formats.protobuf.compatible import becomes
+from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
 from kdi_assets.formats.protobuf.compiler import schema_descriptors
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of
@@ -79,3 +79,14 @@ def test_what_was_written_before_a_change_becomes_the_record_or_is_told_not_to(f
 
     assert becomes(writer, "shop.Order", reader) is expected
     assert becomes(writer, "shop.Another", reader)
+
+
+def test_fields_of_a_writer_that_the_record_has_not_are_named() -> None:
+    reader = record_of(Descriptors(descriptors(RECORD)).message("shop.Order"))
+    place = "message Place { string city = 1; string street = 2; int32 number = 3; }"
+    text = f"{HEAD} message Order {{ int64 renamed = 1; Place c = 3; int32 more = 9; }} {place}"
+
+    writer = Descriptors(schema_descriptors(Schema(77, "PROTOBUF", text)))
+
+    assert unknown_paths(writer, "shop.Order", reader) == ["c.street", "c.number", "more"]
+    assert unknown_paths(writer, "shop.Another", reader) == []

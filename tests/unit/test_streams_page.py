@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from kdi_assets.components.cluster_fields import KafkaClusterFields
 from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.format_fields import AvroFields, CsvFields, FormatFields
-from kdi_assets.components.judging_fields import DeadLetterLimitFields, ExpectationFields
+from kdi_assets.components.judging_fields import ContractFields, DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.protobuf_fields import ProtobufFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
 from kdi_assets.components.route_fields import RouteFields
@@ -39,6 +39,7 @@ def fields_in(section: str) -> set[str]:
         ("### `route`", RouteFields),
         ("### `drain_when`", DrainWhenFields),
         ("### `expectations`", ExpectationFields),
+        ("### `contract`", ContractFields),
         ("### `dead_letter_limit`", DeadLetterLimitFields),
         ("## `kdi_assets.components.KafkaCluster`", KafkaClusterFields),
         ("## `kdi_assets.components.SchemaRegistry`", SchemaRegistryFields),

@@ -158,6 +158,13 @@ def test_expectations_have_names_conditions_and_what_happens(tmp_path: Path) -> 
             "expectations: {Is ours: {sql: id > 0}}",
             "expectations.Is ours: 'Is ours' is not a name for an exp",
         ),
+        ("contract: {types: x}", "contract.types: 'x' is no policy; evolve, freeze, discard_value or discard_row"),
+        ("rescued: a.b", "rescued: 'a.b' is not a name for this column; a name without dots"),
+        ("rescued: date", "rescued: 'date' is not a name for this column; a name without dots"),
+        (
+            "contract: {new_columns: drop}",
+            "contract.new_columns: 'drop' is no policy; evolve, freeze, discard_value or",
+        ),
         ("expectations: {ours: {sql: id > 0, then: drop}}", "expectations.ours.then: 'drop' is nothing to do; warn,"),
         ("expectations: {ours: {sq: id > 0, sql: id > 0}}", "expectations.ours.sq: no such field; did you mean sql?"),
         ("expectations: {ours: {then: warn}}", "expectations.ours.sql: is missing; e.g. sql: status BETWEEN"),
@@ -165,6 +172,12 @@ def test_expectations_have_names_conditions_and_what_happens(tmp_path: Path) -> 
 )
 def test_what_is_wrong_with_an_expectation_is_named(tmp_path: Path, line: str, said: str) -> None:
     assert only_mistake(tmp_path, line).startswith(said)
+
+
+@pytest.mark.parametrize("line", ["rescued: more", "contract: {types: discard_value}"])
+def test_what_asks_for_single_fields_is_for_json_alone(tmp_path: Path, line: str) -> None:
+    with pytest.raises(Mistakes, match="asks for single fields of messages, and only of json they are at hand, not"):
+        only_stream(tmp_path, with_attribute(f"{line}\n  format: csv"))
 
 
 def test_expectations_block_by_themselves_and_not_by_their_check(tmp_path: Path) -> None:

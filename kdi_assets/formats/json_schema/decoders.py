@@ -11,6 +11,7 @@ from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.record import record_of
 from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, registered, validator
 from kdi_assets.formats.json_schema.violations import violation
+from kdi_assets.formats.json_unknown import with_unknown
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import Json, SchemaFile
@@ -27,14 +28,18 @@ class JsonFileDecoder:
     """JSON by the schema of a file; ``_kdi_document`` is the document as parsed."""
 
     written: Json
+    salvages: bool = False
 
     def record_type(self, ddl: str) -> StructType:
         return _record_type(ddl, self._schema, "format.json.schema_file", validate=self.written.validate)
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.written.validate:
-            return JsonDecoder().decode(messages, record)
-        return JsonDecoder(_VIOLATES).decode(_with_violation(messages, "0L", {0: self._schema}), record)
+            return JsonDecoder(salvages=self.salvages).decode(messages, record)
+        return JsonDecoder(_VIOLATES, self.salvages).decode(_with_violation(messages, "0L", {0: self._schema}), record)
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_unknown(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         return _rules_of_schema(record) if self.written.validate else JsonDecoder().rules(record)
@@ -55,6 +60,7 @@ class JsonRegistryDecoder:
 
     known: KnownSchemas
     validate: bool
+    salvages: bool = False
 
     def record_type(self, ddl: str) -> StructType:
         version = self.known.reader
@@ -65,9 +71,12 @@ class JsonRegistryDecoder:
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.validate:
-            return JsonDecoder(self._unsuitable).decode(messages, record)
+            return JsonDecoder(self._unsuitable, self.salvages).decode(messages, record)
         judged = _with_violation(messages, f"{FRAME}.schema_id", self._usable())
-        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}").decode(judged, record)
+        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}", self.salvages).decode(judged, record)
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_unknown(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         of_document = _rules_of_schema(record) if self.validate else JsonDecoder().rules(record)

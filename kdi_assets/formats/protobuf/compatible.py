@@ -5,6 +5,8 @@ Source: Protocol Buffers, "Updating A Message Type".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kdi_assets.formats.protobuf.descriptors import Descriptors
 from kdi_assets.formats.protobuf.records import (
     SCALARS,
@@ -40,6 +42,32 @@ def becomes(writer: Descriptors, message: str, reader: Record) -> bool:
     if message not in writer.messages():
         return True  # none of its payloads is that message, and each says so itself
     return _suits(record_of(writer.message(message)), reader)
+
+
+def unknown_paths(writer: Descriptors, message: str, reader: Record) -> list[str]:
+    """Paths of the fields that the writer's message has and the record has not; none if the writer has no such message.
+
+    Raises:
+        DescriptorMistake: As ``becomes``.
+    """
+    known = message in writer.messages()
+    return list(_unknown(record_of(writer.message(message)), reader, "")) if known else []
+
+
+def _unknown(written: What, read: What, path: str) -> Iterator[str]:
+    match written, read:
+        case Record(), Record():
+            by_number = {field.number: field.what for field in read.fields}
+            for field in written.fields:
+                here = f"{path}.{field.name}" if path else field.name
+                if field.number not in by_number:
+                    yield here
+                else:
+                    yield from _unknown(field.what, by_number[field.number], here)
+        case Many(of), Many(element):
+            yield from _unknown(of, element, f"{path}[]")
+        case ByKey(_, value), ByKey(_, other_value):
+            yield from _unknown(value, other_value, f"{path}[]")
 
 
 def _suits(written: What, read: What) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, FormatMistake
 from kdi_assets.formats.framing import FIRST_MESSAGE
 from kdi_assets.formats.protobuf import payloads
-from kdi_assets.formats.protobuf.compatible import becomes
+from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
 from kdi_assets.formats.protobuf.compiler import schema_descriptors
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
@@ -18,6 +18,7 @@ from kdi_assets.formats.protobuf.records import spark_record
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule
+from kdi_assets.formats.schema_unknown import with_unknown
 from kdi_assets.message_format import Protobuf
 
 if TYPE_CHECKING:
@@ -73,6 +74,14 @@ class ProtobufRegistryDecoder:
     def rules(self, record: StructType) -> list[Rule]:
         usable = ", ".join(map(str, self._reading.of.writers or ())) or "-1"
         return [Rule("incompatible_schema", f"{FRAME}.schema_id NOT IN ({usable})"), *_rules(self._reading)]
+
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        reading = self._reading
+        paths = {
+            f"{FRAME}.schema_id = {schema_id}": unknown_paths(Descriptors(writer), reading.of.message, reading.record)
+            for schema_id, writer in (reading.of.writers or {}).items()
+        }
+        return with_unknown(messages, paths, where=where)
 
     @cached_property
     def _reading(self) -> Reading:

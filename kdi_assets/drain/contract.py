@@ -1,0 +1,254 @@
+"""The contract: what becomes of fields that messages have and the record has not; counted by name in any case.
+
+All of it is Spark SQL over the frame that ``judge`` has judged by everything but the expectations, and only of messages
+whose verdict is still *row*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.drain.failures import spark_failures
+from kdi_assets.errors import Terminal
+from kdi_assets.formats.decoder import MISFITS, RESCUED, UNKNOWN
+from kdi_assets.formats.of_stream import StreamDecoder
+from kdi_assets.formats.rules import Rule, literal
+from kdi_assets.ledger.entry import FieldCounts
+from kdi_assets.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OF_TYPES = ("wrong_type", "out_of_range", "too_precise")
+NAMED = 100
+"""Unknown fields that are told by name, those that most messages have."""
+# What messages name at will must fill neither memory nor log: so many names of a message, so many characters of a name.
+_OF_A_MESSAGE, _CHARACTERS = 30, 120
+# Different sets of names are counted exactly up to three quarters of these; beyond, the frequent ones are.
+_TRACKED, _TAKEN = 4096, 1000
+
+
+@dataclass(eq=False, kw_only=True)
+class UnknownFieldsFound(Terminal):
+    """Messages have fields that the record has not, and the contract is frozen."""
+
+    stream: str
+    unknown: FieldCounts
+    of: int
+    topic_partition: TopicPartition
+    offset: int
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.unknown.messages:,} of {self.of:,} messages that would become rows have fields "
+            f"that the record has not: {self.unknown.listed()}; one of them: {at}. `contract.new_columns` is freeze.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; declare "
+            "the fields in `schema`, or let `contract.new_columns` be evolve, discard_value or discard_row",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class OtherTypesFound(Terminal):
+    """Messages have values that do not suit their types, and the contract is frozen."""
+
+    stream: str
+    fields: FieldCounts
+    messages: int
+    topic_partition: TopicPartition
+    offset: int
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that should become rows have "
+            f"values that do not suit their types: {self.fields.listed()}; one of them: {at}. `contract.types` is "
+            "freeze.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; correct "
+            "`schema`, or let `contract.types` be discard_value or discard_row",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldsFound:
+    """Fields of a plan, and number and offset of a message that has some; ``None`` of none."""
+
+    fields: FieldCounts = FieldCounts()
+    example: tuple[int, int] | None = None
+
+
+def unknown_rules(stream: Stream, decoder: StreamDecoder) -> list[Rule]:
+    """What condemns a message that would be a row otherwise."""
+    if stream.contract.new_columns != "discard_row" or not decoder.tells_unknown:
+        return []
+    return [Rule("unknown_field", f"{UNKNOWN} IS NOT NULL", field_sql=f"get({UNKNOWN}, 0).place")]
+
+
+def with_unknown(
+    judged: DataFrame, stream: Stream, decoder: StreamDecoder, *, verdict: str, row: int, dead_letter: int
+) -> DataFrame:
+    """Add the unknown fields of messages that would be rows, and let their verdict follow from them.
+
+    Args:
+        judged: What ``StreamDecoder.decode`` gives, with the column ``verdict``.
+
+    Returns:
+        ``judged`` with ``_kdi_unknown``, where the decoder knows of such, and with ``_kdi_rescued`` for its column;
+        ``_kdi_misfits`` is null of whatever would be no row.
+    """
+    from pyspark.sql import functions as F
+
+    if not decoder.tells_unknown:
+        return judged
+    is_row = f"{verdict} = {row}"
+    found = decoder.with_unknown(judged, where=is_row)
+    if _leaves_out(stream):
+        found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {is_row} THEN {MISFITS} END"))
+    found = with_rescued(found, stream)
+    if stream.contract.new_columns != "discard_row":
+        return found
+    dead = f"CASE WHEN {is_row} AND {UNKNOWN} IS NOT NULL THEN {dead_letter} ELSE {verdict} END"
+    return found.withColumn(verdict, F.expr(dead))
+
+
+def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
+    """Add what the rescued column keeps of what did not fit; what is masked, in whatever spelling, is not among it.
+
+    Args:
+        frame: With ``_kdi_unknown`` and ``_kdi_misfits``.
+
+    Returns:
+        ``frame`` with ``_kdi_rescued: string``, if the stream has such a column.
+    """
+    from pyspark.sql import functions as F
+
+    if not stream.rescued:
+        return frame
+    found = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))" if _leaves_out(stream) else UNKNOWN
+    masked = " OR ".join(_overlap("u.path", path) for path in stream.mask)
+    kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
+    places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
+    told = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"
+    anything = " OR ".join(f"{column} IS NOT NULL" for column in (UNKNOWN, MISFITS))
+    return frame.withColumn(RESCUED, F.expr(f"CASE WHEN {anything} THEN get({told}, 0) END"))
+
+
+def _leaves_out(stream: Stream) -> bool:
+    """Whether messages become rows without the values that do not suit their types."""
+    return stream.contract.types == "discard_value"
+
+
+def _overlap(path: str, masked: str) -> str:
+    """Spark SQL: whether a path is a masked one, or leads to it or through it, in any spelling."""
+    one, other = f"concat(lower({path}), '.')", f"concat(lower({literal(masked)}), '.')"
+    return f"startswith({one}, {other}) OR startswith({other}, {one})"
+
+
+def contract_columns(stream: Stream, decoder: StreamDecoder) -> dict[str, str]:
+    """Column to Spark SQL over what ``with_unknown`` gives: what its aggregates are made of."""
+    return {_names(column): _told(column) for column in _counted(stream, decoder)}
+
+
+def contract_aggregates(stream: Stream, decoder: StreamDecoder, *, partition: str, offset: str) -> list[Column]:
+    """Counts of them, and where the first ones lie."""
+    from pyspark.sql import functions as F
+
+    aggregates = []
+    for column in _counted(stream, decoder):
+        names = _names(column)
+        at = f"CASE WHEN {names} IS NOT NULL THEN named_struct('partition', {partition}, 'offset', {offset}) END"
+        aggregates += [
+            F.expr(f"count({names})").alias(f"{column}_count"),
+            F.expr(f"approx_top_k({names}, {_TAKEN}, {_TRACKED})").alias(f"{column}_sets"),
+            F.expr(f"min({at})").alias(f"{column}_at"),
+        ]
+    return aggregates
+
+
+def fields_counted(seen: Mapping[str, Any], column: str) -> FieldsFound:
+    """Read them from the observation: of ``_kdi_unknown`` or ``_kdi_misfits``."""
+    if not seen.get(f"{column}_count"):
+        return FieldsFound()
+    sets = seen[f"{column}_sets"]
+    by_path: Counter[str] = Counter()
+    for item in sets:
+        for path in item["item"].split("\n") if item["item"] is not None else ():
+            by_path[path] += int(item["count"])
+    unnamed = 1 if by_path.pop("", 0) or len(sets) == _TAKEN else 0
+    named = dict(by_path.most_common(NAMED))
+    others = len(by_path) - len(named) + unnamed
+    return FieldsFound(FieldCounts(int(seen[f"{column}_count"]), named, others), tuple(seen[f"{column}_at"]))
+
+
+def _counted(stream: Stream, decoder: StreamDecoder) -> list[str]:
+    if not decoder.tells_unknown:
+        return []
+    return [UNKNOWN, MISFITS] if _leaves_out(stream) else [UNKNOWN]
+
+
+def _names(column: str) -> str:
+    return f"{column}_names"
+
+
+def _told(column: str) -> str:
+    """Spark SQL: the paths, each in a line of its own; null of none."""
+    path = "coalesce(nullif(translate(u.path, '\\n', ' '), ''), '\"\"')"
+    paths = f"array_sort(array_distinct(transform({column}, u -> left({path}, {_CHARACTERS}))))"
+    # An empty line stands for those that are not named.
+    more = f"CASE WHEN size(paths) > {_OF_A_MESSAGE} THEN '\\n' ELSE '' END"
+    text = f"concat(array_join(slice(paths, 1, {_OF_A_MESSAGE}), '\\n'), {more})"
+    return f"CASE WHEN size({column}) > 0 THEN get(transform(array({paths}), paths -> {text}), 0) END"
+
+
+def refuse_unknown(stream: Stream, unknown: FieldsFound, *, of: int) -> None:
+    """Refuse if messages have unknown fields and the contract is frozen.
+
+    Raises:
+        UnknownFieldsFound: With their names.
+    """
+    if stream.contract.new_columns == "freeze" and unknown.fields:
+        partition, offset = unknown.example or (0, 0)
+        raise UnknownFieldsFound(
+            stream=stream.name,
+            unknown=unknown.fields,
+            of=of,
+            topic_partition=TopicPartition(stream.topic, partition),
+            offset=offset,
+        )
+
+
+def refuse_other_types(
+    stream: Stream, letters: Callable[[], DataFrame], *, dead_letters: int, became_rows: int
+) -> None:
+    """Refuse if values do not suit their types and the contract is frozen.
+
+    Args:
+        letters: Gives what ``judge.condemned`` does; called only where there are dead letters.
+
+    Raises:
+        OtherTypesFound: With the fields, each with the reason.
+    """
+    if stream.contract.types != "freeze" or not dead_letters:
+        return
+    from pyspark.sql import functions as F
+
+    with spark_failures(stream, "counting the reasons of dead letters"):
+        of_types = letters().where(F.col("reason").isin(*_OF_TYPES))
+        first = F.min(F.struct("partition", "offset")).alias("first")
+        found = of_types.groupBy("field", "reason").agg(F.count("*").alias("count"), first).collect()
+    if found:
+        named = Counter({f"{row['field'] or 'the message'}: {row['reason']}": int(row["count"]) for row in found})
+        most = dict(named.most_common(NAMED))
+        partition, offset = min(tuple(row["first"]) for row in found)
+        raise OtherTypesFound(
+            stream=stream.name,
+            fields=FieldCounts(named.total(), most, len(named) - len(most)),
+            messages=dead_letters + became_rows,
+            topic_partition=TopicPartition(stream.topic, partition),
+            offset=offset,
+        )

@@ -1,0 +1,93 @@
+"""The columns of the table beside those that the stream gives: what may differ, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.refusals import SchemaDisagrees
+from kdi_assets.drain.shape import DATE
+from kdi_assets.drain.widening import PROPERTY, widens
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_format import Framed
+from kdi_assets.stream import Contract, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
+    """Refuse a table whose columns are not the stream's.
+
+    A column that only the table has is left null, if someone has written down what the stream gives. Where that is the
+    latest version of a registry's subject nobody has: one that has lost a field would empty its column unseen. A type
+    that differs would be changed in silence, or fail in the middle of a write.
+
+    Args:
+        wanted: The columns that the stream gives.
+
+    Raises:
+        SchemaDisagrees: With every difference.
+    """
+    from pyspark.sql.types import StructType
+
+    log = TableLog.existing(uri)
+    found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
+    given = {f.name.lower(): f for f in wanted.fields}
+    may_gain = stream.contract.new_columns == "evolve"
+    differences = [f"column {f.name} is not in the table" for n, f in given.items() if n not in found and not may_gain]
+    differences += [
+        f"column {f.name} is {_type(found[n].dataType)} in the table and {_type(f.dataType)} in the stream"
+        for n, f in given.items()
+        if n in found and not _agree(found[n].dataType, f.dataType, stream.contract)
+    ]
+    differences += [
+        f"column {f.name} is NOT NULL, and the stream does not give it"
+        for n, f in found.items()
+        if n not in given and not f.nullable
+    ]
+    differences += [
+        f"column {f.name} is not in the latest version that is known of the schema (`version:` pins another one)"
+        for n, f in found.items()
+        if n not in given and f.nullable and _follows_latest(stream)
+    ]
+    if DATE not in log.partition_columns:
+        by = ", ".join(log.partition_columns) or "nothing"
+        differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be written anew")
+    if stream.contract.types == "evolve" and log.configuration.get(PROPERTY) != "true":
+        said = "to which other readers must agree: delta-rs reads no rows of it from then on"
+        differences.append(f"`contract.types: evolve` needs the table's property {PROPERTY} = true, {said}")
+    if differences:
+        raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
+
+
+def evolves(stream: Stream) -> bool:
+    """Whether the commit of the rows may change the table's columns."""
+    return "evolve" in (stream.contract.new_columns, stream.contract.types)
+
+
+def _agree(found: DataType, given: DataType, contract: Contract) -> bool:
+    """Whether a column of the table takes what the stream gives, as it is or as the commit may make it."""
+    from pyspark.sql import types as t
+
+    match found, given:
+        case t.StructType(), t.StructType():
+            there = {f.name.lower(): f.dataType for f in found.fields}
+            new = {f.name.lower(): f.dataType for f in given.fields}
+            as_they_are = contract.new_columns != "evolve"
+            names = list(there) == list(new) if as_they_are else there.keys() <= new.keys()
+            return names and all(_agree(there[n], new[n], contract) for n in there)
+        case t.ArrayType(), t.ArrayType():
+            return _agree(found.elementType, given.elementType, contract)
+        case t.MapType(), t.MapType():
+            keys = _type(found.keyType) == _type(given.keyType)
+            return keys and _agree(found.valueType, given.valueType, contract)
+    return _type(found) == _type(given) or (contract.types == "evolve" and widens(found, given))
+
+
+def _follows_latest(stream: Stream) -> bool:
+    """Whether the record is whatever a registry has as the latest, and nobody wrote down what it is."""
+    return isinstance(stream.format, Framed) and stream.format.schemas.version is None and not stream.record_ddl
+
+
+def _type(declared: DataType) -> str:
+    return declared.simpleString().lower()  # without nullability, which Delta checks row by row
