@@ -183,7 +183,7 @@ class TopicTableFields(Fields):
     contract: ContractFields = Field(
         default=ContractFields(),
         description="What becomes of messages that are other than the record says.",
-        examples=[{"new_columns": "evolve"}],
+        examples=[{"new_columns": "discard_row"}],
     )
     rescued: Annotated[str, AfterValidator(checks.rescued)] = Field(
         default="",
@@ -247,6 +247,19 @@ class TopicTableFields(Fields):
             if wanted and not of_json:
                 said = f"{asked} asks for single fields of messages, and only of json they are at hand"
                 raise checks.wrong(f"{said}, not of {self.message_format.name}", f"another {asked}, or none")
+        return self
+
+    @model_validator(mode="after")
+    def _evolves_by_itself(self) -> TopicTableFields:
+        evolves = "evolve" in (self.contract.new_columns, self.contract.types)
+        if evolves and self.route:
+            # What one table's record takes and another's does not would be nobody's.
+            said = (
+                "streams of a route group read messages alike, and contract: evolve makes a record of the table's own"
+            )
+            raise checks.wrong(said, "another contract, or no route")
+        if evolves and (self.explode or self.message_format.has_several_records):
+            raise checks.wrong("contract: evolve does not know the columns of elements", "another contract")
         return self
 
     @property

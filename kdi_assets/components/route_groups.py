@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kdi_assets.stream import Stream
@@ -13,8 +14,14 @@ if TYPE_CHECKING:
     from kdi_assets.components.documents import Document
     from kdi_assets.components.mistakes import DocumentMistake
 
-ALIKE = {"schema": "record_ddl", "format": "format", "compression": "compression", "tombstones": "tombstones"}
-"""Field of the document to that of the stream, of those that decide whether a message is decoded, and to what."""
+ALIKE = {
+    "schema": attrgetter("record_ddl"),
+    "format": attrgetter("format"),
+    "compression": attrgetter("compression"),
+    "tombstones": attrgetter("tombstones"),
+    "contract.types": attrgetter("contract.types"),
+}
+"""Field of the document to what the stream has of it: of those that decide whether, and to what, a message is decoded."""
 
 
 def route_groups(streams: Collection[Stream]) -> list[tuple[Stream, ...]]:
@@ -61,8 +68,8 @@ def _twice(first: Stream, other: Stream, documents: Mapping[str, Document]) -> I
 
 
 def _unlike(first: Stream, other: Stream, documents: Mapping[str, Document]) -> Iterator[DocumentMistake]:
-    for field, name in ALIKE.items():
-        if _text(getattr(first, name)) != _text(getattr(other, name)):
+    for field, of in ALIKE.items():
+        if _text(of(first)) != _text(of(other)):
             said = f"is another one than that of {first.name} ({_place(documents[first.name], field)})"
             right = "the same one: the streams of a route group must agree on what a message is"
             yield documents[other.name].mistake(field, said, right)

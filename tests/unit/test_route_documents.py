@@ -66,6 +66,12 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
             "is another one than that of bronze/payments (payments/defs.yaml:2)",
         ),
         ({"orders": f"{ORDERS}, tombstones: row"}, ("orders", "tombstones"), "is another one than"),
+        ({"orders": f"{ORDERS}, contract: {{types: freeze}}"}, ("orders", "contract.types"), "is another one than"),
+        (
+            {"orders": f"{ORDERS}, contract: {{new_columns: evolve}}"},
+            ("orders", "attributes"),
+            "a record of the table's own",
+        ),
         ({"orders": f"{ORDERS}, format: text"}, ("orders", "format"), "is another one than"),
         (
             {"orders": f"{ORDERS}, mask: {{id: drop}}"},

@@ -15,6 +15,7 @@ from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.fields import TopicTableFields
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.components.reading import read_streams
 from kdi_assets.components.strict import Fields
 from kdi_assets.stream import (
     Checks,
@@ -28,6 +29,7 @@ from kdi_assets.stream import (
     Mask,
     Stream,
 )
+from tests.documents import stream, written
 
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -178,6 +180,16 @@ def test_what_is_wrong_with_an_expectation_is_named(tmp_path: Path, line: str, s
 def test_what_asks_for_single_fields_is_for_json_alone(tmp_path: Path, line: str) -> None:
     with pytest.raises(Mistakes, match="asks for single fields of messages, and only of json they are at hand, not"):
         only_stream(tmp_path, with_attribute(f"{line}\n  format: csv"))
+
+
+def test_what_becomes_several_rows_does_not_evolve(tmp_path: Path) -> None:
+    evolves = "contract: {types: evolve}"
+    with pytest.raises(Mistakes, match="evolve does not know the columns of elements"):
+        only_stream(tmp_path, with_attribute(f"{evolves}\n  explode: {{one: parts}}"))
+
+    container = "format: {avro: {container: true, schema_file: a.avsc}}"
+    found = read_streams(written(tmp_path, c=stream("bronze/c", record=container, more=f", {evolves}"))).mistakes
+    assert any("evolve does not know the columns of elements" in mistake.message for mistake in found)
 
 
 def test_expectations_block_by_themselves_and_not_by_their_check(tmp_path: Path) -> None:
