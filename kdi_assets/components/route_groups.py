@@ -21,7 +21,7 @@ ALIKE = {
     "tombstones": attrgetter("tombstones"),
     "contract.types": attrgetter("contract.types"),
 }
-"""Field of the document to what the stream has of it: of those that decide whether, and to what, a message is decoded."""
+"""Field of the document to what the stream has of it, of those that decide what a message is decoded to."""
 
 
 def route_groups(streams: Collection[Stream]) -> list[tuple[Stream, ...]]:

@@ -20,7 +20,7 @@ from kdi_assets.drain.files import file_size
 from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, undecoded
+from kdi_assets.drain.records import is_kept, knowing_schemas_of, stream_decoder, undecoded
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, TopicRecreated
 from kdi_assets.drain.shape import analyse, conditions, expectations, expressions
 from kdi_assets.drain.table_schema import evolves, refuse_other_schema
@@ -202,7 +202,7 @@ def _stage(
 
     uri, files = stream.table_uri(lake), file_size(stream, lake, plan)
     decoder: StreamDecoder | None = stream_decoder(stream)
-    if decoded_by and decoder and decoded_by.record.simpleString() == decoder.record.simpleString():
+    if decoded_by and decoder and is_kept(decoded_by, decoder):
         # By what decoded them: this one may know schemas that were unknown then, and would take them for bad messages.
         decoder = replace(decoded_by, stream=stream)
     else:

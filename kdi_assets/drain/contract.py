@@ -106,7 +106,10 @@ def with_unknown(
     if not decoder.tells_unknown:
         return judged
     is_row = f"{verdict} = {row}"
-    found = decoder.with_unknown(judged, where=is_row)
+    if UNKNOWN in judged.columns:  # told ahead, for several streams
+        found = judged.withColumn(UNKNOWN, F.expr(f"CASE WHEN {is_row} THEN {UNKNOWN} END"))
+    else:
+        found = decoder.with_unknown(judged, where=is_row)
     if _leaves_out(stream):
         found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {is_row} THEN {MISFITS} END"))
     found = with_rescued(found, stream)

@@ -14,6 +14,8 @@ from kdi_assets.formats.decoder import (
     MISFITS,
     PAYLOAD,
     RECORD,
+    UNKNOWN,
+    UNKNOWN_DDL,
     VALUE,
     VIOLATION,
     FormatMistake,
@@ -103,24 +105,40 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
 
     decoded = _as_message(messages) if RECORD in messages.columns else _decoded(messages, decoder)
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
-    return decoded.select(*OURS, *fields)
+    return decoded.select(*ours(decoded), *fields)
+
+
+def ours(messages: DataFrame) -> list[str]:
+    """The working columns that are there: unknown fields only where they were told ahead."""
+    return [column for column in messages.columns if column in (*OURS, UNKNOWN)]
 
 
 def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """The messages beside what is decoded of them, for several streams that decode alike; lazy.
 
-    Rows are made of that. Why a message is not decoded, ``undecoded`` messages tell.
+    Rows are made of that. Why a message is not decoded, and what did not fit, ``undecoded`` messages tell.
     """
     from pyspark.sql import functions as F
 
+    decoded = decoder.with_unknown(_decoded(messages, decoder), where=DECODED)
+    kept = [F.col(c) for c in _KEPT]
+    if decoder.tells_unknown:  # without their values, which are parsed anew
+        kept.append(F.expr(f"transform({UNKNOWN}, u -> named_struct('path', u.path, 'place', u.place))").alias(UNKNOWN))
+
     read = {"timestampType": "kafka.timestamp_type", "value": VALUE}
     columns = [F.expr(read.get(c, f"kafka.{c}")).alias(c) for c in messages.columns]
-    return _decoded(messages, decoder).select(*columns, *_KEPT)
+    return decoded.select(*columns, *kept)
+
+
+def is_kept(ahead: StreamDecoder, wanted: StreamDecoder) -> bool:
+    """Whether messages with the records of one decoder have all that rows of another one's stream are made of."""
+    single_values = wanted.stream.rescued or wanted.stream.contract.types == "discard_value"
+    return not single_values and ahead.record.simpleString() == wanted.record.simpleString()
 
 
 def undecoded(messages: DataFrame) -> DataFrame:
     """The messages alone."""
-    return messages.drop(*_KEPT)
+    return messages.drop(*_KEPT, UNKNOWN)
 
 
 def _decoded(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
@@ -149,6 +167,10 @@ def _as_message(messages: DataFrame) -> DataFrame:
     kept = [F.col(c) for c in _KEPT if c in messages.columns]
     if kept:  # whoever needs the others is to hear of it, and not to find nothing in them
         kept += [F.expr(f"raise_error('{c} was not kept')").alias(c) for c in (PAYLOAD, VIOLATION, DOCUMENT)]
+        kept.append(F.lit(None).cast(UNKNOWN_DDL).alias(MISFITS))
+    if UNKNOWN in messages.columns:
+        whole = "named_struct('path', u.path, 'place', u.place, 'value', CAST(NULL AS variant))"
+        kept.append(F.expr(f"transform({UNKNOWN}, u -> {whole})").alias(UNKNOWN))
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.drain.explode import INDEX, ITEMS, Elements, apart, elements_of, exposed, in_rows
 from kdi_assets.drain.masking import masked, unlocated, without_secrets
-from kdi_assets.drain.records import KAFKA_DDL, OURS, decode, first_line, mistake, stream_decoder
+from kdi_assets.drain.records import KAFKA_DDL, decode, first_line, mistake, ours, stream_decoder
 from kdi_assets.drain.records import result as result
 from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.decoder import DECODED, RECORD, RESCUED
@@ -158,11 +158,11 @@ def evaluate(decoded: DataFrame, stream: Stream, elements: Elements | None) -> D
 
     first = [field for field in every if field not in later]
     if elements is None:
-        return decoded.select(*OURS, *attempts(first))
-    names = [name(c) for c in decoded.columns if c not in OURS]
-    known = decoded.select(*OURS, *names, *attempts(first)).withColumn(ITEMS, F.expr(elements.items))
+        return decoded.select(*ours(decoded), *attempts(first))
+    names = [name(c) for c in decoded.columns if c not in ours(decoded)]
+    known = decoded.select(*ours(decoded), *names, *attempts(first)).withColumn(ITEMS, F.expr(elements.items))
     done = [name(result(field)) for field in first]
-    return known.select(*OURS, ITEMS, *done, *attempts([f for f in every if f in later], elements.of_each))
+    return known.select(*ours(decoded), ITEMS, *done, *attempts([f for f in every if f in later], elements.of_each))
 
 
 def attempt(spark: SparkSession, sql: str) -> Column:

@@ -12,6 +12,7 @@ import pytest
 
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import Avro, Csv, SchemaFile, Text
 from kdi_assets.stream import Rest, Route, Stream, TombstonePolicy
 from tests.avro_bytes import datum
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DDL = "kind string, id int, n string"
 ORDER, REFUND, BOTH = (f'{{"kind":"{kind}","id":1,"n":"1"}}' for kind in ("order", "refund", "both"))
 OTHER, NO_KIND, BAD = '{"kind":"?","id":1,"n":"1"}', '{"id":1,"n":"1"}', '{"kind":"order"'
+WITH_MORE = '{"kind":"order","id":1,"n":"1","more":{"x":1}}'
 RAISES, UNSUITED = '{"kind":"order","id":0,"n":"1"}', '{"kind":"order","id":1,"n":"no"}'
 MESSAGES: Sequence[Message | bytes | str | None] = (ORDER, REFUND, BOTH, OTHER, NO_KIND, BAD, RAISES, UNSUITED, None)
 
@@ -59,6 +61,8 @@ def test_every_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_lette
 
     assert found["orders"] == {0: "row", 2: "row", 6: "row", 7: "expression_failed columns.number"}
     assert found["refunds"] == {1: "row", 2: "row"}
+    more = judged(spark, group()["orders"], [ORDER, WITH_MORE], decoded_ahead=True).counts.unknown.fields
+    assert more == FieldCounts(1, {"more": 1})
     assert found["others"] == {
         3: "unrouted",
         4: "unrouted",
