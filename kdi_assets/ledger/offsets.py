@@ -92,8 +92,8 @@ def explodes(table: DataFrame, stream: Stream) -> bool:
 
     here: object = table.schema
     for step in stream.coordinates.lower().split("."):
-        fields = here.fields if isinstance(here, StructType) else []
-        here = next((f.dataType for f in fields if f.name.lower() == step), None)
+        inner = here.fields if isinstance(here, StructType) else []
+        here = next((f.dataType for f in inner if f.name.lower() == step), None)
     return isinstance(here, StructType) and "index" in here.names
 
 
