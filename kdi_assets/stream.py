@@ -198,6 +198,16 @@ class Contract:
     new_columns: ContractPolicy = "discard_value"
     types: ContractPolicy = "discard_row"
 
+    @property
+    def evolves(self) -> bool:
+        """Whether the commit of the rows may change the table's columns."""
+        return "evolve" in (self.new_columns, self.types)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether messages become rows without the values that do not suit their types."""
+        return self.types == "discard_value"
+
 
 @dataclass(frozen=True, slots=True)
 class Explode:

@@ -243,7 +243,7 @@ class TopicTableFields(Fields):
     @model_validator(mode="after")
     def _fields_are_at_hand(self) -> TopicTableFields:
         of_json = self.message_format.name == "json"
-        for asked, wanted in (("rescued", self.rescued), ("contract.types", self.contract.types == "discard_value")):
+        for asked, wanted in (("rescued", self.rescued), ("contract.types", self.contract.contract().leaves_out)):
             if wanted and not of_json:
                 said = f"{asked} asks for single fields of messages, and only of json they are at hand"
                 raise checks.wrong(f"{said}, not of {self.message_format.name}", f"another {asked}, or none")
@@ -251,7 +251,7 @@ class TopicTableFields(Fields):
 
     @model_validator(mode="after")
     def _evolves_by_itself(self) -> TopicTableFields:
-        evolves = "evolve" in (self.contract.new_columns, self.contract.types)
+        evolves = self.contract.contract().evolves
         if evolves and self.route:
             # What one table's record takes and another's does not would be nobody's.
             said = (

@@ -20,10 +20,10 @@ from kdi_assets.drain.files import file_size
 from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import is_kept, knowing_schemas_of, stream_decoder, undecoded
+from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, suffices, undecoded
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, TopicRecreated
 from kdi_assets.drain.shape import analyse, conditions, expectations, expressions
-from kdi_assets.drain.table_schema import evolves, refuse_other_schema
+from kdi_assets.drain.table_schema import refuse_other_schema
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
@@ -202,7 +202,7 @@ def _stage(
 
     uri, files = stream.table_uri(lake), file_size(stream, lake, plan)
     decoder: StreamDecoder | None = stream_decoder(stream)
-    if decoded_by and decoder and is_kept(decoded_by, decoder):
+    if decoded_by and decoder and suffices(decoded_by, decoder):
         # By what decoded them: this one may know schemas that were unknown then, and would take them for bad messages.
         decoder = replace(decoded_by, stream=stream)
     else:
@@ -213,12 +213,12 @@ def _stage(
         refuse_other_schema(stream, uri, rows.schema)
         at("before reading")
         with spark_failures(stream, "reading the topic and writing files"):
-            staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=evolves(stream))
+            staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
             counts = counted(observation, stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
             if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=plan.now)):
                 decoder = stream_decoder(grown)
-        messages = undecoded(messages)
+        messages = undecoded(messages)  # once more: what was decoded ahead lacks what the next decoder knows
     return staged, counts, used
 
 

@@ -110,7 +110,7 @@ def with_unknown(
         found = judged.withColumn(UNKNOWN, F.expr(f"CASE WHEN {is_row} THEN {UNKNOWN} END"))
     else:
         found = decoder.with_unknown(judged, where=is_row)
-    if _leaves_out(stream):
+    if stream.contract.leaves_out:
         found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {is_row} THEN {MISFITS} END"))
     found = with_rescued(found, stream)
     if stream.contract.new_columns != "discard_row":
@@ -132,18 +132,14 @@ def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
 
     if not stream.rescued:
         return frame
-    found = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))" if _leaves_out(stream) else UNKNOWN
+    both = f"concat(coalesce({UNKNOWN}, array()), coalesce({MISFITS}, array()))"
+    found = both if stream.contract.leaves_out else UNKNOWN
     masked = " OR ".join(_overlap("u.path", path) for path in stream.mask)
     kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
     places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
     told = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"
     anything = " OR ".join(f"{column} IS NOT NULL" for column in (UNKNOWN, MISFITS))
     return frame.withColumn(RESCUED, F.expr(f"CASE WHEN {anything} THEN get({told}, 0) END"))
-
-
-def _leaves_out(stream: Stream) -> bool:
-    """Whether messages become rows without the values that do not suit their types."""
-    return stream.contract.types == "discard_value"
 
 
 def _overlap(path: str, masked: str) -> str:
@@ -191,7 +187,7 @@ def fields_counted(seen: Mapping[str, Any], column: str) -> FieldsFound:
 def _counted(stream: Stream, decoder: StreamDecoder) -> list[str]:
     if not decoder.tells_unknown:
         return []
-    return [UNKNOWN, MISFITS] if _leaves_out(stream) else [UNKNOWN]
+    return [UNKNOWN, MISFITS] if stream.contract.leaves_out else [UNKNOWN]
 
 
 def _names(column: str) -> str:

@@ -15,7 +15,6 @@ from kdi_assets.drain.judge import Counts, field_values, suspects
 from kdi_assets.drain.masking import overlap
 from kdi_assets.drain.records import is_unusable, stream_decoder
 from kdi_assets.drain.shape import columns_of
-from kdi_assets.drain.table_schema import evolves
 from kdi_assets.drain.widening import widened, widens
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -42,7 +41,7 @@ def evolved(stream: Stream, lake: str, spark: SparkSession) -> Stream:
     Raises:
         ShapeMistake: The document does not work.
     """
-    if not _evolves(stream):
+    if not _told_by_messages(stream):
         return stream
     log = TableLog.open(stream.table_uri(lake))
     if log is None:
@@ -63,7 +62,7 @@ def gaining(
         counts: Of the pass that judged them by the record there is.
     """
     grown = decoder.record
-    if not _evolves(stream):
+    if not _told_by_messages(stream):
         return None
     if stream.contract.new_columns == "evolve":
         grown = _with_fields(grown, messages, stream, decoder, counts, now)
@@ -123,9 +122,9 @@ def _with_fields(
     return record
 
 
-def _evolves(stream: Stream) -> bool:
+def _told_by_messages(stream: Stream) -> bool:
     """Whether messages tell of what the table may become; of other formats the schema does."""
-    return evolves(stream) and isinstance(stream.format, Json | JsonRegistry)
+    return stream.contract.evolves and isinstance(stream.format, Json | JsonRegistry)
 
 
 def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Stream:

@@ -130,9 +130,9 @@ def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     return decoded.select(*columns, *kept)
 
 
-def is_kept(ahead: StreamDecoder, wanted: StreamDecoder) -> bool:
+def suffices(ahead: StreamDecoder, wanted: StreamDecoder) -> bool:
     """Whether messages with the records of one decoder have all that rows of another one's stream are made of."""
-    single_values = wanted.stream.rescued or wanted.stream.contract.types == "discard_value"
+    single_values = wanted.stream.rescued or wanted.stream.contract.leaves_out
     return not single_values and ahead.record.simpleString() == wanted.record.simpleString()
 
 

@@ -60,11 +60,6 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
         raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
 
 
-def evolves(stream: Stream) -> bool:
-    """Whether the commit of the rows may change the table's columns."""
-    return "evolve" in (stream.contract.new_columns, stream.contract.types)
-
-
 def _agree(found: DataType, given: DataType, contract: Contract) -> bool:
     """Whether a column of the table takes what the stream gives, as it is or as the commit may make it."""
     from pyspark.sql import types as t

@@ -127,19 +127,15 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     """
     if isinstance(stream.format, Framed):
         return _knowing(stream, stream.format, known_schemas(stream.format.schemas))
-    return _bound(stream, _of_unframed(stream.format, salvages=_salvages(stream)))
+    return _bound(stream, _of_unframed(stream.format, salvages=stream.contract.leaves_out))
 
 
 def _knowing(stream: Stream, format_: Framed, known: KnownSchemas) -> StreamDecoder:
-    return replace(_bound(stream, _of_framed(format_, known, salvages=_salvages(stream))), known=known)
+    return replace(_bound(stream, _of_framed(format_, known, salvages=stream.contract.leaves_out)), known=known)
 
 
 def _bound(stream: Stream, of_payloads: Decoder) -> StreamDecoder:
     return StreamDecoder(stream, of_payloads, of_payloads.record_type(stream.record_ddl))
-
-
-def _salvages(stream: Stream) -> bool:
-    return stream.contract.types == "discard_value"
 
 
 def _of_framed(format_: Framed, known: KnownSchemas, *, salvages: bool) -> Decoder:
@@ -157,7 +153,7 @@ def _of_unframed(format_: Unframed, *, salvages: bool) -> Decoder:
         case Json(schema=None):
             return JsonDecoder(salvages=salvages)
         case Json():
-            return JsonFileDecoder(format_, salvages)
+            return JsonFileDecoder(format_, salvages=salvages)
         case Text():
             return PlainDecoder("string")
         case Bytes():

@@ -36,7 +36,8 @@ class JsonFileDecoder:
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.written.validate:
             return JsonDecoder(salvages=self.salvages).decode(messages, record)
-        return JsonDecoder(_VIOLATES, self.salvages).decode(_with_violation(messages, "0L", {0: self._schema}), record)
+        judged = _with_violation(messages, "0L", {0: self._schema})
+        return JsonDecoder(_VIOLATES, salvages=self.salvages).decode(judged, record)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
@@ -71,9 +72,9 @@ class JsonRegistryDecoder:
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.validate:
-            return JsonDecoder(self._unsuitable, self.salvages).decode(messages, record)
+            return JsonDecoder(self._unsuitable, salvages=self.salvages).decode(messages, record)
         judged = _with_violation(messages, f"{FRAME}.schema_id", self._usable())
-        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}", self.salvages).decode(judged, record)
+        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}", salvages=self.salvages).decode(judged, record)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
