@@ -15,7 +15,7 @@ from kdi_assets.drain.records import first_line, mistake, named, result
 from kdi_assets.formats.decoder import RECORD
 from kdi_assets.formats.rules import Rule, literal, name
 from kdi_assets.message_format import RECORDS, AvroContainer
-from kdi_assets.stream import Stream
+from kdi_assets.stream import Explode, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,7 +102,7 @@ def elements_of(stream: Stream, record: StructType, spark: SparkSession) -> Elem
     """
     if isinstance(stream.format, AvroContainer):
         return _of_container(stream, record)
-    return _of_expression(stream, record, spark) if stream.explode else None
+    return _of_expression(stream, stream.explode, record, spark) if stream.explode else None
 
 
 def exposed(frame: DataFrame, elements: Elements) -> DataFrame:
@@ -158,14 +158,11 @@ def empty_rules(stream: Stream) -> list[Rule]:
     return [empty] if isinstance(stream.format, AvroContainer) else []
 
 
-def _of_expression(stream: Stream, record: StructType, spark: SparkSession) -> Elements:
+def _of_expression(stream: Stream, asked: Explode, record: StructType, spark: SparkSession) -> Elements:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, NullType
 
-    asked = stream.explode
-    if asked is None:
-        raise ValueError(f"{stream.name} does not explode")
     field = f"explode.{asked.name}"
     try:
         found = named(spark, record).select(F.expr(asked.sql).alias("_kdi_found")).schema[0].dataType

@@ -82,11 +82,9 @@ def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
     Whoever holds more comes back cut off behind ``at_most`` bytes. A reader that ends with the stream gives its native
     memory back at once; one that fails or is cut off, with Java's next collection.
     """
-    jvm: Any = spark._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    stream = jvm.java.lang.Class.forName("java.io.InputStream", False, loader)
-    of_bytes = jvm.java.lang.Class.forName("java.io.ByteArrayInputStream", False, loader)
-    gunzip = jvm.java.lang.Class.forName(_GUNZIP, False, loader)
+    stream, of_bytes, gunzip = (
+        _class(spark, called) for called in ("java.io.InputStream", "java.io.ByteArrayInputStream", _GUNZIP)
+    )
     # To the end: after the first member, other readers take what follows for padding and drop it.
     to_the_end = _parsed(spark, "true")
     bytes_ = _new(spark, of_bytes, [_parsed(spark, value)], as_type=stream)
@@ -110,12 +108,11 @@ def zstd_size(spark: SparkSession, value: str) -> Column:
 
 def _zstd(spark: SparkSession, function: str, ddl: str, arguments: list[str]) -> Any:
     jvm: Any = spark._jvm
-    owner = jvm.java.lang.Class.forName(_ZSTD, False, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
     type_ = jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
     parsed = seq([_parsed(spark, argument) for argument in arguments])
     static = _catalyst(spark).objects.StaticInvoke
-    return static(owner, type_, function, parsed, none, True, True, True, jvm.scala.Option.empty())
+    return static(_class(spark, _ZSTD), type_, function, parsed, none, True, True, True, jvm.scala.Option.empty())
 
 
 def _new(spark: SparkSession, class_: Any, arguments: list[Any], *, as_type: Any) -> Any:
