@@ -21,7 +21,7 @@ ALIKE = {
     "tombstones": attrgetter("tombstones"),
     "contract.types": attrgetter("contract.types"),
 }
-"""Field of the document to what the stream has of it, of those that decide what a message is decoded to."""
+"""What decides how a message is decoded: field of the document to what the stream has of it."""
 
 
 def route_groups(streams: Collection[Stream]) -> list[tuple[Stream, ...]]:

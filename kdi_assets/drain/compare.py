@@ -314,7 +314,8 @@ class _Comparing:
         filtered = sum(p.counts.filtered for p in self.covered.pieces)
         if not filtered:
             return []
-        return [f"a message is in neither table also where the filter was changed since: {filtered:,} were filtered"]
+        said = "a message is in neither table also where filter or route was changed since"
+        return [f"{said}: {filtered:,} were filtered"]
 
     def _causes(self) -> list[str]:
         """What may have changed rows that nobody tampered with."""

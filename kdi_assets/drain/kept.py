@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Messages that were read and decoded: a ``carry_out.ReadMessages`` of ranges that lie in theirs."""
+    """Messages that were read, headers too, and decoded: a ``carry_out.ReadMessages`` of ranges that lie in theirs."""
 
     messages: DataFrame
     ranges: Sequence[OffsetRange]

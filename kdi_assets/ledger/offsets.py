@@ -27,9 +27,11 @@ class Found:
         became_rows: Messages that are there as rows.
         rows: These rows.
         told: How many rows they must have, as the first row of each tells.
-        letters: That count.
-        digest: Of the messages, and of these letters.
-        links: Of each row to the next one of its message, and of the last to the first: 0 if none is left over.
+        letters: Dead letters that count.
+        ghosts: Those that do not.
+        digest: Of the messages that are there as rows, and of the letters that count.
+        links: Digest of the links from each row of a message to the next one, and from the last to the first: 0 if none
+            is left over.
     """
 
     became_rows: int

@@ -126,7 +126,7 @@ class AuditReport:
         became_rows: Messages that are there as rows, each with all that it became.
         rows: These rows.
         dead_letters: Letters that count.
-        filtered: Messages that the stream's filter left out.
+        filtered: Messages that the stream's filter left out, or its route left to another table.
         deleted: Offsets whose row or letter someone removed on purpose.
         missing: Offsets covered by an entry that are nothing of all this.
         twice: How often offsets are there beyond what entries cover.

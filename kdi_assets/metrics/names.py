@@ -154,13 +154,13 @@ COUNTERS: tuple[tuple[Metric, Callable[[Totals], float]], ...] = (
     (Metric("kdi_drains_total", "Drains that were committed.", OF_STREAM), lambda t: t.drains),
     (Metric("kdi_conflicts_total", "Tries of drains that another commit overtook.", OF_STREAM), lambda t: t.conflicts),
     (Metric("kdi_messages_total", "Messages drained, whatever became of them.", OF_STREAM), lambda t: t.messages),
-    (
-        Metric("kdi_rows_total", "Rows that messages became.", OF_STREAM),
-        lambda t: t.rows,
-    ),
+    (Metric("kdi_rows_total", "Rows that messages became.", OF_STREAM), lambda t: t.rows),
     (Metric("kdi_dead_letters_total", "Messages that became dead letters.", OF_STREAM), lambda t: t.dead_letters),
     (Metric("kdi_tombstones_total", "Messages without a value.", OF_STREAM), lambda t: t.tombstones),
-    (Metric("kdi_filtered_total", "Messages that a stream's filter left out.", OF_STREAM), lambda t: t.filtered),
+    (
+        Metric("kdi_filtered_total", "Messages that a stream's filter or its route left out.", OF_STREAM),
+        lambda t: t.filtered,
+    ),
     (
         Metric("kdi_unknown_fields_total", "Messages with fields that a stream's record has not.", OF_STREAM),
         lambda t: t.with_unknown_fields,
