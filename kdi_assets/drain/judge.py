@@ -226,6 +226,7 @@ def _judged(
 
     evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
+    # In the order of the rules of `condemned`: whoever changes one alone tells letters of a reason that did not decide.
     judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
