@@ -247,6 +247,9 @@ class TopicTableFields(Fields):
             if wanted and not of_json:
                 said = f"{asked} asks for single fields of messages, and only of json they are at hand"
                 raise checks.wrong(f"{said}, not of {self.message_format.name}", f"another {asked}, or none")
+        if self.contract.new_columns in ("freeze", "discard_row") and not self.message_format.tells_unknown:
+            said = f"messages of {self.message_format.name} do not tell here which fields the record has not"
+            raise checks.wrong(f"contract.new_columns: {said}", "discard_value, which is the default")
         return self
 
     @model_validator(mode="after")

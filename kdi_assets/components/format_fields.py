@@ -244,6 +244,12 @@ class FormatFields(Fields):
         return self.avro is not None and self.avro.container
 
     @property
+    def tells_unknown(self) -> bool:
+        """Whether it is known of messages which fields they have that the record has not."""
+        by_schemas = self.avro is not None and bool(self.avro.container or self.avro.schemas)
+        return self.name == "json" or bool(self.registry) or by_schemas
+
+    @property
     def has_record(self) -> bool:
         """Whether the format says what a record is, so that `schema` need not."""
         with_its_own = (self.avro, self.protobuf, self.text, self.of_bytes, self.envelope)

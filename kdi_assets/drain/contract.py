@@ -86,7 +86,7 @@ def unknown_rules(stream: Stream, decoder: StreamDecoder) -> list[Rule]:
     """What condemns a message that would be a row otherwise."""
     if stream.contract.new_columns != "discard_row" or not decoder.tells_unknown:
         return []
-    return [Rule("unknown_field", f"{UNKNOWN} IS NOT NULL", field_sql=f"get({UNKNOWN}, 0).place")]
+    return [Rule("unknown_field", f"{UNKNOWN} IS NOT NULL", field_sql=f"get({UNKNOWN}, 0).path")]
 
 
 def with_unknown(
@@ -136,7 +136,9 @@ def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
     found = both if stream.contract.leaves_out else UNKNOWN
     masked = " OR ".join(_overlap("u.path", path) for path in stream.mask)
     kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
-    places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
+    # Of two names that UTF-8 cannot tell apart, halves of characters, the last one counts: a map has no name twice.
+    last = "filter(kept, (u, n) -> forall(slice(kept, n + 2, size(kept)), w -> w.place <> u.place))"
+    places = f"map_from_entries(transform({last}, u -> struct(u.place, u.value)))"
     told = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"
     anything = " OR ".join(f"{column} IS NOT NULL" for column in (UNKNOWN, MISFITS))
     return frame.withColumn(RESCUED, F.expr(f"CASE WHEN {anything} THEN get({told}, 0) END"))
@@ -144,7 +146,8 @@ def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
 
 def _overlap(path: str, masked: str) -> str:
     """Spark SQL: whether a path is a masked one, or leads to it or through it, in any spelling."""
-    one, other = f"concat(lower({path}), '.')", f"concat(lower({literal(masked)}), '.')"
+    # What lies in elements or values of what is masked is masked, too.
+    one, other = f"concat(replace(lower({path}), '[]', ''), '.')", f"concat(lower({literal(masked)}), '.')"
     return f"startswith({one}, {other}) OR startswith({other}, {one})"
 
 

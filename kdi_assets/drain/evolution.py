@@ -117,7 +117,7 @@ def _with_fields(
     for path, of_values in sorted(told.items()):
         type_ = _usable(of_values)
         free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_")
-        if type_ is not None and free and not any(overlap(path, mask) for mask in stream.mask):
+        if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
             record = _with_field(record, wanted, path.split("."), type_)
     return record
 

@@ -98,6 +98,11 @@ def unlocated(stream: Stream, record: StructType) -> str:
     """Why nobody knows where the masked values stand in a message; empty if it is known."""
     if not isinstance(stream.format, Json) or stream.compression != "none":
         return "masked fields are found in messages of plain JSON alone"
+    return made_of_others(stream, record)
+
+
+def made_of_others(stream: Stream, record: StructType) -> str:
+    """Why nobody knows which fields of a message what is masked is made of; empty if it is known."""
     for path in stream.mask:
         if not _field(path, record) or any(overlap(path, column) for column in stream.columns):
             return f"{path} is made by an expression, so nobody knows where in the message its value stands"

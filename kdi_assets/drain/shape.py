@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.drain.explode import INDEX, ITEMS, Elements, apart, elements_of, exposed, in_rows
-from kdi_assets.drain.masking import masked, unlocated, without_secrets
+from kdi_assets.drain.masking import made_of_others, masked, unlocated, without_secrets
 from kdi_assets.drain.records import KAFKA_DDL, decode, first_line, mistake, ours, stream_decoder
 from kdi_assets.drain.records import result as result
 from kdi_assets.formats.catalyst import try_eval
@@ -206,6 +206,8 @@ def table_columns(stream: Stream, record: StructType, elements: Elements | None)
         _mask(tree, path, mask, stream, given)
     if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, record)):
         raise mistake(stream, "dead_letter_payload", why)
+    if stream.rescued and (why := made_of_others(stream, record)):
+        raise mistake(stream, "rescued", f"it would keep what is masked: {why}")
     tree[DATE] = _value(DATE, elements)
     return {column: _sql(node) for column, node in tree.items()}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats.avro_unknown import unknown_paths
+from kdi_assets.formats.avro_differences import other_meanings, unknown_paths
 from kdi_assets.formats.decoder import (
     DECODED,
     DOCUMENT,
@@ -96,7 +96,7 @@ class AvroSingleObjectDecoder:
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         of = {f"startswith({PAYLOAD}, X'{header}')": writer for header, writer in self._by_header().items()}
-        return _with_unknown(messages, of, self.written.reader, where)
+        return with_unknown_of(messages, of, self.written.reader, where)
 
     def _by_header(self) -> Mapping[str, SchemaFile]:
         return {_HEADER + _fingerprint(writer.text): writer for writer in self.written.writers}
@@ -127,7 +127,7 @@ class AvroRegistryDecoder:
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         of = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in self._usable().items()}
-        return _with_unknown(messages, of, self._reader, where)
+        return with_unknown_of(messages, of, self._reader, where)
 
     @property
     def _reader(self) -> SchemaFile:
@@ -204,7 +204,9 @@ def _with_record(messages: DataFrame, document: Column, record: StructType) -> D
     )
 
 
-def _with_unknown(messages: DataFrame, writers: Mapping[str, SchemaFile], reader: SchemaFile, where: str) -> DataFrame:
+def with_unknown_of(
+    messages: DataFrame, writers: Mapping[str, SchemaFile], reader: SchemaFile, where: str
+) -> DataFrame:
     """By the schema that a message was written with: ``writers`` are by the condition that tells them."""
     paths = {condition: unknown_paths(writer.text, reader.text) for condition, writer in writers.items()}
     return with_unknown(messages, paths, where=where)
@@ -256,7 +258,7 @@ def _fingerprint(schema: str) -> str:
 
 @lru_cache(maxsize=64)
 def why_refused(reader: str, writer: str) -> str:
-    """Why what one schema wrote cannot be read by the other; empty if it can."""
+    """Why what one schema wrote cannot be read by the other, or would be read as something else; empty if it can."""
     from py4j.protocol import Py4JJavaError
 
     judge = _jvm().org.apache.avro.SchemaCompatibility
@@ -265,7 +267,7 @@ def why_refused(reader: str, writer: str) -> str:
     except Py4JJavaError as refused:  # registries keep schemas of times when less was asked of them
         return _first_line(refused.java_exception.getMessage())
     if str(found.getType().toString()) == "COMPATIBLE":
-        return ""
+        return "; ".join(f"{path}: another unit or scale" for path in other_meanings(writer, reader))
     return "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities())
 
 

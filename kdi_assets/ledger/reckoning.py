@@ -169,8 +169,9 @@ class _Reckoning:
         suspects = settled.suspects(self.spark, left)
         missing = _sum(suspects) - settled.among_suspects.count
         unread = [c for c in feed.unread if removes_rows(c)]
-        # Of what nobody else is known to have taken; and within bounds, a count of the whole table says nothing.
-        unread = [] if self.covered.bounded else unread
+        # Of what nobody else is known to have taken; and within bounds, a count of the whole table says nothing, nor
+        # does one of rows where a message has several.
+        unread = [] if self.covered.bounded or self.stream.explodes else unread
         nobody = suspects.where("taken_by IS NULL")
         older = _sum(nobody.where(f"version < {max(c.version for c in unread)}")) if unread and missing else 0
         notes, by_count = list(settled.notes), _by_count(unread, min(missing, older))

@@ -12,7 +12,9 @@ import pytest
 from kdi_assets.drain.judge import DEAD_LETTER, FILTERED
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
+from kdi_assets.formats.avro import why_refused
 from kdi_assets.formats.avro_container.canonical import canonical_form
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import AvroContainer, SchemaFile
 from kdi_assets.stream import Expectation, Mask, Stream
 from tests.avro_bytes import COMPRESS, SYNC, container, datum, long
@@ -140,6 +142,7 @@ def test_containers_of_other_schemas_become_the_streams_records_once_they_were_a
     assert unasked.counts.unknown_schemas == 2
     assert kept(found)[:2] == [{"id": 7, "s": "x", "case": None, "kind": "RED"}] * 2
     assert len(found.rows) == 5
+    assert found.counts.unknown.fields == FieldCounts(1, {"gone": 1})
     assert [(x["offset"], x["reason"]) for x in found.letters] == [(2, "incompatible_schema")]
     assert found.counts.unknown_schemas == 0
 
@@ -189,7 +192,7 @@ def test_a_tombstone_can_be_a_row_in_which_every_field_is_null(spark: SparkSessi
             field("a", record(field("b", {"type": "fixed", "name": "F", "size": 4}), name="z.In", doc="d")),
             field("again", "z.In", order="ignore"),
             field("f", ["null", "z.F"], default=None),
-            field("m", {"type": "map", "values": {"type": "array", "items": {"type": "long", "logicalType": "x"}}}),
+            field("m", {"type": "map", "values": {"type": "array", "items": {"type": "long", "order": "ignore"}}}),
             field("self", ["null", "R"]),
             field("plain", {"type": "string"}),
             name="R",
@@ -205,6 +208,17 @@ def test_the_canonical_form_is_that_of_avros_own_library(spark: SparkSession, sc
     parsed = jvm.org.apache.avro.Schema.Parser().parse(json.dumps(schema))
 
     assert canonical_form(json.dumps(schema)) == jvm.org.apache.avro.SchemaNormalization.toParsingForm(parsed)
+
+
+def test_a_schema_of_another_unit_is_another_one_and_does_not_become_this_one(spark: SparkSession) -> None:
+    millis, micros = (
+        json.dumps(record(field("at", {"type": "long", "logicalType": f"timestamp-{unit}"})))
+        for unit in ("millis", "micros")
+    )
+
+    assert canonical_form(millis) != canonical_form(micros)
+    assert why_refused(millis, micros) == "at: another unit or scale"
+    assert why_refused(micros, micros) == ""
 
 
 def test_a_schema_that_is_none_is_named_with_its_field(spark: SparkSession) -> None:

@@ -150,6 +150,7 @@ def test_what_is_left_out_is_rescued_with_its_place_and_value(spark: SparkSessio
             '[""]': 3,
             '["items[1]"]': 4,
         },
+        '{"\\ud800":1,"\\ud801":2}': {"?": 2},
     }
 
     found = judged(spark, stream, list(messages))
@@ -161,9 +162,14 @@ def test_what_is_left_out_is_rescued_with_its_place_and_value(spark: SparkSessio
 def test_what_is_masked_is_not_rescued_in_any_spelling(spark: SparkSession) -> None:
     """Neither the field under another spelling, nor what lies in it or around it; dead letters hold none of it."""
     mask = {"mail": Mask("drop"), "who.phone": Mask("null"), "box": Mask("hash", secret="KDI_TEST_SECRET")}
-    stream = stream_of("id bigint, mail string, who struct<phone: string, name: string>, box string", rescued="more")
+    mask["friends"] = Mask("drop")
+    ddl = (
+        "id bigint, mail string, who struct<phone: string, name: string>, box string, friends array<struct<n: string>>"
+    )
+    stream = stream_of(ddl, rescued="more")
     hidden = (
-        '{"id":1,"Mail":"s1","MAIL":{"x":"s2"},"Who":{"phone":"s3"},"who":{"Phone":"s4","age":5},"BOX":"s6","plan":7}'
+        '{"id":1,"Mail":"s1","MAIL":{"x":"s2"},"Who":{"phone":"s3"},"who":{"Phone":"s4","age":5},"BOX":"s6","plan":7,'
+        '"friends":[{"n":"s7","N":"s8","mail":"s9"}]}'
     )
 
     with pytest.MonkeyPatch.context() as patched:
@@ -172,6 +178,9 @@ def test_what_is_masked_is_not_rescued_in_any_spelling(spark: SparkSession) -> N
 
     assert [row["more"] for row in found.rows] == ['{"plan":7,"who.age":5}', None]
     assert found.counts.unknown.fields.messages == 1
+    made = replace(stream, mask={"x": Mask("drop")}, columns={"x": "mail"})
+    with pytest.raises(ShapeMistake, match="it would keep what is masked: x is made by an expression"):
+        analyse(made, spark)
 
 
 def test_a_rescued_column_needs_a_name_of_its_own(spark: SparkSession) -> None:

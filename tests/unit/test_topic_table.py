@@ -182,6 +182,14 @@ def test_what_asks_for_single_fields_is_for_json_alone(tmp_path: Path, line: str
         only_stream(tmp_path, with_attribute(f"{line}\n  format: csv"))
 
 
+@pytest.mark.parametrize("policy", ["freeze", "discard_row"])
+def test_what_does_not_tell_its_unknown_fields_is_not_judged_by_them(tmp_path: Path, policy: str) -> None:
+    with pytest.raises(Mistakes, match="messages of csv do not tell here which fields the record has not"):
+        only_stream(tmp_path, with_attribute(f"contract: {{new_columns: {policy}}}\n  format: csv"))
+
+    assert only_stream(tmp_path, with_attribute(f"contract: {{new_columns: {policy}}}")).contract.new_columns == policy
+
+
 def test_what_becomes_several_rows_does_not_evolve(tmp_path: Path) -> None:
     evolves = "contract: {types: evolve}"
     with pytest.raises(Mistakes, match="evolve does not know the columns of elements"):

@@ -1,6 +1,6 @@
-"""The canonical form of a schema: equal for all schemas that write a datum as the same bytes.
+"""The canonical form of a schema: equal for all that write a datum as the same bytes, and mean the same by them.
 
-Source: Avro 1.12 specification, "Parsing Canonical Form for Schemas".
+Source: Avro 1.12 specification, "Parsing Canonical Form for Schemas". Logical types stay, of which a number has its unit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _of(schema: Any, namespace: str) -> Any:
     if not isinstance(type_, str):
         return _of(type_, namespace)  # a schema inside braces of its own
     if type_ in _PRIMITIVE:
-        return type_
+        return {"type": type_, **logical} if (logical := _logical(schema)) else type_
     if type_ in ("array", "map"):
         inner = "items" if type_ == "array" else "values"
         return {"type": type_, inner: _of(schema[inner], namespace)}
@@ -53,10 +53,14 @@ def _named(schema: dict[str, Any], namespace: str) -> dict[str, Any]:
         case "enum":
             form["symbols"] = list(map(str, schema["symbols"]))
         case "fixed":
-            form["size"] = int(schema["size"])
+            form |= {"size": int(schema["size"]), **_logical(schema)}
         case _:
             form["fields"] = [{"name": str(f["name"]), "type": _of(f["type"], inside)} for f in schema["fields"]]
     return form
+
+
+def _logical(schema: dict[str, Any]) -> dict[str, Any]:
+    return {said: schema[said] for said in ("logicalType", "precision", "scale") if said in schema}
 
 
 def _full(name: str, namespace: str) -> str:

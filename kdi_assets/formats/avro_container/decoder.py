@@ -92,6 +92,10 @@ class AvroContainerDecoder:
             Rule("malformed_avro", "true"),
         ]
 
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        writers = {f"{DOCUMENT}.{WRITER} = {number}": writer for number, writer in enumerate(self._suitable)}
+        return avro.with_unknown_of(messages, writers, self.written.schema, where)
+
     @property
     def unknown(self) -> str:
         """Spark SQL over what ``decode`` gives: whether a container brings a schema that is not known here."""
