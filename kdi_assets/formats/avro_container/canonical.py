@@ -1,6 +1,6 @@
 """The canonical form of a schema: equal for all that write a datum as the same bytes, and mean the same by them.
 
-Source: Avro 1.12 specification, "Parsing Canonical Form for Schemas". Logical types stay: of them a number has its unit.
+Source: Avro 1.12 specification, "Parsing Canonical Form for Schemas". Logical types stay: they give numbers a unit.
 """
 
 from __future__ import annotations
