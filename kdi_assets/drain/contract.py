@@ -136,9 +136,7 @@ def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
     found = both if stream.contract.leaves_out else UNKNOWN
     masked = " OR ".join(_overlap("u.path", path) for path in stream.mask)
     kept = f"filter({found}, u -> NOT ({masked}))" if masked else found
-    # Of two names that UTF-8 cannot tell apart, halves of characters, the last one counts: a map has no name twice.
-    last = "filter(kept, (u, n) -> forall(slice(kept, n + 2, size(kept)), w -> w.place <> u.place))"
-    places = f"map_from_entries(transform({last}, u -> struct(u.place, u.value)))"
+    places = "map_from_entries(transform(kept, u -> struct(u.place, u.value)))"
     told = f"transform(array({kept}), kept -> CASE WHEN size(kept) > 0 THEN to_json({places}) END)"
     anything = " OR ".join(f"{column} IS NOT NULL" for column in (UNKNOWN, MISFITS))
     return frame.withColumn(RESCUED, F.expr(f"CASE WHEN {anything} THEN get({told}, 0) END"))
