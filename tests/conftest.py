@@ -132,7 +132,7 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     from kdi_assets.runtime.session import open_session
 
     config = {
-        "spark.driver.memory": "1500m",
+        "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": " ".join(QUICK_START),
         # A test has some ten rows; drains in processes of their own have as many partitions as production.
         "spark.sql.shuffle.partitions": "1",

@@ -182,7 +182,7 @@ class TopicTableFields(Fields):
     )
     contract: ContractFields = Field(
         default=ContractFields(),
-        description="What becomes of messages that are other than the record says.",
+        description="What becomes of fields that messages have and the record has not, and of values of other types.",
         examples=[{"new_columns": "discard_row"}],
     )
     rescued: Annotated[str, AfterValidator(checks.rescued)] = Field(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The session of the test process, too, compiles nothing while a test lasts."""
-    if "spark" not in request.fixturenames:
+    """The session of the test process, too, compiles nothing while a test lasts, unless the test asks for it."""
+    if "spark" not in request.fixturenames or request.node.get_closest_marker("compiled"):
         yield
         return
     spark: SparkSession = request.getfixturevalue("spark")

@@ -21,10 +21,11 @@ def request(**fields: object) -> str:
 
 
 @pytest.mark.scenario("message of 10 MB and more")
+@pytest.mark.compiled  # what is interpreted copies a value each time it is looked at
 def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFactory) -> None:
     """Purpose: a message beyond the fetch size stalls consumers, and readers that hold many run out of memory.
     Procedure: good and malformed messages of 10 and 24 MB with small ones around them, over two topic partitions,
-    between others of 1 MB: 110 MB in all; drain in a JVM with a heap of 1.5 GB.
+    between others of 1 MB: 110 MB in all; drain in a JVM with a heap of 2 GB, the default.
     Pass: each is there once, byte for byte; the look answers too.
     """
     web = driven(partitions=2, config={"max.message.bytes": str(30 * MEGABYTE)})
