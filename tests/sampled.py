@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,3 +52,13 @@ def attributes_of(proposal: Proposal) -> dict[str, Any]:
 def read_back(folder: Path, text: str) -> Loaded:
     """What the loader makes of a document, beside those of cluster and registry."""
     return read_streams(written(folder, kafka=CLUSTER, registry=REGISTRY, orders=text))
+
+
+def objects(count: int = 100, **fields: Any) -> list[bytes | None]:
+    """JSON objects with an id; a field that is a function is asked with the message's number."""
+    made = [{"id": n, **{k: v(n) if callable(v) else v for k, v in fields.items()}} for n in range(count)]
+    return [json.dumps(one).encode() for one in made]
+
+
+def framed(payload: bytes, schema_id: int = 7) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
