@@ -142,7 +142,7 @@ def carry_out(
     stream = decoder.stream  # its record may have gained fields
     stages.ended("read and write")
     at("files written")
-    refuse_unknown(stream, counts.unknown, of=counts.became_rows)
+    refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
     refuse_unmet(stream, counts.unmet, of=counts.became_rows)
     condemning = partial(_letters, plan, stream, decoder, counts, read)
     refuse_other_types(stream, condemning, dead_letters=counts.dead_letters, became_rows=counts.became_rows)

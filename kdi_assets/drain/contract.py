@@ -36,19 +36,19 @@ class UnknownFieldsFound(Terminal):
     """Messages have fields that the record has not, and the contract is frozen."""
 
     stream: str
-    unknown: FieldCounts
-    of: int
+    fields: FieldCounts
+    messages: int
     topic_partition: TopicPartition
     offset: int
 
     def parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
         return (
-            f"{self.stream}: {self.unknown.messages:,} of {self.of:,} messages that would become rows have fields "
-            f"that the record has not: {self.unknown.listed()}; one of them: {at}. `contract.new_columns` is freeze.",
+            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that would become rows have fields "
+            f"that the record has not: {self.fields.listed()}; one of them: {at}. `contract.new_columns` is freeze.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
             f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; declare "
-            "the fields in `schema`, or let `contract.new_columns` be evolve, discard_value or discard_row",
+            "them where the record is said, or let `contract.new_columns` be evolve, discard_value or discard_row",
         )
 
 
@@ -205,7 +205,7 @@ def _told(column: str) -> str:
     return f"CASE WHEN size({column}) > 0 THEN get(transform(array({paths}), paths -> {text}), 0) END"
 
 
-def refuse_unknown(stream: Stream, unknown: FieldsFound, *, of: int) -> None:
+def refuse_unknown(stream: Stream, unknown: FieldsFound, *, became_rows: int) -> None:
     """Refuse if messages have unknown fields and the contract is frozen.
 
     Raises:
@@ -215,8 +215,8 @@ def refuse_unknown(stream: Stream, unknown: FieldsFound, *, of: int) -> None:
         partition, offset = unknown.example or (0, 0)
         raise UnknownFieldsFound(
             stream=stream.name,
-            unknown=unknown.fields,
-            of=of,
+            fields=unknown.fields,
+            messages=became_rows,
             topic_partition=TopicPartition(stream.topic, partition),
             offset=offset,
         )

@@ -59,7 +59,7 @@ def test_a_frozen_contract_stops_the_drain_and_names_the_fields(driven: DrivenFa
         web.drain()
 
     at = TopicPartition(web.stream.topic, 1)
-    assert (refused.value.topic_partition, refused.value.offset, refused.value.of) == (at, 1, 5)
+    assert (refused.value.topic_partition, refused.value.offset, refused.value.messages) == (at, 1, 5)
     what, _, then = refused.value.parts()
     assert "3 of 5 messages" in what and "plan (2), meta.producer.host (1)" in what
     assert f"--topic-partition {at} --offset 1" in then
