@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from kdi_assets.components.load import load_streams
+from kdi_assets.components.route_groups import linked
 from kdi_assets.runtime.broker import start_broker
 from kdi_assets.sources.generator import Traffic
 from kdi_assets.sources.publisher import publish
@@ -49,5 +50,5 @@ def three_tables(stream: Stream) -> list[Stream]:
     """Streams that share the topic of the stream by their routes: each message has one table."""
     conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
     routes = {table: Route(when) for table, when in conditions.items()}
-    routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters", conditions)
-    return [replace(stream, table=table, route=route) for table, route in routes.items()]
+    routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters")
+    return list(linked([replace(stream, table=table, route=route) for table, route in routes.items()]))

@@ -247,6 +247,25 @@ not decoded or a condition raises, are dead letters in either case."""
 
 
 @dataclass(frozen=True, slots=True)
+class RouteMember:
+    """What a stream of a route group knows of each of its streams, itself too.
+
+    Attributes:
+        when: Its condition; empty: it has the rest alone.
+        rest: Whether it has the rest.
+        app_id: Prefix of its ledger's transaction ids.
+        renamed_from: The name that it had before; empty: none.
+        retired: Whether it is never drained again.
+    """
+
+    when: str
+    rest: bool
+    app_id: str
+    renamed_from: str = ""
+    retired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """Which messages a stream takes of a topic that it shares with others; with them it makes a route group.
 
@@ -256,11 +275,13 @@ class Route:
         rest: What becomes here of the rest; ``None``: another stream of the group has it.
         others: Of the stream that has the rest, the conditions of the other ones, by stream: without them nobody knows
             what is left.
+        group: All streams of the group, by name: no verdict asks for them, but a change of conditions concerns all.
     """
 
     when: str = ""
     rest: Rest | None = None
     others: Mapping[str, str] = field(default_factory=dict)
+    group: Mapping[str, RouteMember] = field(default_factory=dict)
 
     @property
     def conditions(self) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from kdi_assets.components.route_groups import linked
 from kdi_assets.drain.together import Drained, drain_together
 from kdi_assets.stream import Route, Stream
 from tests.driven import DrivenStream
@@ -18,18 +19,17 @@ GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET"
 PATCH = GOOD.replace("GET", "PATCH")
 
 
-def tables_of(stream: Stream) -> dict[str, Stream]:
+def tables_of(stream: Stream, methods: Mapping[str, tuple[str, ...]] = METHODS) -> dict[str, Stream]:
     """The streams of a group over the topic of another one."""
-    conditions = {name: f"method IN {methods!r}".replace(",)", ")") for name, methods in METHODS.items()}
-    routes = {name: Route(when) for name, when in conditions.items()}
-    own = conditions.pop("gone")
-    routes["gone"] = Route(own, "dead_letters", {f"bronze/{name}": when for name, when in conditions.items()})
-    return {name: replace(stream, table=f"bronze/{name}", route=route) for name, route in routes.items()}
+    conditions = {name: f"method IN {taken!r}".replace(",)", ")") for name, taken in methods.items()}
+    routes = {name: Route(when, "dead_letters" if name == "gone" else None) for name, when in conditions.items()}
+    group = [replace(stream, table=f"bronze/{name}", route=route) for name, route in routes.items()]
+    return {stream.name.removeprefix("bronze/"): stream for stream in linked(group)}
 
 
-def group_of(web: DrivenStream) -> dict[str, DrivenStream]:
+def group_of(web: DrivenStream, methods: Mapping[str, tuple[str, ...]] = METHODS) -> dict[str, DrivenStream]:
     """The group over the stream's topic."""
-    return {name: replace(web, stream=stream) for name, stream in tables_of(web.stream).items()}
+    return {name: replace(web, stream=stream) for name, stream in tables_of(web.stream, methods).items()}
 
 
 def drain_group(
@@ -40,7 +40,7 @@ def drain_group(
     return {name.rpartition("/")[2]: done for name, done in drained.items()}
 
 
-def owner(message: Produced) -> str:
+def owner(message: Produced, methods: Mapping[str, tuple[str, ...]] = METHODS) -> str:
     """The table that a message belongs to, by Python's own reading; none of a tombstone."""
     if message.value is None:
         return ""
@@ -49,7 +49,7 @@ def owner(message: Produced) -> str:
         decoded = isinstance(said["status"], int) and abs(said["status"]) < 2**31
     except ValueError:
         decoded = False
-    return next((name for name, methods in METHODS.items() if decoded and said["method"] in methods), "gone")
+    return next((name for name, taken in methods.items() if decoded and said["method"] in taken), "gone")
 
 
 def assert_each_message_in_its_table(tables: dict[str, DrivenStream], produced: Sequence[Produced]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
+from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,11 +27,12 @@ class Action(StrEnum):
     new_topic = "new-topic"
     rewind = "rewind"
     adopt = "adopt"
+    accept_routes = "accept-routes"
 
 
 def resolve(
     stream: StreamName,
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="accept-loss, new-topic, rewind or adopt.")],
+    action: Annotated[Action, typer.Argument(metavar="ACTION", help="What is decided, see above.")],
     topic_partition: Annotated[
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one (accept-loss, rewind); default: all.")
     ] = None,
@@ -37,6 +40,9 @@ def resolve(
         int | None, typer.Option(metavar="OFFSET", min=0, help="accept-loss: give up everything before this offset.")
     ] = None,
     to: Annotated[int | None, typer.Option(metavar="OFFSET", min=0, help="rewind: the next offset to read.")] = None,
+    because: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="accept-routes: why; the ledger keeps it, and who.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the decision is only shown.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
@@ -51,12 +57,15 @@ def resolve(
 
     adopt takes a table, or dead letters, that lie in the old ones' place.
 
+    accept-routes goes on by route conditions that were changed while the
+    tables of a topic stood at different offsets; it needs --because.
+
     Exit codes: 0 shown, or done with --yes; 1 it does not apply; 75 a retry helps.
     """
     from kdi_assets.drain.resolve import carry_out_decision, decide
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
-    _refuse_misfits(action, topic_partition, until, to)
+    _refuse_misfits(action, topic_partition, until, to, because)
     only = topic_partition_meant(topic_partition, chosen)
     with (
         refusal_in_json(chosen.name, as_json=as_json),
@@ -65,15 +74,26 @@ def resolve(
         spark_failures("resolve", chosen),
     ):
         decision = decide(chosen, lake, action.value, topic_partition=only, until=until, to=to, session=session)
-        entry = carry_out_decision(session(), decision, chosen, lake) if yes else None
+        told = {"decided_by": _who(), "because": because} if because else {}
+        entry = carry_out_decision(session(), decision, chosen, lake, **told) if yes else None
     _show(chosen, decision, entry, as_json=as_json)
 
 
-def _refuse_misfits(action: Action, topic_partition: str | None, until: int | None, to: int | None) -> None:
+def _who() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):  # in a container, a user may be a number
+        return str(os.getuid())
+
+
+def _refuse_misfits(
+    action: Action, topic_partition: str | None, until: int | None, to: int | None, because: str | None
+) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
     fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
         "--until": (until, (Action.accept_loss,)),
         "--to": (to, (Action.rewind,)),
+        "--because": (because, (Action.accept_routes,)),
         "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
     }
     for option, (given, actions) in fitting.items():
@@ -81,6 +101,8 @@ def _refuse_misfits(action: Action, topic_partition: str | None, until: int | No
             raise typer.BadParameter(f"it belongs to {' and '.join(actions)}, not to {action}", param_hint=option)
     if until is not None and topic_partition is None:
         raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
+    if action is Action.accept_routes and not (because and because.strip()):
+        raise typer.BadParameter("it needs --because, which the ledger keeps", param_hint="accept-routes")
     if (to is None) != (topic_partition is None) and action is Action.rewind:
         raise typer.BadParameter("--to and --topic-partition belong together", param_hint="rewind")
 

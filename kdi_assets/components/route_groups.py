@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from kdi_assets.stream import Stream
+from kdi_assets.stream import RouteMember, Stream
 
 if TYPE_CHECKING:
     from kdi_assets.components.documents import Document
@@ -31,13 +31,17 @@ def route_groups(streams: Collection[Stream]) -> list[tuple[Stream, ...]]:
 
 
 def linked(group: Collection[Stream]) -> Iterator[Stream]:
-    """The streams of a group, with the conditions of the others where they decide."""
-    for stream in group:
-        if stream.route and stream.route.rest:
-            others = {s.name: s.route.when for s in group if s is not stream and s.route and s.route.when}
-            yield replace(stream, route=replace(stream.route, others=others))
-        else:
-            yield stream
+    """The streams of a group, each with all of them, and with the conditions of the others where they decide."""
+    routes = [(stream, stream.route) for stream in group if stream.route]
+    members = {
+        s.name: RouteMember(
+            route.when, route.rest is not None, s.app_id, renamed_from=s.renamed_from, retired=s.status == "retired"
+        )
+        for s, route in routes
+    }
+    for stream, route in routes:
+        others = {s.name: other.when for s, other in routes if s is not stream and other.when}
+        yield replace(stream, route=replace(route, others=others if route.rest else {}, group=members))
 
 
 def disagreements(

@@ -297,6 +297,7 @@ def _entry(
         unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
         unknown=counts.unknown.fields,
         misfits=counts.misfits.fields,
+        routes=plan.routes,
     )
 
 

@@ -16,6 +16,7 @@ from kdi_assets.drain.refusals import (
 )
 from kdi_assets.drain.start import refuse_other_start
 from kdi_assets.ledger.entry import DeadLettersAt
+from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState, partition_id, version_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -34,6 +35,7 @@ class Plan:
         dead_letters_at: The dead-letter table that the ledger counts on so far.
         ends: Where the topic partitions ended when it was made, exclusive.
         expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
+        routes: The conditions of the stream's route group that its messages are judged by, agreed.
     """
 
     stream: str
@@ -48,6 +50,7 @@ class Plan:
     dead_letters_at: DeadLettersAt | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     expected_bytes: int | None = None
+    routes: Routes | None = None
 
     @property
     def offset_count(self) -> int:

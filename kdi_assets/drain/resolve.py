@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.drain.plan import positions_of
+from kdi_assets.drain.route_change import accepted, route_step
+from kdi_assets.drain.route_refusals import in_words
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import highest_offsets
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.routes import Routes, of_new_topic
 from kdi_assets.ledger.state import (
     RETIRED,
     LedgerGap,
@@ -31,7 +35,7 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Action = Literal["accept-loss", "new-topic", "rewind", "adopt"]
+Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "accept-routes"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -60,6 +64,7 @@ class Decision:
         declared_losses: Offsets given up by it.
         reason: What the decision means, in a sentence.
         table_version: The version that the decision was made on; its commit lands directly behind.
+        routes: By which conditions of its route group the table is drained from there on.
     """
 
     action: Action
@@ -72,6 +77,7 @@ class Decision:
     table_version: int
     transactions: Mapping[str, int]
     dead_letters_at: DeadLettersAt | None
+    routes: Routes | None = None
 
 
 def decide(
@@ -91,6 +97,8 @@ def decide(
     * ``rewind`` sets positions: to ``to``, or behind the highest offset in the rows.
     * ``adopt`` takes a table that lies in the old one's place, or dead letters that were replaced: positions behind
       the highest offset in its rows.
+    * ``accept-routes`` lets a table go on by the conditions that its route group has now, though others changed them
+      at other offsets.
 
     Args:
         topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
@@ -116,6 +124,8 @@ def decide(
             after, reason = case.rewind(topic_partition, to, session)
         case "adopt":
             after, reason = case.adopt(session)
+        case "accept-routes":
+            after, reason = case.accept_routes()
     losses = case.losses(after) if action == "accept-loss" else ()
     return Decision(
         action=action,
@@ -128,11 +138,18 @@ def decide(
         table_version=log.version,
         transactions=case.transactions,
         dead_letters_at=case.dead_letters_at(),
+        routes=case.routes(after),
     )
 
 
-def carry_out_decision(spark: SparkSession, decision: Decision, stream: Stream, lake: str) -> LedgerEntry:
+def carry_out_decision(
+    spark: SparkSession, decision: Decision, stream: Stream, lake: str, *, decided_by: str = "", because: str = ""
+) -> LedgerEntry:
     """Commit a decision, on the very version of the table that it was made on.
+
+    Args:
+        decided_by: Who decided; recorded.
+        because: Why; recorded.
 
     Raises:
         OvertakenCommit: The table moved on meanwhile; decide again.
@@ -140,7 +157,8 @@ def carry_out_decision(spark: SparkSession, decision: Decision, stream: Stream, 
     ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in decision.after)]
     entry = LedgerEntry(
         version=-1,
-        kind="resolve",
+        # Conditions say nothing of positions, which a ``resolve`` vouches for.
+        kind="routes" if decision.action == "accept-routes" else "resolve",
         app_id=stream.app_id,
         attempt_id=str(uuid.uuid4()),
         topic=stream.topic,
@@ -149,6 +167,9 @@ def carry_out_decision(spark: SparkSession, decision: Decision, stream: Stream, 
         positions=decision.after,
         declared_losses=decision.declared_losses,
         dead_letters_at=decision.dead_letters_at,
+        routes=decision.routes,
+        decided_by=decided_by,
+        because=because,
     )
     expect = {app_id: decision.transactions.get(app_id, -1) for app_id in ids}
     uri = stream.table_uri(lake)
@@ -190,7 +211,7 @@ class _Case:
         newest = self.log.transaction(version_id(self.stream.app_id))
         if newest is None:
             return
-        if self.action in ("accept-loss", "rewind") and not self._knows(
+        if self.action in ("accept-loss", "rewind", "accept-routes") and not self._knows(
             topic_txn_id(self.stream.app_id, self.topic.topic_id), newest
         ):
             raise self._no("the topic is another one; new-topic decides that")
@@ -252,6 +273,31 @@ class _Case:
             return dict.fromkeys(self.topic.partitions, 0), reason
         reason = f"table {self.log.table_id} is the stream's; positions lie behind the highest offset in its rows"
         return self._behind_rows(session), reason
+
+    def accept_routes(self) -> tuple[dict[TopicPartition, int], str]:
+        ledger = self.ledger
+        if ledger is None or ledger.ledger_version is None:
+            raise self._no("the positions are unknown; rewind first" if ledger is None else "nothing was drained yet")
+        if ledger.restored_to is not None:
+            raise self._no("a RESTORE is to be answered first, which a drain does")
+        if route_step(self.stream, self.lake, ledger=ledger, topic=self.topic).refusal is None:
+            raise self._no("nothing keeps it from being drained by the route conditions that the documents have")
+        after = positions_of(ledger, self.topic)
+        from_on = f"the route conditions of the documents hold from {in_words(after)} on"
+        return after, f"{from_on}; messages that tables judged by others may be in two of them, or in none"
+
+    def routes(self, after: Mapping[TopicPartition, int]) -> Routes | None:
+        """By which conditions of its route group the table is drained behind the decision."""
+        ledger = self.ledger
+        recorded = ledger.entry.routes if ledger and ledger.entry else None
+        match self.action:
+            case "accept-routes":
+                return accepted(self.stream, after)
+            case "new-topic":
+                return of_new_topic(recorded)
+            case "adopt" if recorded and after != self.before:
+                return replace(recorded, agreed=False, began=False)
+        return recorded
 
     def dead_letters_at(self) -> DeadLettersAt | None:
         ledger = self.ledger

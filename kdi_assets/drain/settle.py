@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
 from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.ledger.entry import Kind, LedgerEntry
+from kdi_assets.ledger.routes import Routes, after_restore
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -38,6 +39,7 @@ class Settlement:
     Attributes:
         positions: Next offset of every topic partition.
         creates: Whether the table is made with them.
+        routes: By which conditions of its route group the table is drained from there on, once all others are.
     """
 
     kind: Kind
@@ -45,6 +47,7 @@ class Settlement:
     reason: str
     creates: bool = False
     declared_losses: tuple[OffsetRange, ...] = field(default=())
+    routes: Routes | None = None
 
 
 def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> Settlement | None:
@@ -62,19 +65,23 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     """
     if ledger is None:
         refuse_other_start(stream, {}, topic)
-        return Settlement("start", begin(stream, topic), f"the table does not exist; start: {_policy(stream)}", True)
+        reason = f"the table does not exist; start: {_policy(stream)}"
+        return Settlement("start", begin(stream, topic), reason, creates=True, routes=_begun(stream))
     refuse_strangers(stream, ledger, topic)
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
-        return Settlement("restore", positions, f"the table was restored to version {ledger.restored_to}")
+        reason = f"the table was restored to version {ledger.restored_to}"
+        return Settlement("restore", positions, reason, routes=_kept(ledger))
     if ledger.unclaimed is not None:
         raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, highest=ledger.unclaimed)
     if ledger.ledger_version is None:
         refuse_other_start(stream, ledger.positions, topic)
         positions = {**begin(stream, topic, known=ledger.positions.keys()), **ledger.positions}
         if ledger.positions:
-            return Settlement("takeover", positions, "the table has positions of another writer with this app_id")
-        return Settlement("start", positions, f"the table has no positions yet; start: {_policy(stream)}")
+            reason = "the table has positions of another writer with this app_id"
+            return Settlement("takeover", positions, reason, routes=_begun(stream))
+        reason = f"the table has no positions yet; start: {_policy(stream)}"
+        return Settlement("start", positions, reason, routes=_begun(stream))
     return None
 
 
@@ -105,6 +112,7 @@ def settle(
         run_id=run_id,
         declared_losses=settlement.declared_losses,
         dead_letters_at=ledger.entry.dead_letters_at if ledger and ledger.entry else None,
+        routes=settlement.routes,
     )
     uri = stream.table_uri(lake)
     if ledger is None:
@@ -114,6 +122,17 @@ def settle(
     expect = expected(stream, ledger, settlement.positions)
     with spark_failures(stream, "committing positions"):
         return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)
+
+
+def _begun(stream: Stream) -> Routes | None:
+    """What a table has that nobody drained into yet."""
+    return replace(Routes.of(stream), began=True) if stream.route and stream.route.group else None
+
+
+def _kept(ledger: LedgerState) -> Routes | None:
+    """What a table has whose rows a RESTORE set back."""
+    live, undone = ledger.entry, ledger.undone
+    return after_restore(live.routes if live else None, undone.routes if undone else None)
 
 
 def _policy(stream: Stream) -> str:

@@ -10,6 +10,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from kdi_assets.errors import Terminal
+from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 FORMAT = 3
@@ -19,7 +20,8 @@ FORMAT = 3
 3: messages may have become several rows, which an older release would take for rows that are there too often.
 """
 
-Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal"]
+Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes"]
+"""``routes``: positions as they were, and other conditions of a route group from there on."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -134,6 +136,9 @@ class LedgerEntry:
         unknown: Fields that its messages had and the record had not.
         misfits: Fields that were left out because their values did not suit the type.
         conflicts: Tries of the same drain before this one that another commit overtook.
+        routes: By which conditions of its route group the table is drained from there on; ``None`` without a route.
+        decided_by: Who decided what no drain decides; empty where it was not asked for.
+        because: Why, in their words.
     """
 
     version: int
@@ -164,6 +169,9 @@ class LedgerEntry:
     unmet: Mapping[str, int] = field(default_factory=dict)
     unknown: FieldCounts = FieldCounts()
     misfits: FieldCounts = FieldCounts()
+    routes: Routes | None = None
+    decided_by: str = ""
+    because: str = ""
 
     @property
     def rows(self) -> int:
@@ -210,12 +218,15 @@ class LedgerEntry:
             "rows_by_date": {day.isoformat(): rows for day, rows in self.rows_by_date.items()},
             "planned_at": self.planned_at.isoformat() if self.planned_at else None,
             "ends": {str(tp.partition): end for tp, end in self.ends.items()},
+            "routes": self.routes.to_plain() if self.routes else None,
         }
+        plain = {name: value for name, value in plain.items() if value or name not in _IF_ANY}
         needed = 3 if self.rows > self.became_rows else 2 if self.filtered else 1
         return json.dumps({"kdi_ledger": needed, **plain}, separators=(",", ":"))
 
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
+_IF_ANY = ("routes", "decided_by", "because")
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
 
@@ -250,6 +261,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "unknown": _field_counts(plain.get("unknown", {})),
             "misfits": _field_counts(plain.get("misfits", {})),
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
+            "routes": Routes.from_plain(routes, topic) if (routes := plain.get("routes")) else None,
         }
     )
 

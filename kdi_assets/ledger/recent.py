@@ -45,7 +45,7 @@ def recent_commits(uri: str, app_id: str) -> tuple[LedgerCommit, ...]:
     found = []
     for commit in islice(live_commits(log), COMMITS_READ):
         entry = entry_of(commit.user_metadata, commit.version, app_id)
-        if entry is not None and entry.kind != "renewal" and commit.committed_at is not None:
+        if entry is not None and entry.kind not in ("renewal", "routes") and commit.committed_at is not None:
             found.append(LedgerCommit(entry, commit.committed_at))
         if len(found) == WINDOW:
             break

@@ -8,10 +8,11 @@ next offset to read, where the log keeps the last one covered: only here and in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kdi_assets.errors import Terminal
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import LedgerEntry, WrittenByNewerRelease, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
 from kdi_assets.stream import Stream, TopicPartition
 
@@ -31,6 +32,7 @@ class LedgerState:
         knows_table: Whether the newest ledger commit was made to a table of this id.
         knows_topic: Whether it was made for a topic of this id.
         entry: The newest ledger entry of the live rows; ``None`` if there is none or it was cleaned up.
+        undone: The newest of all, where a RESTORE undid it; ``None`` where it is the live one, or not readable.
         unclaimed: The highest offset in rows that nobody's positions cover, if the table has no position at all: a
             clone has the rows and drops the positions.
     """
@@ -46,6 +48,7 @@ class LedgerState:
     knows_topic: bool
     entry: LedgerEntry | None
     unclaimed: int | None = None
+    undone: LedgerEntry | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -124,6 +127,7 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
         knows_topic=same_topic and ledger.names_topic(log, topic_id),
         entry=entry,
         unclaimed=None if newest is not None or positions else log.highest(f"{stream.coordinates}.offset"),
+        undone=ledger.undone(log) if live.version != log.version else None,
     )
 
 
@@ -257,6 +261,12 @@ class _Ledger:
             if entry := entry_of(commit.user_metadata, commit.version, self.stream.app_id):
                 return entry
         raise CommitUnreadable(log.uri, target)
+
+    def undone(self, log: TableLog) -> LedgerEntry | None:
+        """The newest entry, which a RESTORE undid: good to know, and nothing that positions depend on."""
+        with suppress(CommitUnreadable, WrittenByNewerRelease):
+            return self.entry(log)
+        return None
 
     def entry(self, live: TableLog) -> LedgerEntry | None:
         version = live.transaction(version_id(self.stream.app_id))

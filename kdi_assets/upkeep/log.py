@@ -21,7 +21,7 @@ from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.delta import Staged
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.state import LedgerState
@@ -154,13 +154,13 @@ def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
     """Commit the positions again, behind everything that is there: what decides about them stays readable."""
     seen = survey(stream, lake)
     ledger = _settled(stream, seen)
-    entry = _renewal(stream, seen.topic, ledger, _dead_letters_at(stream, lake, ledger))
+    entry = _renewal(stream, seen.topic, ledger, _newest_entry(stream, lake, ledger))
     expect = expected(stream, ledger, entry.positions)
     with spark_failures(stream, "renewing the positions"):
         return commit(spark, Staged(), ledger.uri, behind=ledger.version, expect=expect, entry=entry)
 
 
-def _renewal(stream: Stream, topic: TopicState, ledger: LedgerState, letters: DeadLettersAt | None) -> LedgerEntry:
+def _renewal(stream: Stream, topic: TopicState, ledger: LedgerState, newest: LedgerEntry | None) -> LedgerEntry:
     return LedgerEntry(
         version=-1,
         kind="renewal",
@@ -170,16 +170,17 @@ def _renewal(stream: Stream, topic: TopicState, ledger: LedgerState, letters: De
         topic_id=topic.topic_id,
         table_id=ledger.table_id,
         positions=positions_of(ledger, topic),
-        dead_letters_at=letters,
+        dead_letters_at=newest.dead_letters_at if newest else None,
+        routes=newest.routes if newest else None,
     )
 
 
-def _dead_letters_at(stream: Stream, lake: str, ledger: LedgerState) -> DeadLettersAt | None:
-    """The dead letters that the ledger counts on; of a log that was cleaned up already, the archive knows it."""
+def _newest_entry(stream: Stream, lake: str, ledger: LedgerState) -> LedgerEntry | None:
+    """What the ledger counts on beside its positions; of a log that was cleaned up already, the archive knows it."""
     if ledger.entry:
-        return ledger.entry.dead_letters_at
+        return ledger.entry
     history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    return history.entries[-1].dead_letters_at if history and history.entries else None
+    return history.entries[-1] if history and history.entries else None
 
 
 def _checkpoint(stream: Stream, uri: str) -> None:

@@ -289,6 +289,50 @@ def test_a_loss_is_shown_first_and_accepted_with_yes(
     assert "5 declared losses; none missing" in kdi("audit", "orders").out
 
 
+def test_route_conditions_that_changed_apart_are_refused_shown_and_accepted_with_a_reason(
+    kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession, defs: Path
+) -> None:
+    """Pass: the refusal is that of `drain`, `plan` and `status`; what was accepted is in the ledger, and holds."""
+
+    def say(when: str) -> None:
+        for table, route in (("orders", f"{{when: {when}}}"), ("others", "{rest: rows}")):
+            said = DOCUMENT.format(topic=orders.topic, table=table).replace("}\n", f", route: {route}}}\n")
+            (defs / table).mkdir(exist_ok=True)
+            (defs / table / "defs.yaml").write_text(said)
+
+    say("id < 3")
+    publish(producer, orders, good=10)
+    assert kdi("drain", "--all").code == 0
+    publish(producer, orders, good=10)
+    assert kdi("drain", "orders").code == 0
+    say("id < 2")
+
+    refused = kdi("drain", "--all")
+    [planned] = kdi("plan", "orders", "--json").objects
+    state = {one["stream"]: (one["state"], one["error"]["type"]) for one in kdi("status", "--json").objects}
+    accept = ("resolve", "orders", "accept-routes", "--because", "none of them was used yet")
+    shown = kdi(*accept)
+    accepted = [kdi(*accept, "--yes", "--json"), kdi("resolve", "others", *accept[2:], "--yes")]
+    publish(producer, orders, good=10)
+    drained = kdi("drain", "--all", "--json")
+    again = kdi(*accept)
+
+    assert (refused.code, planned["error"]["type"]) == (1, "RoutesChangedApart")
+    assert "(bronze/orders: `route.when` `id < 3`); kdi drain bronze/orders bronze/others" in refused.err
+    assert state == dict.fromkeys(("bronze/orders", "bronze/others"), ("refused", "RoutesChangedApart"))
+    assert "Nothing was changed" in shown.out
+    assert [answer.code for answer in accepted] == [0, 0]
+    entry = entries(orders.uri, "orders")[-2]
+    assert (entry.kind, entry.because) == ("routes", "none of them was used yet")
+    assert entry.decided_by
+    assert entry.routes is not None
+    assert entry.routes.since == entry.positions
+    assert drained.code == 0
+    assert [one["rows_added"] for one in drained.objects] == [4, 12]
+    assert again.code == 1
+    assert "nothing keeps it from being drained" in again.err
+
+
 def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
 

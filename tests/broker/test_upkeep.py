@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.components.route_groups import linked
 from kdi_assets.drain.look import look
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.routes import Routes
+from kdi_assets.stream import Route
 from kdi_assets.upkeep.log import CleanedUp, NoUpkeepNow, clean_up, plan_clean_up
 from sensors.table_log import read_piece
 from tests.conftest import DrivenFactory
@@ -62,7 +66,8 @@ def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenF
 
 
 def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_goes(driven: DrivenFactory) -> None:
-    web = driven(partitions=2, properties=KEEPS_NOTHING)
+    web = driven(partitions=2, properties=KEEPS_NOTHING, route=Route("true", "rows"))
+    web = replace(web, stream=next(linked([web.stream])))
     produced = web.produce(20, bad=0.3)
     web.drain()
     for last in range(3):
@@ -77,6 +82,7 @@ def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_go
     assert in_log(web) == [done.renewed_at]
     assert seen.ledger is not None and seen.ledger.entry is not None
     assert (seen.ledger.entry.kind, seen.ledger.entry.dead_letters_at) == ("renewal", letters)
+    assert seen.ledger.entry.routes == replace(Routes.of(web.stream), began=True, agreed=True)
     assert (seen.backlog(), seen.settlement) == (0, None)
     assert web.audit().complete
     piece = read_piece(web.uri, web.stream.app_id, table_id=seen.ledger.table_id, since=0)

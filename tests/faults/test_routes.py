@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
+from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.expectations import ExpectationNotMet
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.route_refusals import RoutesChangedApart, RoutesNotAgreed
 from kdi_assets.ledger.history import entries
 from kdi_assets.runtime.session import open_session
 from kdi_assets.settings import Settings
@@ -17,8 +21,11 @@ from tests.driven import DrivenStream, web_requests
 from tests.faults.doomed_drain import in_a_process
 from tests.faults.topics import delete_records
 from tests.faults.warm_driver import JVM_OPTIONS
-from tests.kafka_log import Publisher
-from tests.routed import GOOD, PATCH, assert_each_message_in_its_table, drain_group, group_of
+from tests.kafka_log import Produced, Publisher
+from tests.oracle import WEB_REQUESTS
+from tests.routed import GOOD, METHODS, PATCH, assert_each_message_in_its_table, drain_group, group_of, owner
+
+METHODS_NOW = {**METHODS, "read": (*METHODS["read"], "PATCH")}
 
 
 def drain_and_die(topic: str, settings: Settings) -> None:
@@ -101,3 +108,92 @@ def test_a_pass_reads_once_and_what_one_table_refuses_stops_no_other(driven: Dri
         (0, 2, 2),
     ]
     assert_each_message_in_its_table(tables, web.publisher.log)
+
+
+def test_conditions_that_change_while_tables_stand_apart_or_are_drained_judge_each_offset_once(
+    driven: DrivenFactory,
+) -> None:
+    """Purpose: a document holds for who reads it, and every offset must have one set of conditions all the same.
+    Procedure: one table of three is ahead when the documents begin to say where a ``PATCH`` belongs. A pass by the new
+    ones; by the old ones again, until all stand at the same offsets; more is produced; a drain of one table by the old
+    documents is held just before its commit, while one by the new ones is drained alone, and then all are in a pass.
+    Pass: the first pass drains nothing; alone, a table waits for the others; the drain that was held commits nothing
+    and says why; each message is once in the table that the conditions of its offset say, and in no other.
+    """
+    web = driven(partitions=2)
+    old, new = group_of(web), group_of(web, METHODS_NOW)
+    web.publisher.produce_all(web.stream.topic, [PATCH] * 3, partition=0)
+    web.produce(60, bad=0.2)
+    drain_group(list(old.values()))
+    web.produce(20)
+    old["read"].drain()
+
+    refused = drain_group(list(new.values()))
+
+    assert {name: type(done.failure) for name, done in refused.items()} == dict.fromkeys(new, RoutesChangedApart)
+    assert "bronze/read: `route.when` `method IN ('GET', 'HEAD')`" in str(refused["gone"].failure)
+
+    drain_group(list(old.values()))
+    before = len(web.publisher.log)
+    web.publisher.produce_all(web.stream.topic, [PATCH] * 3, partition=1)
+    web.produce(30, bad=0.2, tombstones=0.1, seed=1)
+    passed: dict[str, DrainReport] = {}
+
+    def change(point: str) -> None:
+        if point == "accounted for" and not passed:
+            with pytest.raises(RoutesNotAgreed, match="kdi drain bronze/read bronze/gone bronze/written"):
+                new["read"].drain()
+            passed.update({name: done.result() for name, done in drain_group(list(new.values())).items()})
+
+    with pytest.raises(RoutesNotAgreed):  # by the old documents all could go back from where they stand now
+        old["written"].drain(at=change)
+
+    assert [passed[name].backlog_after for name in new] == [0, 0, 0]
+    assert not new["written"].drain().commits  # and it is back by then, before it was drained by the old ones
+    switched = set(web.publisher.log[before:])
+
+    def good(message: Produced) -> bool:
+        return WEB_REQUESTS.is_good(message) and (message in switched or b"PATCH" not in (message.value or b""))
+
+    for name, table in new.items():
+        mine = [m for m in web.publisher.log if owner(m, METHODS_NOW if m in switched else METHODS) == name]
+        reading = replace(WEB_REQUESTS, is_good=good)
+        table.assert_each_offset_once(mine, reading=reading)
+        assert table.audit().complete
+
+
+def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFactory) -> None:
+    """Purpose: a RESTORE brings old conditions back, and the others have passed its offsets by new ones.
+    Procedure: a group goes over to other conditions; a table is restored to where it went over, and drained, then to
+    before that; somebody accepts it.
+    Pass: the first RESTORE is drained again as any; the second is refused by old and by new documents; accepted, it is
+    drained, and the ledger says who accepted it and why.
+    """
+    web = driven(partitions=1)
+    old, new = group_of(web), group_of(web, METHODS_NOW)
+    web.produce(20)
+    drain_group(list(old.values()))
+    change = entries(old["read"].uri, web.stream.app_id)[-1].version
+    web.produce(20, seed=1)
+    drain_group(list(new.values()))
+    read = new["read"]
+
+    restore(read, change)
+    assert read.drain().rows_added > 0
+    read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
+
+    restore(read, 0)
+    for stream in (old["read"].stream, read.stream):
+        with pytest.raises(RoutesChangedApart):
+            read.drain(stream)
+    decision = decide(read.stream, read.lake, "accept-routes", session=read.session)
+    carry_out_decision(read.session(), decision, read.stream, read.lake, decided_by="me", because="nothing moved")
+    assert read.drain().rows_added > 0
+
+    read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
+    accepted = next(e for e in entries(read.uri, web.stream.app_id) if e.because)
+    assert (accepted.kind, accepted.decided_by, accepted.because) == ("routes", "me", "nothing moved")
+
+
+def restore(table: DrivenStream, version: int) -> None:
+    table.session().sql(f"RESTORE TABLE delta.`{table.uri}` TO VERSION AS OF {version}")

@@ -49,6 +49,8 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["resolve", "orders", "rewind", "--until", "7"], "it belongs to accept-loss, not to rewind"),
         (["resolve", "orders", "rewind", "--to", "7"], "--to and --topic-partition belong together"),
         (["resolve", "orders", "accept-loss", "--until", "7"], "it needs --topic-partition"),
+        (["resolve", "orders", "accept-routes"], "it needs --because"),
+        (["resolve", "orders", "adopt", "--because", "x"], "it belongs to accept-routes, not to adopt"),
         (["audit", "orders", "--from", "7", "--to", "7"], "7 is not before --to 7"),
         (["audit", "orders", "--from", "2026-03-02", "--to", "2026-03-01"], "is not before"),
         (["audit", "orders", "--from", "2026-03-02T06:00"], "'2026-03-02T06:00' has no zone"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.components.reading import Loaded, read_streams
-from kdi_assets.stream import Route
+from kdi_assets.stream import Route, RouteMember
 from tests.documents import CLUSTER, stream, written
 
 ORDERS = ", route: {when: id < 10}"
@@ -27,12 +27,19 @@ def mistakes(folder: Path, **more: str) -> list[tuple[str, str, str]]:
     return [(Path(m.file).parent.name, m.field, m.message.replace(f"{folder}/", "")) for m in found]
 
 
-def test_who_has_the_rest_knows_the_conditions_of_the_others_and_nobody_else_does(tmp_path: Path) -> None:
-    streams = loaded(tmp_path).streams
+def test_each_knows_the_group_and_who_has_the_rest_judges_by_the_conditions_of_the_others(tmp_path: Path) -> None:
+    refunds = ", route: {when: id < 30}, app_id: r, status: retired, renamed_from: bronze/back"
 
-    assert streams["bronze/orders"].route == Route("id < 10")
+    streams = loaded(tmp_path, refunds=refunds).streams
+
+    group = {
+        "bronze/orders": RouteMember("id < 10", rest=False, app_id="t"),
+        "bronze/payments": RouteMember("id < 20", rest=True, app_id="t"),
+        "bronze/refunds": RouteMember("id < 30", rest=False, app_id="r", renamed_from="bronze/back", retired=True),
+    }
+    assert streams["bronze/orders"].route == Route("id < 10", group=group)
     others = {"bronze/orders": "id < 10", "bronze/refunds": "id < 30"}
-    assert streams["bronze/payments"].route == Route("id < 20", "dead_letters", others)
+    assert streams["bronze/payments"].route == Route("id < 20", "dead_letters", others, group)
     assert {s.route_group for s in streams.values()} == {("main", "t")}
 
 
@@ -43,7 +50,8 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
     found = loaded(tmp_path)
 
     assert found.mistakes == []
-    assert found.streams["bronze/other"].route == Route(rest="rows")
+    alone = {"bronze/other": RouteMember("", rest=True, app_id="u")}
+    assert found.streams["bronze/other"].route == Route(rest="rows", group=alone)
     assert found.streams["bronze/all"].route is None
 
 
