@@ -247,7 +247,7 @@ class FormatFields(Fields):
     def tells_unknown(self) -> bool:
         """Whether it is known of messages which fields they have that the record has not."""
         by_schemas = self.avro is not None and bool(self.avro.container or self.avro.schemas)
-        return self.name == "json" or bool(self.registry) or by_schemas
+        return self.name in ("json", "protobuf") or bool(self.registry) or by_schemas
 
     @property
     def has_record(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import ProtobufRegistry, RegistrySchemas
 from tests.conftest import DrivenFactory
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
@@ -18,6 +19,8 @@ HEAD = 'syntax = "proto3"; package shop; message Heartbeat { int32 n = 1; } '
 FIRST = HEAD + "message Order { int64 id = 1; }"
 SECOND = HEAD + "message Order { int64 id = 1; optional string note = 2; }"
 ELSEWHERE = SECOND.replace("}", " string shop = 3; }")
+NUMBER_NINE = b"\x48\x01"
+"""A field that no schema has."""
 CHANGED = HEAD + "message Order { string id = 1; }"
 
 
@@ -37,7 +40,10 @@ def framed(schema_id: int, text: str, index: bytes = b"\x02\x02", message: str =
 def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead_letter(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
-    """Also schemas of another subject, which are not known before a message names one."""
+    """Also schemas of another subject, which are not known before a message names one.
+
+    Pass: fields that the record has not are counted, by the name that the schema has for them, else by their number.
+    """
     ids = [registry.register(SUBJECT, text, type="PROTOBUF") for text in (FIRST, SECOND)]
     first, second = ids
     elsewhere = registry.register("elsewhere", ELSEWHERE, type="PROTOBUF")
@@ -54,7 +60,7 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
     values = [
         framed(first, FIRST, id=1),
         framed(second, SECOND, id=2, note="two"),
-        framed(elsewhere, ELSEWHERE, id=3, note="three", shop="left out"),
+        framed(elsewhere, ELSEWHERE, id=3, note="three", shop="left out") + NUMBER_NINE,
         framed(second, SECOND),  # a message of defaults, of no bytes
         None,
         b"",
@@ -71,7 +77,7 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
         stream.publisher.produce(stream.stream.topic, value, partition=0)
     stream.publisher.flush()
 
-    stream.drain()
+    report = stream.drain()
 
     rows = sorted(stream.found().rows, key=lambda row: row["kafka"]["offset"])
     letters = sorted(stream.found().dead_letters, key=lambda letter: letter["offset"])
@@ -87,4 +93,5 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
         ("too_short", second),
         ("malformed_protobuf", second),
     ]
+    assert report.unknown == FieldCounts(1, {"#9": 1, "shop": 1})
     assert stream.audit().complete

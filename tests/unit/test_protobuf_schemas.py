@@ -82,11 +82,19 @@ def test_what_was_written_before_a_change_becomes_the_record_or_is_told_not_to(f
 
 
 def test_fields_of_a_writer_that_the_record_has_not_are_named() -> None:
-    reader = record_of(Descriptors(descriptors(RECORD)).message("shop.Order"))
-    place = "message Place { string city = 1; string street = 2; int32 number = 3; }"
-    text = f"{HEAD} message Order {{ int64 renamed = 1; Place c = 3; int32 more = 9; }} {place}"
+    order, nothing = "message Order { Place c = 3; repeated Place many = 4; Nothing none = 5; }", "message Nothing {}"
+    ours = f"{HEAD} {order} {nothing} message Place {{ string city = 1; }}"
+    order = "message Order { Place d = 3; Place one = 4; Nothing none = 5; int32 more = 9; }"
+    nothing, place = "message Nothing { int32 a = 2; }", "message Place { string city = 1; string street = 2; }"
+    reader = record_of(Descriptors(descriptors(ours)).message("shop.Order"))
 
-    writer = Descriptors(schema_descriptors(Schema(77, "PROTOBUF", text)))
+    writer = Descriptors(schema_descriptors(Schema(77, "PROTOBUF", f"{HEAD} {order} {nothing} {place}")))
 
-    assert unknown_paths(writer, "shop.Order", reader) == ["c.street", "c.number", "more"]
-    assert unknown_paths(writer, "shop.Another", reader) == []
+    assert becomes(writer, "shop.Order", reader)
+    assert unknown_paths(writer, "shop.Order", reader) == {
+        "c.#2": "d.street",
+        "many[].#2": "one.street",
+        "none.#2": "none.a",
+        "#9": "more",
+    }
+    assert unknown_paths(writer, "shop.Another", reader) == {}

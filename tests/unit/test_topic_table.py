@@ -30,6 +30,7 @@ from kdi_assets.stream import (
     Stream,
 )
 from tests.documents import stream, written
+from tests.protobuf_messages import SHOP, descriptors
 
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
@@ -188,6 +189,19 @@ def test_what_does_not_tell_its_unknown_fields_is_not_judged_by_them(tmp_path: P
         only_stream(tmp_path, with_attribute(f"contract: {{new_columns: {policy}}}\n  format: csv"))
 
     assert only_stream(tmp_path, with_attribute(f"contract: {{new_columns: {policy}}}")).contract.new_columns == policy
+
+
+def test_protobuf_by_a_file_tells_its_unknown_fields_and_keeps_none_of_them(tmp_path: Path) -> None:
+    (tmp_path / "orders.desc").write_bytes(descriptors(SHOP))
+
+    def given(more: str) -> Stream:
+        record = "format: {protobuf: {descriptor_file: orders.desc, message: shop.Order}}"
+        return only_stream(tmp_path, stream("orders", record=record, more=f", {more}"))
+
+    for policy in ("discard_value", "discard_row", "freeze", "evolve"):
+        assert given(f"contract: {{new_columns: {policy}}}").contract.new_columns == policy
+    with pytest.raises(Mistakes, match="only of json they are at hand, not of protobuf"):
+        given("rescued: more")
 
 
 def test_what_becomes_several_rows_does_not_evolve(tmp_path: Path) -> None:

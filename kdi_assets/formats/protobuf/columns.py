@@ -59,10 +59,10 @@ class Columns:
         self._record, self._rules = record, rules
 
     def read(self, messages: Sequence[bytes]) -> pa.StructArray:
-        """As ptars reads them; every message must parse.
+        """As ptars reads them; every message must parse, and have no unknown fields.
 
         Raises:
-            ValueError: One of them holds a text that is no UTF-8, or an unknown group.
+            ValueError: One of them holds a text that is no UTF-8.
         """
         return self._handler.list_to_record_batch(list(messages)).to_struct_array()
 

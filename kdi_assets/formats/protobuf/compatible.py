@@ -17,8 +17,12 @@ from kdi_assets.formats.protobuf.records import (
     Record,
     Scalar,
     What,
+    below,
     record_of,
 )
+
+NUMBER = "#"
+"""Before the number of a field, in a path, where it has no name."""
 
 # What a number may be read as without being another: never a narrower one, nor one of another encoding.
 _WIDER = {
@@ -44,30 +48,35 @@ def becomes(writer: Descriptors, message: str, reader: Record) -> bool:
     return _suits(record_of(writer.message(message)), reader)
 
 
-def unknown_paths(writer: Descriptors, message: str, reader: Record) -> list[str]:
-    """Paths of the fields that the writer's message has and the record has not; none if the writer has no such message.
+def unknown_paths(writer: Descriptors, message: str, reader: Record) -> dict[str, str]:
+    """The fields that the writer's message has and the record has not; none if the writer has no such message.
+
+    Returns:
+        Path by number in the record's names, as ``place.#7``, to path in the writer's names.
 
     Raises:
         DescriptorMistake: As ``becomes``.
     """
     known = message in writer.messages()
-    return list(_unknown(record_of(writer.message(message)), reader, "")) if known else []
+    return dict(_unknown(record_of(writer.message(message)), reader, "", "")) if known else {}
 
 
-def _unknown(written: What, read: What, path: str) -> Iterator[str]:
+def _unknown(written: What, read: What, here: str, path: str) -> Iterator[tuple[str, str]]:
     match written, read:
-        case Record(), Record():
-            by_number = {field.number: field.what for field in read.fields}
+        case Record(), Record() | Mark():
+            known = {field.number: field for field in read.fields} if isinstance(read, Record) else {}
             for field in written.fields:
-                here = f"{path}.{field.name}" if path else field.name
-                if field.number not in by_number:
-                    yield here
+                inner = below(path, field)
+                if (ours := known.get(field.number)) is None:
+                    yield f"{here}.{NUMBER}{field.number}" if here else f"{NUMBER}{field.number}", inner
                 else:
-                    yield from _unknown(field.what, by_number[field.number], here)
+                    yield from _unknown(field.what, ours.what, below(here, ours), inner)
         case Many(of), Many(element):
-            yield from _unknown(of, element, f"{path}[]")
+            yield from _unknown(of, element, f"{here}[]", f"{path}[]")
         case ByKey(_, value), ByKey(_, other_value):
-            yield from _unknown(value, other_value, f"{path}[]")
+            yield from _unknown(value, other_value, f"{here}[]", f"{path}[]")
+        case _, Many(element):
+            yield from _unknown(written, element, f"{here}[]", path)
 
 
 def _suits(written: What, read: What) -> bool:

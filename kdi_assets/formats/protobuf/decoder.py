@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.decoder import (
+    DECODED,
+    DOCUMENT,
+    FRAME,
+    PAYLOAD,
+    RECORD,
+    UNKNOWN,
+    UNKNOWN_DDL,
+    FormatMistake,
+)
 from kdi_assets.formats.framing import FIRST_MESSAGE
 from kdi_assets.formats.protobuf import payloads
 from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
@@ -44,6 +53,9 @@ class ProtobufDecoder:
     def rules(self, record: StructType) -> list[Rule]:
         return _rules(self._reading)
 
+    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return _with_numbers(with_unknown(messages, {}, where=where), where)
+
     @cached_property
     def _reading(self) -> Reading:
         return Reading(Payloads(self.written.descriptors, self.written.message))
@@ -78,10 +90,12 @@ class ProtobufRegistryDecoder:
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         reading = self._reading
         paths = {
-            f"{FRAME}.schema_id = {schema_id}": unknown_paths(Descriptors(writer), reading.of.message, reading.record)
+            f"{FRAME}.schema_id = {schema_id}": list(
+                unknown_paths(Descriptors(writer), reading.of.message, reading.record).values()
+            )
             for schema_id, writer in (reading.of.writers or {}).items()
         }
-        return with_unknown(messages, paths, where=where)
+        return _with_numbers(with_unknown(messages, paths, where=where), where)
 
     @cached_property
     def _reading(self) -> Reading:
@@ -115,11 +129,12 @@ def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str
 def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns: str) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
-    from pyspark.sql.types import IntegerType, StructField, StructType
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
     take_code_along()
     decode = decoding(of)
-    document = StructType([StructField(payloads.RULE, IntegerType()), StructField(payloads.RECORD, record)])
+    numbers = StructField(payloads.NUMBERS, ArrayType(StringType()))
+    document = StructType([StructField(payloads.RULE, IntegerType()), StructField(payloads.RECORD, record), numbers])
     # Without annotations: PySpark would look for what they name. Not deterministic: else Spark may run it again where
     # its result stands in a condition.
     decoded = cast(Any, arrow_udf)(lambda *given: decode(*given), document).asNondeterministic()
@@ -128,6 +143,19 @@ def _with_record(messages: DataFrame, of: Payloads, record: StructType, *columns
         .withColumn(DECODED, F.expr(f"{DOCUMENT}.{payloads.RULE} IS NULL"))
         .withColumn(RECORD, F.expr(f"{DOCUMENT}.{payloads.RECORD}"))
     )
+
+
+def _with_numbers(messages: DataFrame, where: str) -> DataFrame:
+    """Add to ``_kdi_unknown`` what no schema has a name for."""
+    from pyspark.sql import functions as F
+
+    numbers = f"{DOCUMENT}.{payloads.NUMBERS}"
+    each = (
+        f"transform({numbers}, _kdi_n -> named_struct('path', _kdi_n, 'place', _kdi_n, 'value', CAST(NULL AS variant)))"
+    )
+    both = f"concat(coalesce({UNKNOWN}, CAST(array() AS {UNKNOWN_DDL})), {each})"
+    told = f"CASE WHEN {where} AND {numbers} IS NOT NULL THEN {both} ELSE {UNKNOWN} END"
+    return messages.withColumn(UNKNOWN, F.expr(told))
 
 
 def _rules(reading: Reading) -> list[Rule]:

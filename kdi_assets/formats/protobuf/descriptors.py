@@ -64,7 +64,10 @@ class Descriptors:
         return ".".join(names) if found is not None else None
 
     def checking(self, full_name: str) -> type[Any]:
-        """The message's class, enumerations as numbers: of them no value is unknown, and all keep their order."""
+        """The message's class, enumerations as numbers: of them no value is unknown, and all keep their order.
+
+        It knows no extensions: they are unknown fields.
+        """
         return self._rewritten(full_name, _number)
 
     def unchecked(self, full_name: str) -> type[Any]:
@@ -79,11 +82,12 @@ class Descriptors:
         for file in self._files:
             copy = FileDescriptorProto()
             copy.CopyFrom(file)
-            if change is _bytes or not file.name.startswith(GOOGLES):
-                for message in _all_messages(copy.message_type):
-                    _rewrite(message, change)
-                for extension in copy.extension:
-                    change(extension)
+            if change is _number:
+                copy.ClearField("extension")
+            for message in _all_messages(copy.message_type):
+                _rewrite(message, change)
+            for extension in copy.extension:
+                change(extension)
             files.append(copy)
         found: type[Any] = GetMessageClass(_pool(files).FindMessageTypeByName(full_name))
         return found
@@ -167,6 +171,8 @@ def _all_messages(messages: Iterable[DescriptorProto]) -> Iterator[DescriptorPro
 
 
 def _rewrite(message: DescriptorProto, change: Callable[[FieldDescriptorProto], None]) -> None:
+    if change is _number:
+        message.ClearField("extension")
     for field in (*message.field, *message.extension):
         change(field)
     if change is _bytes:

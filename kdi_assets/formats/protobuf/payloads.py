@@ -1,13 +1,15 @@
 """Payloads of one batch to records, each with a rule where it has none: what runs in Spark's Python workers.
 
-Protobuf's own parser judges a payload and writes it again. Only then it has every field once, its maps have every key
-once, of a oneof there is one, and texts are UTF-8: what reads it into columns has nothing left to decide.
+Protobuf's own parser judges a payload and writes it again, without the fields that it does not know. Only then it has
+every field once, its maps have every key once, of a oneof there is one, and texts are UTF-8: what reads it into columns
+has nothing left to decide. Where it wrote the same bytes, there were no unknown fields; else they are looked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.formats.framing import MessageIndex, split_message_index
@@ -26,11 +28,12 @@ from kdi_assets.formats.protobuf.records import (
     has_maps,
     record_of,
 )
+from kdi_assets.formats.protobuf.unknown import UnknownNumbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RULE, RECORD = "rule", "record"
+RULE, RECORD, NUMBERS = "rule", "record", "numbers"
 MALFORMED = "malformed_protobuf"
 OF_INDEXES = ("too_short", "bad_message_index", "other_message", "unknown_schema")
 
@@ -75,7 +78,8 @@ def decoding(payloads: Payloads) -> Callable[..., pa.StructArray]:
 
     Returns:
         Payloads (binary), and the ids of their schemas (bigint) where there are ``writers``, to a struct ``{rule: int,
-        record: record}`` of which one is null.
+        record: record, numbers: array<string>}``. Rule or record is null; so are the paths of unknown fields that no
+        schema names, where there are none.
     """
     made: list[_Batches] = []
 
@@ -87,7 +91,7 @@ def decoding(payloads: Payloads) -> Callable[..., pa.StructArray]:
     return decode
 
 
-# Of a text that came twice, and is well the second time, or of an extension nobody knows the field.
+# Of a text that came twice, and is well the second time, nobody knows the field.
 _WITHOUT_FIELD = (("invalid_utf8", ""), (MALFORMED, ""))
 
 
@@ -108,54 +112,63 @@ class _Batches:
         self._rules = {key: number for number, key in enumerate(reading.reasons, 1)}
         self._name, self._writers = reading.of.message, reading.of.writers
         self._message: Any = self._descriptors.checking(self._name)
-        # A map's entry with an unknown field in it is an unknown field to Protobuf's parser, whole, and written again.
-        self._parse = self._parse_known if has_maps(self._record) else self._message.FromString
+        # Methods of the class: to find them on a message costs as much as a short call, for its fields are asked first.
+        write, self._discard = self._message.SerializeToString, self._message.DiscardUnknownFields
+        self._write = partial(write, deterministic=True) if has_maps(self._record) else write
         self._columns = Columns(self._record, self._rules)
         self._broken: tuple[type[Exception], ...] = (DecodeError, EncodeError)
         self._unchecked: Any = None
         self._names: dict[tuple[int | None, tuple[int, ...]], str | None] = {}
+        self._unknown = UnknownNumbers(self._message, self._record, self._writers)
 
     def decoded(self, payloads: pa.Array, schema_ids: pa.Array | None) -> pa.StructArray:
-        """Rule and record of every payload; one of them is null."""
+        """Rule, record and unknown numbers of every payload."""
         import pyarrow as pa
 
-        good, condemned = self._judged(payloads.to_pylist(), schema_ids.to_pylist() if schema_ids is not None else None)
+        ids = schema_ids.to_pylist() if schema_ids is not None else None
+        good, condemned, numbers = self._judged(payloads.to_pylist(), ids)
         read = self._read(good, 0, condemned)
         whole = pa.concat_arrays(read) if len(read) > 1 else read[0]
         record, found = self._columns.made(whole)
         condemned = {**found, **condemned}
-        rules = pa.array([condemned.get(row) for row in range(len(good))], pa.int32())
+        rules = _by_row(condemned, len(good), pa.int32())
         if condemned:
             children = [record.field(n) for n in range(record.type.num_fields)]
             record = pa.StructArray.from_arrays(children, fields=list(record.type), mask=rules.is_valid())
-        return pa.StructArray.from_arrays([rules, record], names=[RULE, RECORD])
+        told = _by_row(numbers, len(good), pa.list_(pa.field("element", pa.string())))
+        return pa.StructArray.from_arrays([rules, record, told], names=[RULE, RECORD, NUMBERS])
 
     def _judged(
         self, payloads: Sequence[bytes | None], schema_ids: Sequence[int | None] | None
-    ) -> tuple[list[bytes], dict[int, int]]:
-        """The payloads as Protobuf writes them, empty where it cannot read them, and the rules for these."""
-        parse, broken = self._parse, self._broken
+    ) -> tuple[list[bytes], dict[int, int], dict[int, list[str]]]:
+        """The payloads as Protobuf writes what it knows of them, and paths of what it does not know.
+
+        They are empty where it cannot read them; then there is the rule that says why.
+        """
+        parse, discard, write, broken = self._message.FromString, self._discard, self._write, self._broken
         condemned: dict[int, int] = {}
+        numbers: dict[int, list[str]] = {}
         good: list[bytes] = []
         for row, payload in enumerate(payloads):
             try:
                 if payload is None:
                     raise _Condemned(self._rules[MALFORMED, ""])
                 body = payload if schema_ids is None else self._behind_index(payload, schema_ids[row])
-                good.append(parse(body).SerializeToString(deterministic=True))
+                parsed = parse(body)
+                discard(parsed)
+                known = write(parsed)
+                good.append(known)
+                if known != body:
+                    found = self._unknown.of(body, known, schema_ids[row] if schema_ids is not None else None)
+                    if found:
+                        numbers[row] = found
             except _Condemned as told:
                 condemned[row] = told.rule
                 good.append(b"")
             except broken:
                 condemned[row] = self._why(body)
                 good.append(b"")
-        return good, condemned
-
-    def _parse_known(self, body: bytes) -> Any:
-        """The message without fields that its descriptor does not know."""
-        parsed = self._message.FromString(body)
-        parsed.DiscardUnknownFields()
-        return parsed
+        return good, condemned, numbers
 
     def _behind_index(self, payload: bytes, schema_id: int | None) -> bytes:
         """What is behind the message index."""
@@ -181,20 +194,13 @@ class _Batches:
             return [self._columns.read(good)]
         except ValueError:
             if len(good) == 1:
-                return [self._read_one(good[0], start, condemned)]
+                condemned[start] = self._why(good[0])
+                return [self._columns.read([b""])]
         middle = len(good) // 2
         return [
             *self._read(good[:middle], start, condemned),
             *self._read(good[middle:], start + middle, condemned),
         ]
-
-    def _read_one(self, message: bytes, row: int, condemned: dict[int, int]) -> pa.StructArray:
-        without_groups = self._parse_known(message).SerializeToString(deterministic=True)
-        try:
-            return self._columns.read([without_groups])
-        except ValueError:
-            condemned[row] = self._why(message)
-            return self._columns.read([b""])
 
     def _why(self, payload: bytes) -> int:
         """The rule for a payload that Protobuf does not read, or does not write again."""
@@ -206,6 +212,13 @@ class _Batches:
         except self._broken:
             return self._rules[MALFORMED, ""]
         return self._rules[next(_wrong(self._record, parsed, ""), ("invalid_utf8", ""))]
+
+
+def _by_row(found: Mapping[int, Any], rows: int, type_: pa.DataType) -> pa.Array:
+    """What was found in some of the rows; null in the others."""
+    import pyarrow as pa
+
+    return pa.array(list(map(found.get, range(rows))), type_) if found else pa.nulls(rows, type_)
 
 
 def _wrong(what: What, value: Any, path: str) -> Iterator[tuple[str, str]]:

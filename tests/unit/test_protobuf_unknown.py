@@ -1,0 +1,249 @@
+"""Fields that no column takes: told by their numbers, wherever they stand, and nothing else told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import Message
+
+from kdi_assets.formats.protobuf.payloads import Payloads, decoding
+from kdi_assets.formats.protobuf.unknown import MOST_TOLD
+from tests.protobuf_messages import SHOP, descriptors, message_class, random_message
+from tests.unit.test_protobuf_payloads import of, varint
+
+ONE = b"\x01"
+ORDER = message_class(SHOP, "shop.Order")
+MARKS = of(7, 0, ONE)
+"""A field that no message of the shop's has, but the order itself."""
+
+
+def numbers(
+    payloads: Payloads, values: Sequence[bytes], schema_ids: Sequence[int] | None = None
+) -> list[list[str] | None]:
+    """What is told of every payload; each of them gives a record."""
+    ids = () if schema_ids is None else (pa.array(schema_ids, pa.int64()),)
+    found = decoding(payloads)(pa.array(values, pa.binary()), *ids).to_pylist()
+    assert [row["rule"] for row in found] == [None] * len(values)
+    return [row["numbers"] for row in found]
+
+
+KEY = of(1, 2, b"k")
+WIRE: dict[bytes, list[str] | None] = {
+    b"": None,
+    of(999, 2, b"unknown"): ["#999"],
+    of(999, 0, ONE) + of(3, 0, ONE) + of(999, 0, ONE): ["#999"],
+    of(998, 3, of(1, 0, ONE) + varint(998 << 3 | 4)): ["#998"],  # a group
+    of(999, 5, b"abcd") + of(998, 1, b"abcdefgh"): ["#999", "#998"],
+    of(999, 5, b"abcd") + of(998, 1, b"abcdefgh") + of(21, 2, MARKS): ["#999", "#998", "place.#7"],
+    of(998, 3, of(1, 0, ONE) + of(2, 2, b"x") + varint(998 << 3 | 4)) + of(21, 2, MARKS): ["#998", "place.#7"],
+    of(999, 0, varint(2**64 - 1)) + of(21, 2, MARKS): ["#999", "place.#7"],
+    of(999, 0, b"\x81\x80\x00") + of(21, 2, MARKS): ["#999", "place.#7"],
+    of(34, 2, b"card") + of(57, 2, b"a newer one of the oneof"): ["#57"],
+    of(536_870_911, 0, ONE): ["#536870911"],
+    of(21, 2, MARKS): ["place.#7"],
+    of(21, 2, of(3, 2, MARKS)): ["place.spot.#7"],
+    of(22, 2, b"") + of(22, 2, MARKS) + of(22, 2, of(3, 2, MARKS)): ["items[].#7", "items[].places[].#7"],
+    of(36, 2, MARKS): ["desk.#7"],
+    of(37, 2, MARKS): ["free.#7"],  # a message without fields has none to begin with
+    of(27, 2, MARKS): ["nothings[].#7"],
+    of(30, 2, of(1, 0, ONE) + of(2, 2, MARKS)): ["by_big[].#7"],
+    of(30, 2, of(1, 0, ONE) + MARKS): ["#30"],  # an entry with more than key and value is passed over
+    of(38, 2, MARKS): ["at.#7"],
+    of(41, 2, MARKS): ["w_text.#7"],
+    of(51, 2, of(1, 2, KEY + of(2, 2, MARKS))): ["meta.fields[].#7"],
+    of(54, 2, of(2, 2, MARKS)): None,  # what an Any holds is bytes, which are kept
+    of(3, 2, b"of another type than int32"): ["#3"],
+    of(23, 0, ONE): ["#23"],
+    of(21, 0, ONE) + of(21, 2, MARKS): ["#21", "place.#7"],
+    # Not as Protobuf's library would write them, and nothing unknown.
+    of(14, 2, b"n") + of(3, 0, ONE): None,
+    of(3, 0, b"\x81\x80\x00"): None,
+    of(3, 0, b"\x00") + of(14, 2, b""): None,
+    of(3, 0, ONE) + of(3, 0, ONE): None,
+    of(25, 0, varint(2)) + of(25, 2, varint(1)): None,
+    of(28, 2, b""): None,
+    of(28, 2, of(1, 2, b"k")) + of(28, 2, of(1, 2, b"a") + of(2, 0, ONE)): None,
+    of(34, 2, b"x") + of(35, 0, varint(3)): None,
+    of(16, 0, varint(77)) + of(25, 2, varint(99)) + of(31, 2, of(1, 0, ONE) + of(2, 0, varint(9))): None,
+    # As long without its unknown field as with it.
+    of(3, 0, b"\xff\xff\xff\xff\x0f") + of(999, 0, b"\x81\x80\x00"): ["#999"],
+    of(28, 2, b"") + of(999, 0, b"\x81\x00"): ["#999"],
+}
+
+
+@pytest.mark.parametrize("value", WIRE, ids=range(len(WIRE)))
+def test_a_field_that_no_column_takes_is_told_by_its_number(value: bytes) -> None:
+    assert numbers(Payloads(descriptors(SHOP), "shop.Order"), [value]) == [WIRE[value]]
+
+
+def test_each_message_of_a_batch_is_told_of_by_itself() -> None:
+    found = decoding(Payloads(descriptors(SHOP), "shop.Order"))(pa.array([*WIRE, b"\x00", None], pa.binary()))
+
+    assert found.field("numbers").to_pylist() == [*WIRE.values(), None, None]
+
+
+OLD = """
+syntax = "proto2";
+package old;
+enum Kind { NONE = 0; RED = 1; GREEN = 2; }
+message Part { optional int32 number = 1; extensions 100 to 199; extend Order { optional Part inner = 201; } }
+message Order {
+  optional string id = 1; optional Kind kind = 3 [default = GREEN]; repeated Kind kinds = 4; optional Part part = 6;
+  map<string, Kind> by_name = 7; repeated Kind packed = 8 [packed = true]; extensions 200 to 299;
+}
+extend Part { optional string label = 100; optional Kind kind = 101; }
+"""
+OLD_WIRE: dict[bytes, list[str] | None] = {
+    of(6, 2, of(100, 2, b"known to the descriptor, and no column")): ["part.#100"],
+    of(6, 2, of(101, 0, varint(9)) + of(199, 0, ONE)) + of(201, 2, of(1, 0, ONE)): ["#201", "part.#101", "part.#199"],
+    of(6, 2, of(100, 2, b"\xff")): ["part.#100"],
+}
+CLOSED = [
+    of(3, 0, varint(9)),
+    of(4, 0, ONE) + of(4, 0, varint(9)) + of(4, 0, b"\x02"),
+    of(7, 2, of(1, 2, b"k") + of(2, 0, varint(9))),
+    of(8, 2, b"\x01\x09\x02"),
+    of(3, 0, varint(2**64 - 5)),
+]
+
+
+def test_extensions_are_told_of_whether_the_descriptor_has_them_or_not() -> None:
+    assert numbers(Payloads(descriptors(OLD), "old.Order"), [*OLD_WIRE]) == [*OLD_WIRE.values()]
+
+
+def test_a_value_that_a_closed_enumeration_has_not_is_no_unknown_field_and_kept_as_its_number() -> None:
+    payloads = Payloads(descriptors(OLD), "old.Order")
+
+    rows = [row["record"] for row in decoding(payloads)(pa.array(CLOSED, pa.binary())).to_pylist()]
+
+    assert numbers(payloads, CLOSED) == [None] * len(CLOSED)
+    assert (rows[0]["kind"], rows[1]["kinds"], rows[4]["kind"]) == ("9", ["RED", "9", "GREEN"], "-5")
+    assert (rows[2]["by_name"], rows[3]["packed"]) == ([("k", "9")], ["RED", "9", "GREEN"])
+
+
+GOOGLES = """
+syntax = "proto2"; package g; import "google/protobuf/descriptor.proto";
+message Order { optional google.protobuf.FieldDescriptorProto field = 2; }
+"""
+
+
+def test_closed_enumerations_of_googles_own_are_no_other() -> None:
+    payloads, value = Payloads(descriptors(GOOGLES), "g.Order"), of(2, 2, of(4, 0, varint(99)) + of(99, 0, ONE))
+
+    (row,) = decoding(payloads)(pa.array([value], pa.binary())).to_pylist()
+
+    assert (row["record"]["field"]["label"], row["numbers"]) == ("99", ["field.#99"])
+
+
+def test_numbers_that_a_message_makes_up_have_an_end() -> None:
+    many = b"".join(of(number, 0, ONE) for number in range(1000, 3000))
+
+    (found,) = numbers(Payloads(descriptors(SHOP), "shop.Order"), [many])
+
+    assert found == [f"#{number}" for number in range(1000, 1000 + MOST_TOLD)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_newer_descriptor_has_beyond_ours_is_told_of_and_nothing_else(seed: int) -> None:
+    """Messages with all that Protobuf has, read by a descriptor that lacks some of their fields; also out of order."""
+    chance = random.Random(seed)
+    ours, dropped = _older(chance)
+    messages = [random_message(ORDER, chance, share=0.3) for _ in range(300)]
+    values = [_as_some_write_it(message, chance) for message in messages]
+
+    found = numbers(Payloads(ours, "shop.Order"), values)
+
+    expected = [set(_paths(message, dropped, "")) for message in messages]
+    assert [set(paths or ()) for paths in found] == expected
+    assert 0 < sum(map(bool, expected)) < len(expected)
+
+
+def _older(chance: random.Random) -> tuple[bytes, set[str]]:
+    """The shop's descriptors without some fields, and the full names of these."""
+    files, dropped = FileDescriptorSet.FromString(descriptors(SHOP)), set()
+    for message in next(file for file in files.file if file.name == "test.proto").message_type:
+        for field in list(message.field):
+            if not field.HasField("oneof_index") and chance.random() < 0.12:
+                dropped.add(f"shop.{message.name}.{field.name}")
+                message.field.remove(field)
+    return bytes(files.SerializeToString()), dropped
+
+
+def _as_some_write_it(message: Message, chance: random.Random) -> bytes:
+    """Its fields in any order, which parsers must accept, and as often in the order of their numbers."""
+    whole = bytes(message.SerializeToString())
+    if chance.random() < 0.5:
+        return whole
+    parts = [_alone(message, field) for field, _ in message.ListFields()]
+    chance.shuffle(parts)
+    return b"".join(parts)
+
+
+def _alone(message: Message, field: FieldDescriptor) -> bytes:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    for other, _ in message.ListFields():
+        if other.name != field.name:
+            copy.ClearField(other.name)
+    return bytes(copy.SerializeToString())
+
+
+def _paths(message: Any, dropped: set[str], path: str) -> Iterator[str]:
+    for field, value in message.ListFields():
+        here = f"{path}{field.name}"
+        if field.full_name in dropped:
+            yield f"{path}#{field.number}"
+        elif field.message_type is None or field.message_type.file.name != "test.proto":
+            continue
+        elif not field.is_repeated:
+            yield from _paths(value, dropped, f"{here}.")
+        elif not field.message_type.GetOptions().map_entry:
+            for inner in value:
+                yield from _paths(inner, dropped, f"{here}[].")
+        elif field.message_type.fields_by_name["value"].message_type is not None:
+            for inner in value.values():
+                yield from _paths(inner, dropped, f"{here}[].")
+
+
+HEAD = 'syntax = "proto3"; package shop; '
+READ = HEAD + (
+    "message Order { string name = 1; Place place = 3; repeated Place places = 4; Nothing nothing = 5; "
+    "map<string, Place> by_name = 6; } message Place { string city = 1; } message Nothing {}"
+)
+WRITTEN = HEAD + (
+    "message Order { string title = 1; Place town = 3; Place places = 4; Nothing nothing = 5; "
+    "map<string, Place> by_name = 6; Place other = 9; } "
+    "message Place { string city = 1; string street = 2; } message Nothing { int32 n = 1; }"
+)
+STREET = of(2, 2, b"street")
+FRAMED: list[tuple[int, bytes, list[str] | None]] = [
+    # schema id, message, what no schema has a name for
+    (1, of(1, 2, b"n"), None),
+    (1, of(9, 2, b""), ["#9"]),
+    (1, of(3, 2, STREET), ["place.#2"]),
+    (2, of(9, 2, b""), None),
+    (2, of(3, 2, STREET), None),
+    (2, of(4, 2, STREET), None),
+    (2, of(5, 2, of(1, 0, ONE)), None),
+    (2, of(6, 2, KEY + of(2, 2, STREET)), None),
+    (2, of(3, 2, STREET + MARKS) + of(9, 2, b"") + of(10, 0, ONE), ["#10", "place.#7"]),
+    (2, of(4, 2, STREET + MARKS), ["places[].#7"]),
+    (2, of(9, 2, MARKS), None),  # it lies in a field that is told of by its name
+    (2, of(9, 0, ONE), None),
+    (2, of(9, 2, of(1, 2, b"\xff")) + of(10, 0, ONE), ["#10"]),  # not what its own schema says
+    (2, of(1, 0, ONE), ["#1"]),
+]
+
+
+def test_behind_a_registry_those_are_told_that_the_named_schema_has_not_either() -> None:
+    payloads = Payloads(descriptors(READ), "shop.Order", {1: descriptors(READ), 2: descriptors(WRITTEN)})
+
+    found = numbers(payloads, [b"\x00" + value for _, value, _ in FRAMED], [schema_id for schema_id, _, _ in FRAMED])
+
+    assert found == [expected for _, _, expected in FRAMED]
