@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 
 from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, letters_metadata, materialization, touched_dates
 from kdi_assets.components.names import table_key
-from kdi_assets.drain.carry_out import Commit
+from kdi_assets.drain.report import Commit
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import Stream
 from sensors.in_flight import tables_in_flight

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from kdi_assets.drain.drain import DrainReport, drain
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream

@@ -10,15 +10,12 @@ import typer
 from kdi_assets.cli.given import AsJson, Defs, OneSession, one_session, streams_meant
 from kdi_assets.cli.output import counted, error_fields, exit_code, json_line, progress, refuse
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import date
 
-    from kdi_assets.drain.carry_out import Commit
-    from kdi_assets.drain.drain import DrainReport
+    from kdi_assets.drain.report import Commit, Commits, DrainReport
     from kdi_assets.stream import Stream
 
 
@@ -65,10 +62,10 @@ def drain(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one stream: a report or a refusal; ``commits`` landed in either case."""
+    """What became of one stream: a report or a refusal; ``did`` landed in either case."""
 
     stream: Stream
-    commits: Sequence[Commit]
+    did: Commits
     report: DrainReport | None = None
     refusal: KdiError | None = None
 
@@ -96,53 +93,50 @@ def drain_all(
         done = drained[stream.name]
         try:
             with session.watched():
-                outcome = Outcome(stream, done.commits, done.result())
+                outcome = Outcome(stream, done.did, done.result())
         except KdiError as refusal:
             refuse(refusal)
-            outcome = Outcome(stream, done.commits, refusal=refusal)
+            outcome = Outcome(stream, done.did, refusal=refusal)
         yield outcome
 
 
 def _text(outcome: Outcome) -> str:
-    name, report = outcome.stream.name, outcome.report
-    if not outcome.commits:
+    name, did, report = outcome.stream.name, outcome.did, outcome.report
+    if not did.commits:
         if report is None:
             return f"{name}: not drained"
         settled = "positions committed; " if report.settled else ""
         return f"{name}: {settled}nothing was waiting ({report.seconds:.1f} s)"
-    letters = sum(c.dead_letters for c in outcome.commits)
-    filtered = sum(c.filtered for c in outcome.commits)
-    facts = [counted(_rows(outcome), "row"), counted(letters, "dead letter")]
-    facts += [*([f"{filtered:,} filtered"] if filtered else ()), _versions(outcome.commits)]
+    facts = [counted(did.rows_added, "row"), counted(did.dead_letters, "dead letter")]
+    facts += [*([f"{did.filtered:,} filtered"] if did.filtered else ()), _versions(did.commits)]
     if report is None:
         return f"{name}: {', '.join(facts)}, then refused"
-    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in report.unmet.items() if unmet]
-    unknown = report.unknown
+    facts += [f"{unmet:,} not meeting {expected}" for expected, unmet in did.unmet.items() if unmet]
+    unknown, misfits = did.unknown, did.misfits
     facts += [f"{unknown.messages:,} with unknown fields: {unknown.listed()}"] if unknown else []
-    misfits = report.misfits
     facts += [f"{misfits.messages:,} without values of other types: {misfits.listed()}"] if misfits else []
     facts.append(f"{report.seconds:.1f} s")
     later = f"; {counted(report.backlog_after, 'offset')} came meanwhile" if report.backlog_after else ""
-    dates = report.rows_by_date
+    dates = did.rows_by_date
     width = max((len(f"{rows:,}") for rows in dates.values()), default=0)
     return "\n".join([f"{name}: {', '.join(facts)}{later}", *(f"  {d}  {rows:>{width},}" for d, rows in dates.items())])
 
 
 def _fields(outcome: Outcome) -> dict[str, object]:
-    commits, report, refusal = outcome.commits, outcome.report, outcome.refusal
+    did, report, refusal = outcome.did, outcome.report, outcome.refusal
     return {
         "stream": outcome.stream.name,
-        "rows_added": _rows(outcome),
-        "rows_by_date": _rows_by_date(commits),
-        "dead_letters": sum(c.dead_letters for c in commits),
-        "tombstones": sum(c.tombstones for c in commits),
-        "filtered": sum(c.filtered for c in commits),
-        "expectations_not_met": _unmet(commits),
-        "unknown_fields": sum((c.unknown for c in commits), FieldCounts()),
-        "misfits": sum((c.misfits for c in commits), FieldCounts()),
-        "gap_offsets": sum(c.gaps for c in commits),
-        "versions": [c.version for c in commits],
-        "bytes": sum(c.bytes for c in commits),
+        "rows_added": did.rows_added,
+        "rows_by_date": did.rows_by_date,
+        "dead_letters": did.dead_letters,
+        "tombstones": did.tombstones,
+        "filtered": did.filtered,
+        "expectations_not_met": did.unmet,
+        "unknown_fields": did.unknown,
+        "misfits": did.misfits,
+        "gap_offsets": did.gaps,
+        "versions": [c.version for c in did.commits],
+        "bytes": did.bytes,
         "settled": report.settled if report else None,
         "positions": report.positions if report else None,
         "backlog_before_offsets": report.backlog_before if report else None,
@@ -152,22 +146,6 @@ def _fields(outcome: Outcome) -> dict[str, object]:
         "cpu_seconds": report.cpu_seconds if report else None,
         "error": error_fields(refusal) if refusal else None,
     }
-
-
-def _rows(outcome: Outcome) -> int:
-    return sum(c.rows for c in outcome.commits)
-
-
-def _unmet(commits: Sequence[Commit]) -> dict[str, int]:
-    expected = dict.fromkeys(name for c in commits for name in c.unmet)
-    return {name: sum(c.unmet.get(name, 0) for c in commits) for name in expected}
-
-
-def _rows_by_date(commits: Sequence[Commit]) -> dict[date, int]:
-    rows: dict[date, int] = {}
-    for day, added in (item for c in commits for item in c.rows_by_date.items()):
-        rows[day] = rows.get(day, 0) + added
-    return dict(sorted(rows.items()))
 
 
 def _versions(commits: Sequence[Commit]) -> str:

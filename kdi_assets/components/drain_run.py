@@ -12,9 +12,8 @@ from kdi_assets.components import events
 from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.run_date import refuse_replay
 from kdi_assets.components.standing_failures import standing_failures
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.look import look
+from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:

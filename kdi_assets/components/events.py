@@ -9,8 +9,7 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.names import dates, table_key
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.freshness import freshness
 from kdi_assets.stream import Stream
@@ -126,10 +125,10 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
     known = {
         "drained_rows": report.rows_added,
         "dead_letters": report.dead_letters,
-        "tombstones": sum(commit.tombstones for commit in report.commits),
+        "tombstones": report.tombstones,
         "filtered": report.filtered,
-        "gap_offsets": sum(commit.gaps for commit in report.commits),
-        "bytes": sum(commit.bytes for commit in report.commits),
+        "gap_offsets": report.gaps,
+        "bytes": report.bytes,
         "backlog_before": report.backlog_before,
         "backlog_after": report.backlog_after,
         "lag_seconds_before": None if lag_before is None else round(lag_before, 1),

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from kdi_assets.components.names import op_name, table_key
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.together import Drained, drain_together
 from kdi_assets.stream import Stream
 

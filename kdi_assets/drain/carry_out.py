@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,12 +22,13 @@ from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, suffices, undecoded
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, TopicRecreated
+from kdi_assets.drain.report import Commit
 from kdi_assets.drain.shape import analyse, conditions, expectations, expressions
 from kdi_assets.drain.table_schema import refuse_other_schema
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged, stage_rows
-from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -39,60 +40,6 @@ if TYPE_CHECKING:
 
 _HEADERS = re.compile(r"headers|\bkafka\b(?!`?\s*\.\s*`?\w)", re.IGNORECASE)
 """What may read the headers: their name, or the whole of the struct ``kafka``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One plan that became a version of the table.
-
-    Attributes:
-        unmet: By expectation, the messages that did not meet it.
-        unknown: Fields that messages had and the record had not.
-        misfits: Fields that were left out because their values did not suit the type.
-        ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
-        seconds: From the plan to the commit.
-    """
-
-    version: int
-    attempt_id: str
-    ranges: tuple[OffsetRange, ...]
-    rows_by_date: Mapping[date, int]
-    dead_letters: int
-    tombstones: int
-    gaps: int
-    bytes: int
-    filtered: int = 0
-    unmet: Mapping[str, int] = field(default_factory=dict)
-    unknown: FieldCounts = FieldCounts()
-    misfits: FieldCounts = FieldCounts()
-    ages: Mapping[int, int] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @classmethod
-    def of(cls, entry: LedgerEntry) -> Commit:
-        """What a ledger entry records, without its freshness: an entry cannot know how long its commit took."""
-        return cls(
-            version=entry.version,
-            attempt_id=entry.attempt_id,
-            ranges=tuple(counts.range for counts in entry.ranges),
-            rows_by_date=entry.rows_by_date,
-            dead_letters=entry.dead_letters,
-            tombstones=entry.tombstones,
-            gaps=sum(gap.offset_count for gap in entry.gaps),
-            bytes=entry.bytes,
-            filtered=entry.filtered,
-            unmet=entry.unmet,
-            unknown=entry.unknown,
-            misfits=entry.misfits,
-        )
-
-    @property
-    def rows(self) -> int:
-        return sum(self.rows_by_date.values())
-
-    @property
-    def offset_count(self) -> int:
-        return sum(r.offset_count for r in self.ranges)
 
 
 class ReadMessages(Protocol):

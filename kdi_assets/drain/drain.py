@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
-from kdi_assets.drain.carry_out import Commit as Commit
 from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.failures import jvm_loss_named
 from kdi_assets.drain.kept import Kept
@@ -22,12 +19,13 @@ from kdi_assets.drain.refusals import (
     ReadOrWriteFailed,
     UnexplainedGap,
 )
+from kdi_assets.drain.report import Commit as Commit
+from kdi_assets.drain.report import DrainReport as DrainReport
 from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.size import offset_bytes
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
-from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.sources.kafka_messages import oldest_timestamps
 from kdi_assets.stream import Stream, TopicPartition
@@ -39,92 +37,34 @@ LOSSES = 2
 """A drain that was overtaken so often in a row leaves the field to the other one."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainReport:
-    """What one drain did.
+class DrainOptions(TypedDict, total=False):
+    """What a drain is given beside its stream.
 
     Attributes:
-        commits: One per plan that was carried out; none if nothing was waiting.
-        settled: Why positions were committed before reading, if they were.
-        positions: Next offset of every topic partition at the end.
-        backlog_before: Offsets that waited at the first look.
-        backlog_after: Offsets that waited at the end: what came meanwhile.
-        lag_seconds: Age of the oldest message that waited at the first look; ``None`` if none did.
-        cpu_seconds: Of this process and the driver's JVM together; on a shared driver others' work is in it.
-    """
-
-    stream: str
-    commits: tuple[Commit, ...]
-    positions: Mapping[TopicPartition, int]
-    backlog_before: int
-    backlog_after: int
-    settled: tuple[str, ...] = ()
-    lag_seconds: float | None = None
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-    @property
-    def version(self) -> int | None:
-        """The newest table version of this drain."""
-        return self.commits[-1].version if self.commits else None
-
-    @property
-    def rows_added(self) -> int:
-        return sum(c.rows for c in self.commits)
-
-    @property
-    def rows_by_date(self) -> dict[date, int]:
-        rows: Counter[date] = Counter()
-        for commit in self.commits:
-            rows.update(commit.rows_by_date)
-        return dict(sorted(rows.items()))
-
-    @property
-    def dead_letters(self) -> int:
-        return sum(c.dead_letters for c in self.commits)
-
-    @property
-    def unmet(self) -> dict[str, int]:
-        """By expectation, the messages that did not meet it."""
-        unmet: Counter[str] = Counter()
-        for commit in self.commits:
-            unmet.update(commit.unmet)
-        return dict(unmet)
-
-    @property
-    def unknown(self) -> FieldCounts:
-        """Fields that messages had and the record had not."""
-        return sum((commit.unknown for commit in self.commits), FieldCounts())
-
-    @property
-    def misfits(self) -> FieldCounts:
-        """Fields that were left out because their values did not suit the type."""
-        return sum((commit.misfits for commit in self.commits), FieldCounts())
-
-    @property
-    def filtered(self) -> int:
-        return sum(c.filtered for c in self.commits)
-
-
-def drain(
-    stream: Stream,
-    *,
-    lake: str,
-    session: Callable[[], SparkSession],
-    run_id: str = "",
-    accept_dead_letters: bool = False,
-    report: Callable[[str], None] = lambda line: None,
-    on_commit: Callable[[Commit], None] = lambda commit: None,
-    at: Callable[[str], None] = lambda point: None,
-) -> DrainReport:
-    """Drain everything that waits now into the stream's table, exactly once.
-
-    Args:
         lake: Root of the tables.
         session: Gives the Spark session; called only if there is something to do.
         run_id: Recorded in the ledger entry; Dagster's, if there is one.
         accept_dead_letters: Go on beyond the stream's limit of dead letters: someone has seen them.
         report: Called with a line about each step, for a log.
+    """
+
+    lake: Required[str]
+    session: Required[Callable[[], SparkSession]]
+    run_id: str
+    accept_dead_letters: bool
+    report: Callable[[str], None]
+
+
+def drain(
+    stream: Stream,
+    *,
+    on_commit: Callable[[Commit], None] = lambda commit: None,
+    at: Callable[[str], None] = lambda point: None,
+    **options: Unpack[DrainOptions],
+) -> DrainReport:
+    """Drain everything that waits now into the stream's table, exactly once.
+
+    Args:
         on_commit: Called after each commit, before the next plan.
         at: Called at the named points of a drain (``"before reading"``, …); tests stop the drain there.
 
@@ -132,16 +72,7 @@ def drain(
         AnotherDrainActive: Overtaken twice in a row.
         KdiError: Every refusal of ``survey`` and ``carry_out``.
     """
-    draining = Draining(
-        stream,
-        lake=lake,
-        session=session,
-        run_id=run_id,
-        accept_dead_letters=accept_dead_letters,
-        report=report,
-        on_commit=on_commit,
-        at=at,
-    )
+    draining = Draining(stream, on_commit=on_commit, at=at, **options)
     while step := draining.next_step():
         draining.do(step)
     return draining.done()
@@ -158,23 +89,19 @@ class Draining:
         self,
         stream: Stream,
         *,
-        lake: str,
-        session: Callable[[], SparkSession],
-        run_id: str = "",
-        accept_dead_letters: bool = False,
-        report: Callable[[str], None] = lambda line: None,
-        on_commit: Callable[[Commit], None] = lambda commit: None,
-        at: Callable[[str], None] = lambda point: None,
+        on_commit: Callable[[Commit], None],
+        at: Callable[[str], None],
         topic: TopicState | None = None,
+        **options: Unpack[DrainOptions],
     ) -> None:
-        self.stream, self._lake, self._session = stream, lake, session
-        self._run_id, self._accept_dead_letters = run_id, accept_dead_letters
-        self._report, self._on_commit, self._at = report, on_commit, at
+        self.stream, self._lake, self._session = stream, options["lake"], options["session"]
+        self._run_id, self._options = options.get("run_id", ""), options
+        self._on_commit, self._at = on_commit, at
         self._clock, self._lost, self._conflicts = _Clock(), 0, 0
         self._commits: list[Commit] = []
         self._settled: list[str] = []
         with self._clock.running():
-            self._seen = self._first = survey(stream, lake, topic)
+            self._seen = self._first = survey(stream, self._lake, topic)
             self._lag = _lag_seconds(stream, self._first)
         self._until = {tp: offsets.end for tp, offsets in self._first.topic.partitions.items()}
 
@@ -208,7 +135,8 @@ class Draining:
             AnotherDrainActive: Overtaken twice in a row.
             KdiError: What was refused.
         """
-        self._report(_told(self.stream, step))
+        if report := self._options.get("report"):
+            report(_told(self.stream, step))
         with self._clock.running():
             try:
                 with _looked_at_again(self.stream, self._lake), jvm_loss_named(self.stream):
@@ -254,7 +182,7 @@ class Draining:
                 decoded_by=kept.decoded_by if kept else None,
                 run_id=self._run_id,
                 conflicts=self._conflicts,
-                accept_dead_letters=self._accept_dead_letters,
+                accept_dead_letters=self._options.get("accept_dead_letters", False),
                 at=self._at,
             )
         )

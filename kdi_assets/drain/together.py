@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import Draining, DrainReport
+from kdi_assets.drain.drain import Draining, DrainOptions
 from kdi_assets.drain.kept import Kept, kept_messages
 from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.report import Commit, Commits, DrainReport
 from kdi_assets.sources.kafka import TopicState, read_topic
 from kdi_assets.stream import Stream
 
@@ -33,6 +33,11 @@ class Drained:
     report: DrainReport | None = None
     failure: Exception | None = None
 
+    @property
+    def did(self) -> Commits:
+        """The commits, added up."""
+        return Commits(commits=tuple(self.commits))
+
     def result(self) -> DrainReport:
         """What ``drain`` would have answered, or raised."""
         if self.report is None:
@@ -51,13 +56,9 @@ class Drained:
 def drain_together(
     group: Sequence[Stream],
     *,
-    lake: str,
-    session: Callable[[], SparkSession],
-    run_id: str = "",
-    accept_dead_letters: bool = False,
-    report: Callable[[str], None] = lambda line: None,
     on_commit: Callable[[Stream, Commit], None] = lambda stream, commit: None,
     at: Callable[[Stream, str], None] = lambda stream, point: None,
+    **options: Unpack[DrainOptions],
 ) -> dict[str, Drained]:
     """Drain everything that waits now into the tables of several streams of one route group.
 
@@ -67,7 +68,7 @@ def drain_together(
     Args:
         group: Streams of the same ``route_group``.
         on_commit: Called after each commit.
-        at: As that of ``drain``; the other arguments too.
+        at: As that of ``drain``.
     """
     drained = {stream.name: Drained() for stream in group}
     members: dict[str, Draining] = {}
@@ -83,17 +84,13 @@ def drain_together(
             topic = topic or (read_topic(stream.cluster, stream.topic) if stream.status != "retired" else None)
             members[stream.name] = Draining(
                 stream,
-                lake=lake,
-                session=session,
-                run_id=run_id,
-                accept_dead_letters=accept_dead_letters,
-                report=report,
                 on_commit=partial(committed, stream),
                 at=partial(at, stream),
                 topic=topic,
+                **options,
             )
     while plans := _plans(members, drained):
-        with _read_once(session, [members[name].stream for name in plans], list(plans.values())) as kept:
+        with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as kept:
             for name, plan in plans.items():
                 with drained[name].by_itself():
                     members[name].do(plan, kept=kept)

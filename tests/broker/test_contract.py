@@ -18,8 +18,8 @@ from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.compare import compare
 from kdi_assets.drain.contract import OtherTypesFound, UnknownFieldsFound
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import SchemaDisagrees
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Barrier
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import AnotherDrainActive
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.history import entries
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream

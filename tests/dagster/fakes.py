@@ -16,8 +16,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from kdi_assets.components.assets import Audit, table_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition

@@ -17,8 +17,7 @@ from kdi_assets.components import one_pass
 from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.tree import component_definitions
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import DrainReport
+from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.together import Drained
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import Route, Stream
@@ -59,7 +58,7 @@ class ScriptedPass:
         for stream in group:
             commit = a_commit(len(self.passes), {TODAY: 1, YESTERDAY: 1})
             on_commit(stream, commit)
-            report = DrainReport(stream.name, (commit,), {}, backlog_before=2, backlog_after=0)
+            report = DrainReport(stream=stream.name, commits=(commit,), positions={}, backlog_before=2, backlog_after=0)
             refused = stream.name in [s.name for s in self.refused]
             failure = MustDecide(stream=stream.name) if refused else None
             drained[stream.name] = Drained([commit], None if refused else report, failure)

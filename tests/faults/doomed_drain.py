@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from kdi_assets.drain.drain import DrainReport, drain
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta

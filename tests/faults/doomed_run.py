@@ -15,8 +15,8 @@ from functools import partial
 import dagster as dg
 
 from kdi_assets.components.assets import table_asset
-from kdi_assets.drain.carry_out import Commit
 from kdi_assets.drain.drain import drain
+from kdi_assets.drain.report import Commit
 from kdi_assets.ledger.audit import audit
 from kdi_assets.stream import KafkaCluster
 from resources.spark import SparkResource

@@ -15,8 +15,9 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.assets import table_asset
-from kdi_assets.drain.drain import DrainReport, drain
+from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import Backlog, look_at
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.audit import audit
 from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
 from resources.spark import SparkResource

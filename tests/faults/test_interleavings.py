@@ -11,9 +11,8 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
-from kdi_assets.drain.carry_out import Commit
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import AnotherDrainActive, SchemaDisagrees
+from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.commit import StagedFilesGone
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.look import look
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker

@@ -7,8 +7,8 @@ import time
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import AccountingMismatch
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory

@@ -7,9 +7,9 @@ from threading import Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import Decision, carry_out_decision, decide
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog

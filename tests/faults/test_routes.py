@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.expectations import ExpectationNotMet
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.drain.route_refusals import RoutesChangedApart, RoutesNotAgreed
 from kdi_assets.ledger.history import entries

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import ReadOrWriteFailed
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.control import DriverAddress, DriverGone

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from py4j.protocol import Py4JNetworkError
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import AnotherDrainActive, RetentionPassedPosition
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.survey import survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger import commit as adapter

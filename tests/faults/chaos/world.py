@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.drain import DrainReport
 from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.history import entries

@@ -1,0 +1,155 @@
+"""What drains did: one plan that became a version, several of them added up, and a drain as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+
+from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One plan that became a version of the table.
+
+    Attributes:
+        unmet: By expectation, the messages that did not meet it.
+        unknown: Fields that messages had and the record had not.
+        misfits: Fields that were left out because their values did not suit the type.
+        ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
+        seconds: From the plan to the commit.
+    """
+
+    version: int
+    attempt_id: str
+    ranges: tuple[OffsetRange, ...]
+    rows_by_date: Mapping[date, int]
+    dead_letters: int
+    tombstones: int
+    gaps: int
+    bytes: int
+    filtered: int = 0
+    unmet: Mapping[str, int] = field(default_factory=dict)
+    unknown: FieldCounts = FieldCounts()
+    misfits: FieldCounts = FieldCounts()
+    ages: Mapping[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> Commit:
+        """What a ledger entry records, without its freshness: an entry cannot know how long its commit took."""
+        return cls(
+            version=entry.version,
+            attempt_id=entry.attempt_id,
+            ranges=tuple(counts.range for counts in entry.ranges),
+            rows_by_date=entry.rows_by_date,
+            dead_letters=entry.dead_letters,
+            tombstones=entry.tombstones,
+            gaps=sum(gap.offset_count for gap in entry.gaps),
+            bytes=entry.bytes,
+            filtered=entry.filtered,
+            unmet=entry.unmet,
+            unknown=entry.unknown,
+            misfits=entry.misfits,
+        )
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_date.values())
+
+    @property
+    def offset_count(self) -> int:
+        return sum(r.offset_count for r in self.ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commits:
+    """Commits of one stream, added up.
+
+    Attributes:
+        commits: In their order.
+    """
+
+    commits: tuple[Commit, ...] = ()
+
+    @property
+    def version(self) -> int | None:
+        """The newest table version among them."""
+        return self.commits[-1].version if self.commits else None
+
+    @property
+    def rows_added(self) -> int:
+        return sum(c.rows for c in self.commits)
+
+    @property
+    def rows_by_date(self) -> dict[date, int]:
+        rows: Counter[date] = Counter()
+        for commit in self.commits:
+            rows.update(commit.rows_by_date)
+        return dict(sorted(rows.items()))
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(c.dead_letters for c in self.commits)
+
+    @property
+    def tombstones(self) -> int:
+        return sum(c.tombstones for c in self.commits)
+
+    @property
+    def filtered(self) -> int:
+        return sum(c.filtered for c in self.commits)
+
+    @property
+    def gaps(self) -> int:
+        """Offsets without a message."""
+        return sum(c.gaps for c in self.commits)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files."""
+        return sum(c.bytes for c in self.commits)
+
+    @property
+    def unmet(self) -> dict[str, int]:
+        """By expectation, the messages that did not meet it."""
+        unmet: Counter[str] = Counter()
+        for commit in self.commits:
+            unmet.update(commit.unmet)
+        return dict(unmet)
+
+    @property
+    def unknown(self) -> FieldCounts:
+        """Fields that messages had and the record had not."""
+        return sum((commit.unknown for commit in self.commits), FieldCounts())
+
+    @property
+    def misfits(self) -> FieldCounts:
+        """Fields that were left out because their values did not suit the type."""
+        return sum((commit.misfits for commit in self.commits), FieldCounts())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainReport(Commits):
+    """What one drain did: a commit for each plan that was carried out, none if nothing was waiting.
+
+    Attributes:
+        settled: Why positions were committed before reading, if they were.
+        positions: Next offset of every topic partition at the end.
+        backlog_before: Offsets that waited at the first look.
+        backlog_after: Offsets that waited at the end: what came meanwhile.
+        lag_seconds: Age of the oldest message that waited at the first look; ``None`` if none did.
+        cpu_seconds: Of this process and the driver's JVM together; on a shared driver others' work is in it.
+    """
+
+    stream: str
+    positions: Mapping[TopicPartition, int]
+    backlog_before: int
+    backlog_after: int
+    settled: tuple[str, ...] = ()
+    lag_seconds: float | None = None
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
