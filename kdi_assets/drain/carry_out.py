@@ -163,7 +163,7 @@ def _stage(
             staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
             counts = counted(observation, stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
-            if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=plan.now)):
+            if decoder is None and (grown := gaining(undecoded(messages), used.stream, used, counts, now=plan.now)):
                 decoder = stream_decoder(grown)
         messages = undecoded(messages)  # once more: what was decoded ahead lacks what the next decoder knows
     return staged, counts, used

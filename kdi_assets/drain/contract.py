@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.errors import Terminal
-from kdi_assets.formats.decoder import MISFITS, RESCUED, UNKNOWN
+from kdi_assets.formats.decoder import MISFITS, PATHS, RESCUED, UNKNOWN, paths_of
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import Rule, literal
 from kdi_assets.ledger.entry import FieldCounts
@@ -86,36 +86,48 @@ def unknown_rules(stream: Stream, decoder: StreamDecoder) -> list[Rule]:
     """What condemns a message that would be a row otherwise."""
     if stream.contract.new_columns != "discard_row" or not decoder.tells_unknown:
         return []
-    return [Rule("unknown_field", f"{UNKNOWN} IS NOT NULL", field_sql=f"get({UNKNOWN}, 0).path")]
+    return [Rule("unknown_field", f"{PATHS} IS NOT NULL", field_sql=f"get({PATHS}, 0)")]
 
 
 def with_unknown(
-    judged: DataFrame, stream: Stream, decoder: StreamDecoder, *, verdict: str, row: int, dead_letter: int
+    judged: DataFrame,
+    stream: Stream,
+    decoder: StreamDecoder,
+    *,
+    verdict: str,
+    row: int,
+    dead_letter: int,
+    values: bool = False,
 ) -> DataFrame:
     """Add the unknown fields of messages that would be rows, and let their verdict follow from them.
 
     Args:
         judged: What ``StreamDecoder.decode`` gives, with the column ``verdict``.
+        values: Whether what the fields hold is asked for, too.
 
     Returns:
-        ``judged`` with ``_kdi_unknown``, where the decoder knows of such, and with ``_kdi_rescued`` for its column;
-        ``_kdi_misfits`` is null of whatever would be no row.
+        ``judged`` with ``_kdi_unknown_paths``, where the decoder knows of such fields, with ``_kdi_unknown`` where
+        values are asked for, and with ``_kdi_rescued`` for its column; ``_kdi_misfits`` is null of whatever would be
+        no row.
     """
     from pyspark.sql import functions as F
 
     if not decoder.tells_unknown:
         return judged
     is_row = f"{verdict} = {row}"
-    if UNKNOWN in judged.columns:  # told ahead, for several streams
-        found = judged.withColumn(UNKNOWN, F.expr(f"CASE WHEN {is_row} THEN {UNKNOWN} END"))
+    if PATHS in judged.columns:  # told ahead, for several streams
+        found = judged.withColumn(PATHS, F.expr(f"CASE WHEN {is_row} THEN {PATHS} END"))
+    elif values or stream.rescued:
+        found = decoder.with_unknown(judged, where=is_row).withColumn(PATHS, F.expr(paths_of(UNKNOWN)))
     else:
-        found = decoder.with_unknown(judged, where=is_row)
+        found = decoder.with_paths(judged, where=is_row)
     if stream.contract.leaves_out:
         found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {is_row} THEN {MISFITS} END"))
+        found = found.withColumn(_paths(MISFITS), F.expr(paths_of(MISFITS)))
     found = with_rescued(found, stream)
     if stream.contract.new_columns != "discard_row":
         return found
-    dead = f"CASE WHEN {is_row} AND {UNKNOWN} IS NOT NULL THEN {dead_letter} ELSE {verdict} END"
+    dead = f"CASE WHEN {is_row} AND {PATHS} IS NOT NULL THEN {dead_letter} ELSE {verdict} END"
     return found.withColumn(verdict, F.expr(dead))
 
 
@@ -151,7 +163,7 @@ def _overlap(path: str, masked: str) -> str:
 
 def contract_columns(stream: Stream, decoder: StreamDecoder) -> dict[str, str]:
     """Column to Spark SQL over what ``with_unknown`` gives: what its aggregates are made of."""
-    return {_names(column): _told(column) for column in _counted(stream, decoder)}
+    return {_names(column): _told(_paths(column)) for column in _counted(stream, decoder)}
 
 
 def contract_aggregates(stream: Stream, decoder: StreamDecoder, *, partition: str, offset: str) -> list[Column]:
@@ -191,18 +203,32 @@ def _counted(stream: Stream, decoder: StreamDecoder) -> list[str]:
     return [UNKNOWN, MISFITS] if stream.contract.leaves_out else [UNKNOWN]
 
 
+def _paths(column: str) -> str:
+    return f"{column}_paths"
+
+
 def _names(column: str) -> str:
     return f"{column}_names"
 
 
-def _told(column: str) -> str:
+def _told(paths: str) -> str:
     """Spark SQL: the paths, each in a line of its own; null of none."""
-    path = "coalesce(nullif(translate(u.path, '\\n', ' '), ''), '\"\"')"
-    paths = f"array_sort(array_distinct(transform({column}, u -> left({path}, {_CHARACTERS}))))"
+    lines, glued = f"array_join({paths}, '\\n')", f"array_join({paths}, '')"
+    # Asked because nearly all are: Spark interprets what makes them so.
+    short = f"(length({glued}) <= {_CHARACTERS} OR NOT {lines} RLIKE '[^\\n]{{{_CHARACTERS + 1}}}')"
+    named = f"NOT array_contains({paths}, '') AND NOT contains({glued}, '\\n')"
+    plain = f"size({paths}) <= {_OF_A_MESSAGE} AND {named} AND {short}"
+    return f"CASE WHEN {paths} IS NULL THEN NULL WHEN {plain} THEN {lines} ELSE {_cut(paths)} END"
+
+
+def _cut(paths: str) -> str:
+    """Spark SQL: the same of paths that are too many, too long, empty or not of one line."""
+    path = "coalesce(nullif(translate(path, '\\n', ' '), ''), '\"\"')"
+    cut = f"sort_array(array_distinct(transform({paths}, path -> left({path}, {_CHARACTERS}))))"
     # An empty line stands for those that are not named.
     more = f"CASE WHEN size(paths) > {_OF_A_MESSAGE} THEN '\\n' ELSE '' END"
     text = f"concat(array_join(slice(paths, 1, {_OF_A_MESSAGE}), '\\n'), {more})"
-    return f"CASE WHEN size({column}) > 0 THEN get(transform(array({paths}), paths -> {text}), 0) END"
+    return f"get(transform(array({cut}), paths -> {text}), 0)"
 
 
 def refuse_unknown(stream: Stream, unknown: FieldsFound, *, became_rows: int) -> None:

@@ -189,9 +189,14 @@ def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
 def field_values(
     messages: DataFrame, stream: Stream, decoder: StreamDecoder, column: str, *, now: datetime
 ) -> DataFrame:
-    """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
+    """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy.
+
+    Args:
+        messages: As Kafka gives them: what was decoded ahead has no values.
+    """
     elements = elements_of(stream, decoder.record, messages.sparkSession)
-    return _judged(messages, stream, decoder, now, elements).where(f"size({column}) > 0").select(column)
+    judged = _judged(messages, stream, decoder, now, elements, values=column == UNKNOWN)
+    return judged.where(f"size({column}) > 0").select(column)
 
 
 def counted(counts: Observation, stream: Stream) -> Counts:
@@ -220,14 +225,20 @@ def counted(counts: Observation, stream: Stream) -> Counts:
 
 
 def _judged(
-    messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime, elements: Elements | None
+    messages: DataFrame,
+    stream: Stream,
+    decoder: StreamDecoder,
+    now: datetime,
+    elements: Elements | None,
+    *,
+    values: bool = False,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
     evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
     judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
     # In the order of the rules of `condemned`: whoever changes one alone tells letters of a reason that did not decide.
-    judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
+    judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER, values=values)
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
 
 

@@ -12,9 +12,9 @@ from kdi_assets.formats.decoder import (
     DOCUMENT,
     FRAME,
     MISFITS,
+    PATHS,
     PAYLOAD,
     RECORD,
-    UNKNOWN,
     UNKNOWN_DDL,
     VALUE,
     VIOLATION,
@@ -110,7 +110,7 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
 
 def ours(messages: DataFrame) -> list[str]:
     """The working columns that are there: unknown fields only where they were told ahead."""
-    return [column for column in messages.columns if column in (*OURS, UNKNOWN)]
+    return [column for column in messages.columns if column in (*OURS, PATHS)]
 
 
 def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
@@ -120,11 +120,10 @@ def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    decoded = decoder.with_unknown(_decoded(messages, decoder), where=DECODED)
-    kept = [F.col(c) for c in _KEPT]
+    decoded, kept = _decoded(messages, decoder), list(_KEPT)
     if decoder.tells_unknown:  # without their values, which are parsed anew
-        kept.append(F.expr(f"transform({UNKNOWN}, u -> named_struct('path', u.path, 'place', u.place))").alias(UNKNOWN))
-
+        decoded = decoder.with_paths(decoded, where=DECODED)
+        kept.append(PATHS)
     read = {"timestampType": "kafka.timestamp_type", "value": VALUE}
     columns = [F.expr(read.get(c, f"kafka.{c}")).alias(c) for c in messages.columns]
     return decoded.select(*columns, *kept)
@@ -139,7 +138,7 @@ def suffices(ahead: StreamDecoder, wanted: StreamDecoder) -> bool:
 
 def undecoded(messages: DataFrame) -> DataFrame:
     """The messages alone."""
-    return messages.drop(*_KEPT, UNKNOWN)
+    return messages.drop(*_KEPT, PATHS)
 
 
 def _decoded(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
@@ -169,9 +168,8 @@ def _as_message(messages: DataFrame) -> DataFrame:
     if kept:  # whoever needs the others is to hear of it, and not to find nothing in them
         kept += [F.expr(f"raise_error('{c} was not kept')").alias(c) for c in (PAYLOAD, VIOLATION, DOCUMENT)]
         kept.append(F.lit(None).cast(UNKNOWN_DDL).alias(MISFITS))
-    if UNKNOWN in messages.columns:
-        whole = "named_struct('path', u.path, 'place', u.place, 'value', CAST(NULL AS variant))"
-        kept.append(F.expr(f"transform({UNKNOWN}, u -> {whole})").alias(UNKNOWN))
+    if PATHS in messages.columns:
+        kept.append(F.col(PATHS))
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept)
 
 

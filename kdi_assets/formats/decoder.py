@@ -27,11 +27,18 @@ RECORD = "_kdi_record"
 UNKNOWN = "_kdi_unknown"
 """What a decoded message has and the record has not, of the type ``UNKNOWN_DDL``: the field's path, the one place in
 this message where it stands, with indexes and keys, and what it holds, if that is known; null if there is nothing."""
+PATHS = "_kdi_unknown_paths"
+"""The paths alone, ``array<string>``: sorted, each once; null if there is nothing."""
 MISFITS = "_kdi_misfits"
 """What a decoded message has and its record has not, because it does not suit the type; like ``_kdi_unknown``."""
 RESCUED = "_kdi_rescued"
 """What a row keeps of that, as JSON; null if there is nothing."""
 UNKNOWN_DDL = "array<struct<path: string, place: string, value: variant>>"
+
+
+def paths_of(column: str) -> str:
+    """Spark SQL: the paths in a column of ``UNKNOWN_DDL``, as ``_kdi_unknown_paths`` has them."""
+    return f"CASE WHEN size({column}) > 0 THEN sort_array(array_distinct({column}.path)) END"
 
 
 @dataclass
@@ -53,6 +60,15 @@ class TellsUnknown(Protocol):
             messages: As ``Decoder.decode`` gives them.
             where: Spark SQL; no other message is asked, and these were decoded.
         """
+        ...
+
+
+@runtime_checkable
+class TellsPaths(TellsUnknown, Protocol):
+    """One that has the paths of such fields cheaper than what they hold."""
+
+    def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        """Add ``_kdi_unknown_paths``; the arguments are those of ``with_unknown``."""
         ...
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.catalyst import is_ascii
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, MISFITS, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.json_paths import with_paths
 from kdi_assets.formats.json_salvage import salvaged
 from kdi_assets.formats.json_types import leaf_paths, narrow, rules_of, wide
 from kdi_assets.formats.json_unknown import with_unknown
@@ -99,6 +100,9 @@ class JsonDecoder:
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
+
+    def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_paths(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         """They cost several parses."""

@@ -1,28 +1,23 @@
-"""Fields that JSON messages have and the record has not: told in two steps, because most messages have none.
+"""Fields that JSON messages have and the record has not, with what they hold: in two steps, as most messages have none.
 
-The first step counts. Whatever has a name in the text is followed by ``":``; as many of these as the record found
-values leave no name over. It errs to one side alone: a text that counts more (a quotation mark before a colon inside a
-string, a name that stands twice, a blank before a colon) is walked for nothing, and one with an unknown field always
-counts more. Only then the text is parsed again, into a variant, and walked beside the record.
+Where names are left over (``json_names``) the text is parsed again, into a variant, and walked beside the record.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING
 
-from kdi_assets.formats.catalyst import occurrences, parsed_json
-from kdi_assets.formats.decoder import DOCUMENT, PAYLOAD, UNKNOWN, UNKNOWN_DDL
-from kdi_assets.formats.rules import literal, name
+from kdi_assets.formats.catalyst import parsed_json
+from kdi_assets.formats.decoder import UNKNOWN, UNKNOWN_DDL
+from kdi_assets.formats.json_names import TEXT, names_left
+from kdi_assets.formats.rules import literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-_TEXT = f"CAST({PAYLOAD} AS STRING)"
-_WHOLE = "_kdi_whole"
-_BLANKS = (" ", "\t", "\n", "\r")
+WHOLE = "_kdi_whole"
+"""The document as a variant, where it is to be walked."""
 _NONE = f"CAST(array() AS {UNKNOWN_DDL})"
 
 
@@ -39,46 +34,15 @@ def with_unknown(messages: DataFrame, record: StructType, *, where: str) -> Data
     from pyspark.sql import functions as F
 
     spark = messages.sparkSession
-    asked = F.when(F.expr(where) & _may_have_unknown(spark, record), parsed_json(spark, _TEXT))
+    asked = F.when(F.expr(where) & (names_left(spark, record) != 0), parsed_json(spark, TEXT))
+    return messages.withColumn(WHOLE, asked).withColumn(UNKNOWN, F.expr(walked(record))).drop(WHOLE)
+
+
+def walked(record: StructType) -> str:
+    """Spark SQL of what ``_kdi_whole`` has and the record has not; null if there is nothing."""
     # Spark interprets lambdas: what is seldom needed stays out of the code that it writes and the JVM compiles.
-    walked = f"filter(transform(array({_WHOLE}), _kdi_w -> {_unknown('_kdi_w', record)}), _kdi_u -> size(_kdi_u) > 0)"
-    found = f"CASE WHEN {_WHOLE} IS NOT NULL THEN get({walked}, 0) END"
-    return messages.withColumn(_WHOLE, asked).withColumn(UNKNOWN, F.expr(found)).drop(_WHOLE)
-
-
-def _may_have_unknown(spark: SparkSession, record: StructType) -> Column:
-    """Whether there may be an unknown field; false only if there is none."""
-    from pyspark.sql import functions as F
-
-    apart = reduce(or_, (occurrences(spark, _TEXT, f"{blank}:") > 0 for blank in _BLANKS))
-    named = occurrences(spark, _TEXT, '":')
-    nulls = occurrences(spark, _TEXT, '":null') + occurrences(spark, _TEXT, '": null')
-    values = F.expr(_values(DOCUMENT, record))
-    return F.when(apart, True).when(named == values, False).otherwise(named - nulls != values)
-
-
-def _values(value: str, declared: DataType, depth: int = 0) -> str:
-    """Spark SQL of how many named values a value holds, at any depth; 0 where it can hold none."""
-    from pyspark.sql import types as t
-
-    item, sum_ = f"_kdi_i{depth}", f"_kdi_s{depth}"
-    match declared:
-        case t.StructType():
-            fields = ((f"{value}.{name(f.name)}", f.dataType) for f in declared.fields)
-            each = (
-                f"CASE WHEN {inner} IS NOT NULL THEN 1 + {_values(inner, type_, depth)} ELSE 0 END"
-                for inner, type_ in fields
-            )
-            return f"({' + '.join(each)})" if declared.fields else "0"
-        case t.ArrayType():
-            inner = _values(item, declared.elementType, depth + 1)
-            added = f"{sum_} + CASE WHEN {item} IS NOT NULL THEN {inner} ELSE 0 END"
-            return "0" if inner == "0" else f"aggregate({value}, 0, ({sum_}, {item}) -> {added})"
-        case t.MapType():
-            inner = _values(item, declared.valueType, depth + 1)
-            added = f"{sum_} + CASE WHEN {item} IS NOT NULL THEN 1 + {inner} ELSE 0 END"
-            return f"aggregate(map_values({value}), 0, ({sum_}, {item}) -> {added})"
-    return "0"
+    found = f"filter(transform(array({WHOLE}), _kdi_w -> {_unknown('_kdi_w', record)}), _kdi_u -> size(_kdi_u) > 0)"
+    return f"CASE WHEN {WHOLE} IS NOT NULL THEN get({found}, 0) END"
 
 
 def _unknown(value: str, declared: DataType, path: str = "''", place: str = "''", depth: int = 0) -> str:

@@ -9,7 +9,18 @@ from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingle
 from kdi_assets.formats.avro_container.decoder import AvroContainerDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
-from kdi_assets.formats.decoder import FRAME, MISFITS, UNKNOWN_DDL, VIOLATION, Decoder, TellsUnknown
+from kdi_assets.formats.decoder import (
+    FRAME,
+    MISFITS,
+    PATHS,
+    UNKNOWN,
+    UNKNOWN_DDL,
+    VIOLATION,
+    Decoder,
+    TellsPaths,
+    TellsUnknown,
+    paths_of,
+)
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
@@ -80,6 +91,15 @@ class StreamDecoder:
         if not isinstance(of_payloads, TellsUnknown):
             return messages
         return of_payloads.with_unknown(messages, self.record, where=where)
+
+    def with_paths(self, messages: DataFrame, *, where: str) -> DataFrame:
+        """Add ``_kdi_unknown_paths``, of a format that has such fields; the arguments are those of ``with_unknown``."""
+        from pyspark.sql import functions as F
+
+        if isinstance(self.of_payloads, TellsPaths):
+            return self.of_payloads.with_paths(messages, self.record, where=where)
+        found = self.with_unknown(messages, where=where)
+        return found.withColumn(PATHS, F.expr(paths_of(UNKNOWN))).drop(UNKNOWN)
 
     @property
     def unknown_schema(self) -> str:

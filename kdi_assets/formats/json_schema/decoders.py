@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.decoder import FRAME, PAYLOAD, VIOLATION, FormatMistake
 from kdi_assets.formats.json import JsonDecoder
+from kdi_assets.formats.json_paths import with_paths
 from kdi_assets.formats.json_schema.record import record_of
 from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, registered, validator
 from kdi_assets.formats.json_schema.violations import violation
@@ -41,6 +42,9 @@ class JsonFileDecoder:
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
+
+    def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_paths(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         return _rules_of_schema(record) if self.written.validate else JsonDecoder().rules(record)
@@ -78,6 +82,9 @@ class JsonRegistryDecoder:
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
+
+    def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
+        return with_paths(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         of_document = _rules_of_schema(record) if self.validate else JsonDecoder().rules(record)

@@ -1,0 +1,96 @@
+"""Paths of unknown fields of JSON, told by names alone or by a walk: those that Python tells, whatever the text is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdi_assets.drain.records import stream_decoder
+from kdi_assets.formats import json_paths
+from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
+from kdi_assets.stream import Contract
+from tests import odd_json
+from tests.judged import judged, stream_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = 20260311
+CASES = {"nested": (odd_json.DDL, odd_json.FIELDS), "flat": (odd_json.FLAT_DDL, odd_json.FLAT_FIELDS)}
+BY_NAMES = [
+    '{"id":1,"f1":"x"}',
+    '{"f1":"x","f2":2,"f3":[1,2]}',
+    '{"id":1, "f1": {"a": {"b": 1}}, "who": {"name": "x"}, "items": [{"sku": "s"}, {}], "by": {"x": {"n": 1}}}',
+    '{"id":null,"f1":1}',
+    '{"id":null,"f1":null,"f2":"null"}',
+    '{"id":1,"text":"\\":","f1":1,"who":{"home":{"city":null}}}',
+    '{"id":1,"a.b":1,"f\\u0031":2}',
+]
+
+
+def paths(spark: SparkSession, ddl: str, texts: list[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Of each text that is decoded, the paths as told by themselves, and as the fields with their values have them."""
+    decoder = stream_decoder(stream_of(ddl))
+    rows = [(n, text.encode()) for n, text in enumerate(texts)]
+    frame = spark.createDataFrame(rows, "n int, _kdi_value binary").repartition(4)
+    decoded = decoder.with_unknown(decoder.decode(frame), where=DECODED)
+    both = decoder.with_paths(decoded, where=DECODED).where(DECODED).select("n", PATHS, f"{UNKNOWN}.path")
+    found = {texts[row[0]]: row for row in both.collect()}
+    return {
+        text: (list(found[text][1] or ()), sorted(set(found[text][2] or ()), key=str.encode))
+        for text in texts
+        if text in found
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_paths_are_those_that_python_tells_of_whatever_text(spark: SparkSession, case: str) -> None:
+    ddl, fields = CASES[case]
+    texts = odd_json.documents(SEED, 1500, fields) + (BY_NAMES if case == "nested" else [])
+
+    found = paths(spark, ddl, texts)
+
+    expected = {text: odd_json.unknown(text, fields) for text in found}
+    alone = [(text, told, expected[text]) for text, (told, _) in found.items() if told != expected[text]]
+    assert alone[:3] == [], f"{len(alone)} differ, seed {SEED}"
+    with_values = [(text, told, expected[text]) for text, (_, told) in found.items() if told != expected[text]]
+    assert with_values[:3] == [], f"{len(with_values)} differ, seed {SEED}"
+    # Those with a name twice and a text that looks like something else are dead letters.
+    assert len(found) > 0.8 * len(texts)
+    assert 0.4 < sum(1 for told in expected.values() if told) / len(found) < 0.9
+
+
+def test_what_is_unknown_at_the_top_alone_is_told_without_a_walk(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: nothing is parsed for a walk, so that whoever needs one finds nothing."""
+    from pyspark.sql import functions as F
+
+    monkeypatch.setattr(json_paths, "parsed_json", lambda spark, text: F.lit(None).cast("variant"))
+
+    found = paths(spark, odd_json.DDL, [*BY_NAMES, *odd_json.documents(SEED, 500, odd_json.FIELDS)])
+
+    expected = {text: odd_json.unknown(text, odd_json.FIELDS) for text in found}
+    assert {text: found[text][0] for text in BY_NAMES} == {text: expected[text] for text in BY_NAMES}
+    walked = [text for text, (told, _) in found.items() if told != expected[text]]
+    assert all(found[text][0] == [] for text in walked)
+    assert 0 < len(walked) < sum(1 for told in expected.values() if told) / 2
+
+
+def test_a_record_of_many_fields_and_one_of_none_are_told_of_alike(spark: SparkSession) -> None:
+    wide = ", ".join(f"c{n} string" for n in range(60))
+    texts = ['{"c1":"x","more":1}', "{}", '{"c59":null,"more":null}', '{"more":1,"and":{"a":2}}']
+
+    assert [told for told, _ in paths(spark, wide, texts).values()] == [["more"], [], [], ["and", "more"]]
+
+
+def test_messages_that_are_decoded_ahead_have_the_same_paths(spark: SparkSession) -> None:
+    stream = stream_of("id bigint, who struct<name: string>", contract=Contract("discard_row"))
+    messages = ['{"id":1}', '{"id":1,"b":1,"a":2}', '{"id":1,"who":{"mail":2}}', None]
+
+    at_once, ahead = (judged(spark, stream, messages, decoded_ahead=ahead) for ahead in (False, True))
+
+    assert at_once.counts.unknown.fields.named == ahead.counts.unknown.fields.named == {"a": 1, "b": 1, "who.mail": 1}
+    assert [(x["offset"], x["field"]) for x in at_once.letters] == [(1, "a"), (2, "who.mail")]
+    assert ahead.letters == at_once.letters
