@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 TEXT = f"CAST({PAYLOAD} AS STRING)"
+WITHOUT_DOCUMENT, UNCOUNTED = -2, -1
+"""Decoded by leaving values out, so that there are none to count; or with blanks before what may be a name's colon."""
 _BLANKS = (" ", "\t", "\n", "\r")
 
 
 def names_left(spark: SparkSession, record: StructType) -> Column:
-    """How many names are left over: 0 if no field is unknown, negative where that cannot be told."""
+    """How many names are left over: 0 if no field is unknown; ``UNCOUNTED`` or ``WITHOUT_DOCUMENT`` if not known."""
     from pyspark.sql import functions as F
 
-    # What was decoded without a document, by leaving values out, has no values to count.
     apart = reduce(or_, (occurrences(spark, TEXT, f"{blank}:") > 0 for blank in _BLANKS))
-    uncounted = F.expr(f"{DOCUMENT} IS NULL") | apart
     left = occurrences(spark, TEXT, '":') - F.expr(f"{values_of(record)} + {values_within(record)}")
     nulls = occurrences(spark, TEXT, '":null') + occurrences(spark, TEXT, '": null')
-    return F.when(uncounted, -1).when(left == nulls, 0).otherwise(left)
+    told = F.when(F.expr(f"{DOCUMENT} IS NULL"), WITHOUT_DOCUMENT).when(apart, UNCOUNTED)
+    return told.when(left == nulls, 0).otherwise(left)
 
 
 def values_of(record: StructType) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.formats.catalyst import occurrences, parsed_json
 from kdi_assets.formats.decoder import PATHS
-from kdi_assets.formats.json_names import TEXT, fields_with_names, names_left, values_of, values_within
+from kdi_assets.formats.json_names import TEXT, UNCOUNTED, fields_with_names, names_left, values_of, values_within
 from kdi_assets.formats.json_unknown import WHOLE, walked
 from kdi_assets.formats.rules import literal
 
@@ -34,11 +34,12 @@ def with_paths(messages: DataFrame, record: StructType, *, where: str) -> DataFr
 
     spark = messages.sparkSession
     counts = {_LEFT: F.when(F.expr(where), names_left(spark, record)), _NULLS: occurrences(spark, TEXT, "null")}
+    countable = f"{_LEFT} > 0 OR {_LEFT} = {UNCOUNTED}"
     asked = F.when(F.expr(f"{_LEFT} <> 0 AND {_TOLD} IS NULL"), parsed_json(spark, TEXT))
     by_walk = f"sort_array(array_distinct({walked(record)}.path))"
     return (
         messages.withColumns(counts)
-        .withColumn(_TOLD, F.expr(f"CASE WHEN {_LEFT} > 0 THEN sort_array({_names(record)}) END"))
+        .withColumn(_TOLD, F.expr(f"CASE WHEN {countable} THEN sort_array({_names(record)}) END"))
         .withColumn(WHOLE, asked)
         .withColumn(PATHS, F.expr(f"CASE WHEN size({_TOLD}) > 0 THEN {_TOLD} WHEN {_TOLD} IS NULL THEN {by_walk} END"))
         .drop(WHOLE, _LEFT, _NULLS, _TOLD)

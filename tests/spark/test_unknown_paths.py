@@ -25,6 +25,8 @@ BY_NAMES = [
     '{"id":null,"f1":1}',
     '{"id":null,"f1":null,"f2":"null"}',
     '{"id":1,"text":"\\":","f1":1,"who":{"home":{"city":null}}}',
+    '{"id":1,"text":"a : b","f1":1}',
+    '{"id" : 1, "f1" : {"a" : 1}, "who" : {"name" : "x"}}',
     '{"id":1,"a.b":1,"f\\u0031":2}',
 ]
 
