@@ -34,7 +34,8 @@ def names_left(spark: SparkSession, record: StructType) -> Column:
     left = occurrences(spark, TEXT, '":') - F.expr(f"{values_of(record)} + {values_within(record)}")
     nulls = occurrences(spark, TEXT, '":null') + occurrences(spark, TEXT, '": null')
     told = F.when(F.expr(f"{DOCUMENT} IS NULL"), WITHOUT_DOCUMENT).when(apart, UNCOUNTED)
-    return told.when(left == nulls, 0).otherwise(left)
+    # First what most messages are: nulls are not counted in them.
+    return told.when(left == 0, 0).when(left == nulls, 0).otherwise(left)
 
 
 def values_of(record: StructType) -> str:

@@ -33,12 +33,14 @@ def with_paths(messages: DataFrame, record: StructType, *, where: str) -> DataFr
     from pyspark.sql import functions as F
 
     spark = messages.sparkSession
-    counts = {_LEFT: F.when(F.expr(where), names_left(spark, record)), _NULLS: occurrences(spark, TEXT, "null")}
+    left = F.when(F.expr(where), names_left(spark, record))
+    nulls = F.when(F.expr(f"{_LEFT} <> 0"), occurrences(spark, TEXT, "null"))
     countable = f"{_LEFT} > 0 OR {_LEFT} = {UNCOUNTED}"
     asked = F.when(F.expr(f"{_LEFT} <> 0 AND {_TOLD} IS NULL"), parsed_json(spark, TEXT))
     by_walk = f"sort_array(array_distinct({walked(record)}.path))"
     return (
-        messages.withColumns(counts)
+        messages.withColumn(_LEFT, left)
+        .withColumn(_NULLS, nulls)
         .withColumn(_TOLD, F.expr(f"CASE WHEN {countable} THEN sort_array({_names(record)}) END"))
         .withColumn(WHOLE, asked)
         .withColumn(PATHS, F.expr(f"CASE WHEN size({_TOLD}) > 0 THEN {_TOLD} WHEN {_TOLD} IS NULL THEN {by_walk} END"))
