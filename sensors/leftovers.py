@@ -21,15 +21,15 @@ def letters_version(entries: Sequence[LedgerEntry], known: int) -> int:
 def suspects_ghosts(entries: Sequence[LedgerEntry], *, known: int) -> bool:
     """Whether the dead-letter table moved further than these entries moved it.
 
-    A drain with dead letters appends one version and names it; who appended others did not commit. Looking for them
-    reads the whole ledger, so it is not done at every tick.
+    A drain with dead letters, and a replay, append one version and name it; who appended others did not commit. Looking
+    for them reads the whole ledger, so it is not done at every tick.
 
     Args:
         known: The version that the entry before these counted on; -1 if unknown.
     """
     versions = [known, *(letters_version([e], known) for e in entries)]
     steps = (after - before for before, after in pairwise(versions))
-    return any(step > (e.dead_letters > 0) for step, e in zip(steps, entries, strict=True))
+    return any(step > (e.dead_letters > 0 or bool(e.outcomes)) for step, e in zip(steps, entries, strict=True))
 
 
 def sweep(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, known: int) -> int:

@@ -122,4 +122,4 @@ def _told(instance: DagsterInstance, stream: Stream, days: Sequence[date], *, si
 def _origin(entry: LedgerEntry, instance: DagsterInstance) -> Mapping[str, Any]:
     if entry.run_id and instance.has_run(entry.run_id):
         return {TOLD_BY: "reconcile", "drained_by": dg.MetadataValue.dagster_run(entry.run_id)}
-    return {TOLD_BY: "reconcile", "drained_by": entry.run_id or "a drain without Dagster"}
+    return {TOLD_BY: "reconcile", "drained_by": entry.run_id or f"a {entry.kind} without Dagster"}

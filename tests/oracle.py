@@ -30,19 +30,33 @@ MAY_CONDEMN_THE_GOOD = ("date_outside_window", "expression_failed")
 
 @dataclass(frozen=True)
 class Found:
-    """Everything that lies in a stream's tables, as another reader sees it; dead letters only those that count."""
+    """Everything that lies in a stream's tables, as another reader sees it; dead letters only those that count.
+
+    Attributes:
+        dead_letters: Those whose message did not become a row later.
+        said: What became of letters, as far as it counts.
+    """
 
     rows: Sequence[Row]
     dead_letters: Sequence[Row]
     ghosts: Sequence[Row] = ()
+    said: Sequence[Row] = ()
 
 
 def read_back(stream: Stream, lake: str) -> Found:
     """Read table and dead letters with delta-rs."""
     attempts = attempts_that_count(stream, lake)
-    letters = _rows(stream.dead_letters_uri(lake))
-    counting = [x for x in letters if x["attempt_id"] in attempts]
-    return Found(_rows(stream.table_uri(lake)), counting, [x for x in letters if x["attempt_id"] not in attempts])
+    kept = _rows(stream.dead_letters_uri(lake))
+    said = [x for x in kept if x.get("outcome") and x["attempt_id"] in attempts]
+    returned = {_message_of(x) for x in said if x["outcome"] == "row"}
+    letters = [x for x in kept if not x.get("outcome")]
+    counting = [x for x in letters if x["attempt_id"] in attempts and _message_of(x) not in returned]
+    ghosts = [x for x in letters if x["attempt_id"] not in attempts]
+    return Found(_rows(stream.table_uri(lake)), counting, ghosts, said)
+
+
+def _message_of(letter: Row) -> tuple[int, int, datetime]:
+    return letter["partition"], letter["offset"], letter["timestamp"]
 
 
 def attempts_that_count(stream: Stream, lake: str) -> frozenset[str]:

@@ -52,8 +52,8 @@ def no_duplicate_coordinates(subject: Subject) -> Finding:
 
 
 def _touched(subject: Subject) -> list[date]:
-    """The dates of the last drains, those of the newest first."""
-    commits = recent_commits(subject.uri, subject.stream.app_id)
+    """The dates of the last drains and replays, those of the newest first."""
+    commits = recent_commits(subject.uri, subject.stream.app_id, without=())
     return list(dict.fromkeys(day for c in reversed(commits) for day in sorted(c.entry.rows_by_date, reverse=True)))
 
 

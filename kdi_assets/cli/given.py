@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from getpass import getuser
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated
@@ -63,6 +65,14 @@ def topic_partition_meant(text: str | None, stream: Stream) -> TopicPartition | 
             f"{stream.name} drains topic {stream.topic}, not {topic}", param_hint="--topic-partition"
         )
     return TopicPartition(stream.topic, int(number))
+
+
+def whoami() -> str:
+    """Who decides, as the ledger is to record it."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # in a container, a user may be a number
+        return str(os.getuid())
 
 
 class OneSession:

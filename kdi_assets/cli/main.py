@@ -15,11 +15,13 @@ from kdi_assets.cli import (
     broker,
     check,
     check_assets,
+    dead_letters,
     doctor,
     drain,
     driver,
     freshness,
     generate,
+    history,
     jars,
     metrics,
     new,
@@ -46,6 +48,8 @@ app.command()(plan.plan)
 app.command()(drain.drain)
 app.command()(audit.audit)
 app.command()(peek.peek)
+app.command()(history.history)
+app.add_typer(dead_letters.app, name="dead-letters")
 app.command()(resolve.resolve)
 app.command()(upkeep.upkeep)
 app.command()(check.check)

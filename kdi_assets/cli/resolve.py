@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
-from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
+from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant, whoami
 from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
 from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
@@ -41,8 +39,8 @@ def resolve(
     ] = None,
     to: Annotated[int | None, typer.Option(metavar="OFFSET", min=0, help="rewind: the next offset to read.")] = None,
     because: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="accept-routes: why; the ledger keeps it, and who.")
-    ] = None,
+        str, typer.Option(metavar="TEXT", help="Why; the ledger keeps it, and who. accept-routes needs it.")
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the decision is only shown.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
@@ -74,26 +72,18 @@ def resolve(
         spark_failures("resolve", chosen),
     ):
         decision = decide(chosen, lake, action.value, topic_partition=only, until=until, to=to, session=session)
-        told = {"decided_by": _who(), "because": because} if because else {}
+        told = {"decided_by": whoami(), "because": because}
         entry = carry_out_decision(session(), decision, chosen, lake, **told) if yes else None
     _show(chosen, decision, entry, as_json=as_json)
 
 
-def _who() -> str:
-    try:
-        return getuser()
-    except (KeyError, OSError):  # in a container, a user may be a number
-        return str(os.getuid())
-
-
 def _refuse_misfits(
-    action: Action, topic_partition: str | None, until: int | None, to: int | None, because: str | None
+    action: Action, topic_partition: str | None, until: int | None, to: int | None, because: str
 ) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
     fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
         "--until": (until, (Action.accept_loss,)),
         "--to": (to, (Action.rewind,)),
-        "--because": (because, (Action.accept_routes,)),
         "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
     }
     for option, (given, actions) in fitting.items():
@@ -101,7 +91,7 @@ def _refuse_misfits(
             raise typer.BadParameter(f"it belongs to {' and '.join(actions)}, not to {action}", param_hint=option)
     if until is not None and topic_partition is None:
         raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
-    if action is Action.accept_routes and not (because and because.strip()):
+    if action is Action.accept_routes and not because.strip():
         raise typer.BadParameter("it needs --because, which the ledger keeps", param_hint="accept-routes")
     if (to is None) != (topic_partition is None) and action is Action.rewind:
         raise typer.BadParameter("--to and --topic-partition belong together", param_hint="rewind")

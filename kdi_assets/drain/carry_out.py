@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
-from kdi_assets.drain.dead_letters import Written, append_letters, refuse_replaced, replaced
-from kdi_assets.drain.evolution import evolved, gaining
+from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, replaced
+from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.files import file_size
-from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
+from kdi_assets.drain.judge import Counts, condemned, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, suffices, undecoded
-from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, TopicRecreated
+from kdi_assets.drain.records import undecoded
+from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.report import Commit
-from kdi_assets.drain.shape import analyse, conditions, expectations, expressions
-from kdi_assets.drain.table_schema import refuse_other_schema
+from kdi_assets.drain.shape import conditions, expectations, expressions
+from kdi_assets.drain.stage import stage
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
-from kdi_assets.ledger.delta import Staged, stage_rows
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.delta import Staged
+from kdi_assets.ledger.entry import MOVING_NOTHING, LedgerEntry
 from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _HEADERS = re.compile(r"headers|\bkafka\b(?!`?\s*\.\s*`?\w)", re.IGNORECASE)
@@ -85,7 +85,16 @@ def carry_out(
     read = read or partial(read_ranges, spark, stream.cluster)
     messages = read(plan.ranges, headers=reads_headers(stream))
     stages = _Stages()
-    staged, counts, decoder = _stage(messages, plan, evolved(stream, lake, spark), lake, at, decoded_by)
+    staged, counts, decoder = stage(
+        messages,
+        evolved(stream, lake, spark),
+        uri,
+        now=plan.now,
+        topic_partitions=len(plan.ranges),
+        files=file_size(stream, lake, plan),
+        at=at,
+        decoded_by=decoded_by,
+    )
     stream = decoder.stream  # its record may have gained fields
     stages.ended("read and write")
     at("files written")
@@ -105,13 +114,16 @@ def carry_out(
     with spark_failures(stream, "accounting for the offsets"):
         account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
-    _refuse_without_letters(stream, lake, letters)
+    # All that the plan counts on, and not only what this try appended: older letters may have been taken meanwhile.
+    refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
     stages.ended("account")
     at("accounted for")
     entry = _entry(plan, stream, staged, counts, letters, account)
     entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
     with spark_failures(stream, "committing"):
-        landed = commit(spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry)
+        landed = commit(
+            spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry, passing=MOVING_NOTHING
+        )
     at("commit sent")
     took = (datetime.now(UTC) - plan.now).total_seconds()
     return replace(Commit.of(landed), ages=landed.ages, seconds=max(0.0, took))
@@ -127,58 +139,6 @@ class _Stages:
     def ended(self, stage: str) -> None:
         now = time.monotonic()
         self.seconds[stage], self._since = round(now - self._since, 3), now
-
-
-def _stage(
-    messages: DataFrame,
-    plan: Plan,
-    stream: Stream,
-    lake: str,
-    at: Callable[[str], None],
-    decoded_by: StreamDecoder | None,
-) -> tuple[Staged, Counts, StreamDecoder]:
-    """Judge the messages and write the rows into files: without a version no reader sees them.
-
-    Once more if messages name schemas that were not known and the registry knows, and if they have fields that the
-    record is to gain; the files before that stay unnamed.
-
-    Returns:
-        Files, counts, and the decoder that they were made with.
-    """
-    from pyspark.sql import Observation
-
-    uri, files = stream.table_uri(lake), file_size(stream, lake, plan)
-    decoder: StreamDecoder | None = stream_decoder(stream)
-    if decoded_by and decoder and suffices(decoded_by, decoder):
-        # By what decoded them: this one may know schemas that were unknown then, and would take them for bad messages.
-        decoder = replace(decoded_by, stream=stream)
-    else:
-        messages = undecoded(messages)
-    while decoder is not None:
-        used, observation = decoder, Observation()
-        rows = _rows(messages, plan, used.stream, used, observation)
-        refuse_other_schema(stream, uri, rows.schema)
-        at("before reading")
-        with spark_failures(stream, "reading the topic and writing files"):
-            staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
-            counts = counted(observation, stream)
-            decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
-            if decoder is None and (grown := gaining(undecoded(messages), used.stream, used, counts, now=plan.now)):
-                decoder = stream_decoder(grown)
-        messages = undecoded(messages)  # once more: what was decoded ahead lacks what the next decoder knows
-    return staged, counts, used
-
-
-def _rows(
-    messages: DataFrame, plan: Plan, stream: Stream, decoder: StreamDecoder, observation: Observation
-) -> DataFrame:
-    from pyspark.errors import AnalysisException
-
-    try:
-        return judge(messages, stream, decoder, now=plan.now, topic_partitions=len(plan.ranges), counts=observation)
-    except AnalysisException:
-        analyse(stream, messages.sparkSession)  # says which field of the document it is
-        raise
 
 
 def _write_letters(
@@ -205,14 +165,6 @@ def _refuse_recreated(plan: Plan, stream: Stream) -> None:
     found = read_topic(stream.cluster, stream.topic).topic_id
     if found != plan.topic_id:
         raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
-
-
-def _refuse_without_letters(stream: Stream, lake: str, letters: Written) -> None:
-    """Look for the letters again: a commit that counts on them would move the position past their messages."""
-    try:
-        refuse_replaced(stream, lake, letters.at)
-    except DeadLettersReplaced as gone:
-        raise DeadLettersGone(stream=stream.name, uri=gone.uri, happened=gone.happened) from gone
 
 
 def _entry(

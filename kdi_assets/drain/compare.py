@@ -23,6 +23,7 @@ from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.changes import changes, removed_by_count
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage
 from kdi_assets.ledger.history import LiveHistory, removes_rows
+from kdi_assets.ledger.letters import OUTCOME, standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import coordinates, covering, inside, islands
 from kdi_assets.ledger.reckoning import taken_away
@@ -250,14 +251,10 @@ class _Comparing:
     def _letters(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        uri = self.stream.dead_letters_uri(self.lake)
-        if TableLog.open(uri) is None:
-            return self.spark.createDataFrame([], "partition int, offset bigint, stored_hash bigint, is_row boolean")
-        letters = self.spark.read.format("delta").load(uri).where(self._inside)
-        counting = letters.where(F.col("attempt_id").isin([e.attempt_id for e in self.history.entries]))
-        return counting.select(
-            *_AT, _hash([F.col(name) for name in self._letter]).alias("stored_hash"), F.lit(False).alias("is_row")
-        )
+        letters = standing_letters(self.spark, self.stream, self.lake, self.history)
+        stored = _hash([F.col(name) for name in self._letter]).alias("stored_hash")
+        no_row = letters.where(self._inside).where(f"{OUTCOME} IS DISTINCT FROM 'row'")
+        return no_row.select(*_AT, stored, F.lit(False).alias("is_row"))
 
     @property
     def _letter(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.refusals import DeadLettersReplaced
+from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced
 from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
@@ -14,7 +14,7 @@ from kdi_assets.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_CREATIONS = 3
+_TRIES = 3
 _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
 
 
@@ -31,7 +31,7 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
     """Append the letters of one try, once.
 
     Args:
-        letters: As ``judge.condemned`` gives them.
+        letters: As ``judge.condemned`` gives them, or ``judge.verdicts`` of letters that are there.
 
     Returns:
         What was written, and where: the version holds them, it may hold others' too.
@@ -40,15 +40,16 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    for left in reversed(range(_CREATIONS)):
+    for left in reversed(range(_TRIES)):
         written = Observation()
         stamped = letters.withColumn("attempt_id", F.lit(attempt_id))
         digest = F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
         observed = stamped.observe(written, F.count("*").alias("letters"), digest)
         try:
-            observed.write.format("delta").mode("append").options(**_PROPERTIES).save(uri)
+            writing = observed.write.format("delta").mode("append").options(**_PROPERTIES)
+            writing.option("mergeSchema", "true").save(uri)  # there are columns that not every letter has
         except (ConcurrentWriteException, MetadataChangedException, ProtocolChangedException):
-            # Two drains that both make the table: one of them finds it there the next time. Appends do not conflict.
+            # Two that both make the table, or add a column: one finds it there the next time. Appends do not conflict.
             if not left:
                 raise
             continue
@@ -75,6 +76,18 @@ def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -
     elif not (happened := _rewritten(log, since=recorded.version)):
         return
     raise replaced(stream, lake, recorded, happened)
+
+
+def refuse_gone(stream: Stream, lake: str, written: DeadLettersAt | None) -> None:
+    """Look again for letters that a commit is to count on: without them it would let go of their messages.
+
+    Raises:
+        DeadLettersGone: They may not be there any more.
+    """
+    try:
+        refuse_replaced(stream, lake, written)
+    except DeadLettersReplaced as gone:
+        raise DeadLettersGone(stream=stream.name, uri=gone.uri, happened=gone.happened) from gone
 
 
 def replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) -> DeadLettersReplaced:

@@ -32,7 +32,7 @@ from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, 
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, name, told_by
+from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, literal, name, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
@@ -40,7 +40,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
-_VERDICTS = 4
+VERDICTS = ("row", "tombstone", "dead_letter", "filtered")
+"""By name, at their numbers."""
+ELSEWHERE = "elsewhere"
+"""What is filtered because its route leads to another table, told apart from what the stream's filter leaves out."""
+_VERDICTS = len(VERDICTS)
+_PLACE = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
 _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
@@ -144,33 +149,63 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, key: binary,
         value: binary, headers: array<struct<key: string, value: binary>>, schema_id: int, reason: string,
-        field: string``. Lazy.
+        field: string, withheld: boolean``: the last says whether they lack a part of the message. Lazy.
     """
+    from pyspark.sql import functions as F
+
+    told = _with_reasons(messages, stream, decoder, now, where=f"{_VERDICT} = {DEAD_LETTER}")
+    # A key often repeats what is masked in the value, and so may a header.
+    whole = letters_hold(stream, decoder.record) == "keep"
+    kept = "{}" if whole else "CASE WHEN false THEN {} END"
+    return told.select(
+        *(F.expr(f"kafka.{c}") for c in _PLACE),
+        F.expr(kept.format("kafka.key")).alias("key"),
+        F.expr(payload(VALUE, stream, decoder.record)).alias("value"),
+        F.expr(kept.format("kafka.headers")).alias("headers"),
+        F.expr(f"try_cast({FRAME}.schema_id AS INT)").alias("schema_id"),
+        "reason",
+        "field",
+        F.lit(not whole).alias("withheld"),
+    )
+
+
+def verdicts(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
+    """The verdict of ``judge`` on every message.
+
+    Args:
+        messages: Those that were judged.
+
+    Returns:
+        ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, outcome: string,
+        reason: string, field: string``; the outcome is one of ``VERDICTS`` or ``elsewhere``, and a dead letter has a
+        reason. Lazy.
+    """
+    from pyspark.sql import functions as F
+
+    named = f"get(array({', '.join(map(literal, VERDICTS))}), {_VERDICT})"
+    if elsewhere := route_sql(stream).elsewhere:
+        named = f"CASE WHEN {_VERDICT} = {FILTERED} AND {elsewhere} THEN {literal(ELSEWHERE)} ELSE {named} END"
+    told = _with_reasons(messages, stream, decoder, now).withColumn("outcome", F.expr(named))
+    return told.select(*(F.expr(f"kafka.{c}") for c in _PLACE), "outcome", "reason", "field")
+
+
+def _with_reasons(
+    messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime, *, where: str = "true"
+) -> DataFrame:
+    """Judge, and say of each message that is condemned why: ``reason`` and ``field``."""
     from pyspark.sql import functions as F
 
     decoding = [TOMBSTONE_RULE, *decoder.rules()]
     of_rows = [*_row_rules(stream, now), *unknown_rules(stream, decoder), *expectation_rules(stream)]
     shaping = [*route_sql(stream).rules, *of_rows]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
-    number = F.expr(f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END")
+    first = f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END"
     rules = [*decoding, *shaping]
-    # A key often repeats what is masked in the value, and so may a header.
-    told = "{}" if letters_hold(stream, decoder.record) == "keep" else "CASE WHEN false THEN {} END"
     elements = elements_of(stream, decoder.record, messages.sparkSession)
-    return (
-        _judged(messages, stream, decoder, now, elements)
-        .where(f"{_VERDICT} = {DEAD_LETTER}")
-        .withColumn(_RULE, number)
-        .select(
-            *(F.expr(f"kafka.{c}") for c in ("topic", "partition", "offset", "timestamp", "timestamp_type")),
-            F.expr(told.format("kafka.key")).alias("key"),
-            F.expr(payload(VALUE, stream, decoder.record)).alias("value"),
-            F.expr(told.format("kafka.headers")).alias("headers"),
-            F.expr(f"try_cast({FRAME}.schema_id AS INT)").alias("schema_id"),
-            F.expr(told_by(_RULE, [r.reason for r in rules])).alias("reason"),
-            F.expr(field_told_by(_RULE, rules)).alias("field"),
-        )
-    )
+    judged = _judged(messages, stream, decoder, now, elements).where(where)
+    numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {first} END"))
+    reason, field_ = told_by(_RULE, [r.reason for r in rules]), field_told_by(_RULE, rules)
+    return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field_)})
 
 
 def suspects(messages: DataFrame, counts: Counts) -> DataFrame:

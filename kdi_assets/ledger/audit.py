@@ -13,8 +13,9 @@ from kdi_assets.ledger.changes import changes
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage, offsets_in
 from kdi_assets.ledger.entry import Untraced
 from kdi_assets.ledger.history import LiveHistory, live_history, removes_rows
+from kdi_assets.ledger.letters import letters_now
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.offsets import Found, count, inside, letters_now, messages_in, ours, rows_at
+from kdi_assets.ledger.offsets import Found, count, inside, messages_in, ours, rows_at
 from kdi_assets.ledger.offsets import highest_offsets as highest_offsets
 from kdi_assets.ledger.reckoning import Reckoned, deletion, reckon
 from kdi_assets.ledger.report import AuditReport as AuditReport
@@ -96,14 +97,11 @@ def audited_history(stream: Stream, lake: str) -> LiveHistory:
 
 def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:
     """Every row and letter, as ``count`` takes them; a letter counts if an entry names its attempt."""
-    from pyspark.sql import functions as F
-
     within = "true" if bounds is None else inside(bounds)
     rows = rows_at(spark, stream, stream.table_uri(lake), version=history.version).where(within)
-    letters = letters_now(spark, stream.dead_letters_uri(lake)).where(within)
-    counts = F.col("attempt_id").isin([e.attempt_id for e in history.entries]).alias("counts")
+    letters = letters_now(spark, stream.dead_letters_uri(lake), history.entries).where(within)
     alone = ("0 AS index", "1 AS count", "CAST(NULL AS timestamp) AS timestamp", "false AS is_row", "1L AS rows")
-    both = letters.withColumn("counts", counts).selectExpr("partition", "offset", *alone, "counts")
+    both = letters.selectExpr("partition", "offset", *alone, "counts")
     return rows.selectExpr("*", "true AS is_row", "1L AS rows", "true AS counts").unionByName(both)
 
 
@@ -157,6 +155,9 @@ def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
     for piece in covered.pieces:
         rows[piece.range.topic_partition.partition] += piece.counts.became_rows
         letters[piece.range.topic_partition.partition] += piece.counts.dead_letters
+    for tp, came_back in covered.returned.items():
+        rows[tp.partition] += came_back
+        letters[tp.partition] -= came_back
     return (
         {p: c.became_rows for p, c in counted.items() if c.became_rows} == +rows
         and all(c.is_whole for c in counted.values())

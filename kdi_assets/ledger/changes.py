@@ -10,7 +10,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.commit_info import CommitInfo
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import live_commits, removes_rows
+from kdi_assets.ledger.letters import unreturned
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import coordinates
 from kdi_assets.stream import Stream
@@ -61,14 +63,15 @@ def changes(spark: SparkSession, stream: Stream, log: TableLog, commits: Sequenc
 
 
 def letters_taken(
-    spark: SparkSession, letters: TableLog | None, attempts: Sequence[str], missing: DataFrame
+    spark: SparkSession, letters: TableLog | None, entries: Sequence[LedgerEntry], missing: DataFrame
 ) -> DataFrame:
     """Which of the missing offsets were dead letters until someone deleted them.
 
     The table has no change feed; what it held before each deletion answers, as long as VACUUM leaves the files.
 
     Args:
-        attempts: Of the letters that count; ghosts are deleted too.
+        entries: They say which letters count; ghosts are deleted too. A letter that became a row explains no missing
+            row, whether it is there or not.
 
     Returns:
         ``partition, offset, changed_by: bigint``, a version of the dead letters.
@@ -81,12 +84,14 @@ def letters_taken(
             break  # VACUUM took what this commit removed, and with it what older versions held
         if removes_rows(commit):
             held = spark.read.format("delta").option("versionAsOf", commit.version - 1).load(letters.uri)
-            mine = held.where(F.col("attempt_id").isin(list(attempts)))
-            before.append(mine.select("partition", "offset", F.lit(commit.version).cast("bigint").alias("changed_by")))
-    if not before:
+            mine = unreturned(spark, held, entries).where("counts")
+            before.append(mine.withColumn("changed_by", F.lit(commit.version).cast("bigint")))
+    if letters is None or not before:
         return spark.createDataFrame([], "partition int, offset bigint, changed_by bigint")
     every = reduce(lambda a, b: a.unionByName(b), before)
     taken = every.join(missing.select("partition", "offset"), ["partition", "offset"], "left_semi")
+    there = spark.read.format("delta").load(letters.uri)
+    taken = taken.join(there, ["partition", "offset", "attempt_id"], "left_anti")
     return taken.groupBy("partition", "offset").agg(F.max("changed_by").alias("changed_by"))
 
 

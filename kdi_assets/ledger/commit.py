@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,9 @@ from kdi_assets.ledger.delta import (
     set_transactions,
     start_transaction,
 )
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry import Kind, LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, NotADeltaTable, TableLog
+from kdi_assets.stream import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,14 +113,24 @@ def create_table(
 
 
 def commit(
-    spark: SparkSession, staged: Staged, uri: str, *, behind: int, expect: Mapping[str, int], entry: LedgerEntry
+    spark: SparkSession,
+    staged: Staged,
+    uri: str,
+    *,
+    behind: int,
+    expect: Mapping[str, int],
+    entry: LedgerEntry,
+    passing: Collection[Kind] = (),
+    positions_at: Callable[[TableLog], Mapping[TopicPartition, int]] | None = None,
 ) -> LedgerEntry:
-    """Commit rows and positions directly behind version ``behind``, or behind foreign commits that do not concern them.
+    """Commit rows and positions directly behind version ``behind``, or behind commits that do not concern them.
 
     Args:
         behind: The version that the plan was checked against.
         expect: The transaction ids of the ledger at that version; -1 for absent.
         entry: What this commit says of itself; its version is filled in here.
+        passing: Ledger commits that do not concern it.
+        positions_at: The positions of a commit that moves none, as they are at the version that it lands behind.
 
     Returns:
         The entry as committed.
@@ -134,13 +145,21 @@ def commit(
             return _commit_behind(spark, staged, uri, behind, entry)
         except _NotBehind:
             newest = _newest(uri, entry)
-            refuse_if_concerned(newest, after=behind, expect=expect)
+            refuse_if_concerned(newest, after=behind, expect=expect, app_id=entry.app_id, passing=passing)
             behind = newest.version
+            if positions_at:
+                entry = replace(entry, positions=positions_at(newest))
     raise OvertakenCommit(uri=uri, version=behind, operation="a stream of foreign commits")
 
 
-def refuse_if_concerned(newest: TableLog, *, after: int, expect: Mapping[str, int]) -> None:
+def refuse_if_concerned(
+    newest: TableLog, *, after: int, expect: Mapping[str, int], app_id: str, passing: Collection[Kind] = ()
+) -> None:
     """Judge what was committed behind ``after``.
+
+    Args:
+        expect: The transaction ids that a plan at ``after`` rests on.
+        passing: Ledger commits that may set them all the same.
 
     Raises:
         OvertakenCommit: One of the commits changes what a plan at ``after`` rests on, or cannot be read.
@@ -150,8 +169,15 @@ def refuse_if_concerned(newest: TableLog, *, after: int, expect: Mapping[str, in
             found = newest.commit(version)
         except CommitUnreadable:
             raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
-        if found.replaces_rows or found.changes_metadata or expect.keys() & found.transactions.keys():
+        moved = expect.keys() & found.transactions.keys() and not _is_of(found, app_id, passing)
+        if found.replaces_rows or found.changes_metadata or moved:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
+
+
+def _is_of(found: CommitInfo, app_id: str, kinds: Collection[Kind]) -> bool:
+    """Whether the commit is one of these kinds of the same ledger."""
+    entry = entry_of(found.user_metadata, found.version, app_id)
+    return entry is not None and entry.kind in kinds
 
 
 def find_attempt(uri: str, *, after: int, attempt_id: str) -> CommitInfo | None:

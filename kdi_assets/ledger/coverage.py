@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import xor
 
@@ -60,6 +61,7 @@ class Coverage:
         bounded: Whether only a part of what was drained is looked at.
         torn: Where an entry does not begin where the one before it ended.
         set_back: Where a decision set positions back.
+        returned: By topic partition, the dead letters that became rows later.
     """
 
     topic: str
@@ -74,6 +76,7 @@ class Coverage:
     bounded: bool = False
     torn: tuple[str, ...] = ()
     set_back: tuple[str, ...] = ()
+    returned: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -155,6 +158,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
         torn=tuple(torn),
         set_back=tuple(set_back),
+        returned=sum((Counter(e.returned) for e in standing), Counter()),
     )
 
 

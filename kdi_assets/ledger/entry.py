@@ -13,15 +13,18 @@ from kdi_assets.errors import Terminal
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream import OffsetRange, TopicPartition
 
-FORMAT = 3
+FORMAT = 4
 """Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it.
 
 2: there may be filtered messages, which a release that does not know them would miss. An entry without any is of 1.
 3: messages may have become several rows, which an older release would take for rows that are there too often.
+4: dead letters may have become rows, which an older release would count twice.
 """
 
-Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes"]
+Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard"]
 """``routes``: positions as they were, and other conditions of a route group from there on."""
+MOVING_NOTHING: tuple[Kind, ...] = ("replay", "discard")
+"""Commits that leave positions as they are: a drain that was planned before one of them is none the worse for it."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -139,6 +142,8 @@ class LedgerEntry:
         routes: By which conditions of its route group the table is drained from there on; ``None`` without a route.
         decided_by: Who decided what no drain decides; empty where it was not asked for.
         because: Why, in their words.
+        outcomes: Of a replay, what became of dead letters, and how many of them.
+        returned: Of a replay, by topic partition, the dead letters that are rows now.
     """
 
     version: int
@@ -170,6 +175,8 @@ class LedgerEntry:
     unknown: FieldCounts = FieldCounts()
     misfits: FieldCounts = FieldCounts()
     routes: Routes | None = None
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    returned: Mapping[TopicPartition, int] = field(default_factory=dict)
     decided_by: str = ""
     because: str = ""
 
@@ -219,14 +226,16 @@ class LedgerEntry:
             "planned_at": self.planned_at.isoformat() if self.planned_at else None,
             "ends": {str(tp.partition): end for tp, end in self.ends.items()},
             "routes": self.routes.to_plain() if self.routes else None,
+            "returned": {str(tp.partition): letters for tp, letters in self.returned.items()},
         }
         plain = {name: value for name, value in plain.items() if value or name not in _IF_ANY}
-        needed = 3 if self.rows > self.became_rows else 2 if self.filtered else 1
+        several = self.rows > self.became_rows
+        needed = 4 if self.kind in MOVING_NOTHING else 3 if several else 2 if self.filtered else 1
         return json.dumps({"kdi_ledger": needed, **plain}, separators=(",", ":"))
 
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
-_IF_ANY = ("routes", "decided_by", "because")
+_IF_ANY = ("routes", "decided_by", "because", "outcomes", "returned")
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
 
@@ -260,6 +269,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},
             "unknown": _field_counts(plain.get("unknown", {})),
             "misfits": _field_counts(plain.get("misfits", {})),
+            "returned": {TopicPartition(topic, int(p)): count for p, count in plain.get("returned", {}).items()},
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
             "routes": Routes.from_plain(routes, topic) if (routes := plain.get("routes")) else None,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import commit_or_archived
+from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.stream import Stream
@@ -13,9 +14,10 @@ from kdi_assets.stream import Stream
 def remove_ghosts(stream: Stream, lake: str) -> int:
     """Remove the letters of tries that no commit of the log names, where they can no longer matter.
 
-    Only below the position: a try that is under way writes at or behind it, and can no longer commit once the position
-    moved past. Never inside a declared loss, where a ghost may be the only copy of its message. And never those of a
-    commit that a RESTORE undid: another RESTORE may bring it back.
+    Only below the position: a drain that is under way writes at or behind it, and can no longer commit once the
+    position moved past. Only letters: what became of them a replay says below the position, and it may be under way.
+    Never inside a declared loss, where a ghost may be the only copy of its message. And never those of a commit that a
+    RESTORE undid: another RESTORE may bring it back.
 
     Returns:
         How many were removed.
@@ -33,7 +35,9 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     table = DeltaTable(storage_uri(letters.uri))
     # The letters first, the ledger after: a try that is seen here, and that the ledger then does not name although the
     # position moved past it, cannot commit any more.
-    written = pc.unique(table.to_pyarrow_table(columns=["attempt_id"])["attempt_id"]).to_pylist()
+    replays = any(f.name == OUTCOME for f in table.schema().fields)
+    kept = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if replays else [])])
+    written = pc.unique((kept.filter(pc.is_null(kept[OUTCOME])) if replays else kept)["attempt_id"]).to_pylist()
     committed = _every_entry(stream, lake)
     ghosts = sorted(set(written) - {e.attempt_id for e in committed})
     if not ghosts or not committed:
@@ -47,7 +51,8 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
         for e in committed
         for r in e.declared_losses
     )
-    removed = table.delete(f"attempt_id IN ({named}) AND ({below}){lost}")
+    letters_alone = f" AND {OUTCOME} IS NULL" if replays else ""
+    removed = table.delete(f"attempt_id IN ({named}) AND ({below}){lost}{letters_alone}")
     return int(removed["num_deleted_rows"])
 
 

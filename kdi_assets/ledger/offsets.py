@@ -121,13 +121,6 @@ def messages_in(rows: DataFrame) -> DataFrame:
     return each.selectExpr(*message, "0 AS index", "1 AS count", "CASE WHEN time = 1 THEN n ELSE 0L END AS rows")
 
 
-def letters_now(spark: SparkSession, uri: str) -> DataFrame:
-    """``partition: int, offset: bigint, attempt_id: string`` of every dead letter, whether it counts or not."""
-    if TableLog.open(uri) is None:
-        return spark.createDataFrame([], "partition int, offset bigint, attempt_id string")
-    return spark.read.format("delta").load(uri).select("partition", "offset", "attempt_id")
-
-
 def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[TopicPartition, int]:
     """The highest offset in the rows of each topic partition."""
     from pyspark.sql import functions as F

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
 
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import MOVING_NOTHING, Kind, LedgerEntry, entry_of
 from kdi_assets.ledger.history import live_commits
 from kdi_assets.ledger.log import TableLog
 
@@ -32,9 +32,13 @@ class LedgerCommit:
         return 0.0 if planned is None else max(0.0, (self.committed_at - planned).total_seconds())
 
 
-def recent_commits(uri: str, app_id: str) -> tuple[LedgerCommit, ...]:
+def recent_commits(uri: str, app_id: str, *, without: Collection[Kind] = MOVING_NOTHING) -> tuple[LedgerCommit, ...]:
     """The newest ledger commits, at most ``WINDOW``, the oldest first; foreign commits between them are few, or hide
     some.
+
+    Args:
+        without: Kinds that are passed over besides those that only carry positions on; replays say nothing of how the
+            stream is drained.
 
     Raises:
         KdiError: The log cannot be read.
@@ -45,7 +49,7 @@ def recent_commits(uri: str, app_id: str) -> tuple[LedgerCommit, ...]:
     found = []
     for commit in islice(live_commits(log), COMMITS_READ):
         entry = entry_of(commit.user_metadata, commit.version, app_id)
-        if entry is not None and entry.kind not in ("renewal", "routes") and commit.committed_at is not None:
+        if entry is not None and entry.kind not in ("renewal", "routes", *without) and commit.committed_at is not None:
             found.append(LedgerCommit(entry, commit.committed_at))
         if len(found) == WINDOW:
             break

@@ -237,8 +237,7 @@ def taken_away(
         .groupBy(*_AT)
         .agg(F.max("changed_by").alias("taken_by"))
     )
-    attempts = [e.attempt_id for e in history.entries]
-    letters = letters_taken(spark, TableLog.open(stream.dead_letters_uri(lake)), attempts, missing)
+    letters = letters_taken(spark, TableLog.open(stream.dead_letters_uri(lake)), history.entries, missing)
     on_purpose = F.col("taken_by").isin(deliberate) | F.expr("taken_by IS NULL AND letter > 0")
     return (
         missing.join(rows, _AT, "left")

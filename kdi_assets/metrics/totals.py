@@ -33,19 +33,19 @@ class Totals:
     def add(self, entry: LedgerEntry) -> None:
         """Count one more ledger commit."""
         self.declared_loss_offsets += sum(r.offset_count for r in entry.declared_losses)
+        self.rows += entry.rows  # replays add some too
+        self.file_bytes += entry.bytes
         if entry.kind != "drain":
             return
         self.drains += 1
         self.conflicts += entry.conflicts
         self.messages += entry.messages
-        self.rows += entry.rows
         self.dead_letters += entry.dead_letters
         self.tombstones += entry.tombstones
         self.filtered += entry.filtered
         self.with_unknown_fields += entry.unknown.messages
         self.gap_offsets += sum(r.gaps for r in entry.ranges)
         self.message_bytes += entry.message_bytes
-        self.file_bytes += entry.bytes
         self.stage_seconds.update(entry.seconds)
 
 

@@ -251,7 +251,7 @@ def position_off_by(step: int) -> Callable[[MonkeyPatch], None]:
 
 
 def expectation_unchecked(patch: MonkeyPatch) -> None:
-    patch.setattr(adapter, "refuse_if_concerned", lambda newest, after, expect: None)
+    patch.setattr(adapter, "refuse_if_concerned", lambda newest, **_: None)
 
 
 def commit_again_without_looking(patch: MonkeyPatch) -> None:

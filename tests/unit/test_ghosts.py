@@ -60,6 +60,16 @@ def test_ghosts_are_kept_while_a_commit_that_may_name_them_cannot_be_read(
     assert (removed, attempts(lake)) == (1, ["committed"])
 
 
+def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(lake: str, first_commit: Path) -> None:
+    """It says so below the position, and may be about to commit."""
+    said = {"partition": [0, 0], "offset": [3, 4], "attempt_id": ["a replay", "never committed"]}
+    outcome = {"outcome": ["row", None]}
+    write_deltalake(STREAM.dead_letters_uri(lake), pa.table(said | outcome), mode="append", schema_mode="merge")
+
+    assert remove_ghosts(STREAM, lake) == 2
+    assert attempts(lake) == ["a replay", "committed"]
+
+
 def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(lake: str, first_commit: Path) -> None:
     drained = [replace(DRAIN, dead_letters_at=COUNTS_ON)]  # version 1 of the letters, where one drain makes one: 0
     hidden = first_commit.rename(first_commit.with_name("hidden"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.stream import OffsetRange, TopicPartition
 from sensors.leftovers import suspects_ghosts
@@ -17,7 +19,8 @@ def entry(*, letters: int, at: int | None) -> LedgerEntry:
 
 
 def test_drains_that_each_moved_the_dead_letters_once_left_nothing() -> None:
-    drains = [entry(letters=2, at=0), entry(letters=0, at=0), entry(letters=1, at=1)]
+    replay = replace(entry(letters=0, at=2), outcomes={"row": 3})
+    drains = [entry(letters=2, at=0), entry(letters=0, at=0), entry(letters=1, at=1), replay]
 
     assert not suspects_ghosts(drains, known=-1)
     assert not suspects_ghosts([entry(letters=0, at=None)], known=-1)

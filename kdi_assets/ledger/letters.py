@@ -1,0 +1,143 @@
+"""Dead letters as they stand: open, resolved or discarded.
+
+Nobody changes a letter. What becomes of one later is a record beside it, with the attempt id of the commit that says
+so; records count like letters do, if an entry of the live history names their attempt. So a RESTORE of the table opens
+the letters again whose rows it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.history import LiveHistory
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+State = Literal["open", "resolved", "discarded"]
+"""Waiting for a replay or a decision; a row by now, or nothing by its definition; or given up by someone."""
+OUTCOME = "outcome"
+"""What became of a letter later; null in a letter itself."""
+DISCARDED = "discarded"
+WITHHELD = "withheld"
+_DDL = (
+    "topic string, partition int, offset bigint, timestamp timestamp, timestamp_type int, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, schema_id int, reason string, field string, attempt_id string"
+)
+_AT = ["partition", "offset", "timestamp"]
+_SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id")
+_MESSAGE = ("key", "value", "headers")
+_STATE = (
+    f"CASE WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' WHEN coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' "
+    "THEN 'open' ELSE 'resolved' END"
+)
+
+
+def standing_letters(
+    spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, *, with_messages: bool = True
+) -> DataFrame:
+    """Every dead letter that counts, once, with what was said of it last.
+
+    Args:
+        history: Of the stream's table; its entries say what counts.
+        with_messages: Whether to give key, value and headers as well: sorting them takes long.
+
+    Returns:
+        ``topic: string, partition: int, offset: bigint, timestamp: timestamp, date: date, timestamp_type: int,
+        schema_id: int, withheld: boolean, topic_id: string, key: binary, value: binary,
+        headers: array<struct<key: string, value: binary>>, reason: string, field: string, state: string,
+        outcome: string, drained_by: bigint, said_by: bigint``: the reason is the newest, the date that of the timestamp
+        in UTC, the last two are versions of the stream's table: of the drain, and of the commit that spoke last. Lazy.
+    """
+    from pyspark.sql import functions as F
+
+    entries = [(entry.attempt_id, entry.version, entry.topic_id) for entry in history.entries]
+    named = spark.createDataFrame(entries, "attempt_id string, version bigint, topic_id string")
+    counting = _table(spark, stream, lake).join(F.broadcast(named), "attempt_id")
+    kept = (*_SMALL, *(_MESSAGE if with_messages else ()))
+    of_letter = f"max_by(struct({', '.join(kept)}, version), version) FILTER (WHERE {OUTCOME} IS NULL)"
+    why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
+    letters = (
+        counting.groupBy(*_AT)
+        .agg(
+            F.expr(of_letter).alias("letter"),
+            F.expr(why).alias("why"),
+            F.expr(f"max_by({OUTCOME}, version)").alias(OUTCOME),
+            F.max("version").alias("said_by"),
+        )
+        .where("letter IS NOT NULL")
+    )
+    return letters.selectExpr(
+        "letter.topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "CAST(to_utc_timestamp(timestamp, current_timezone()) AS DATE) AS date",
+        *(f"letter.{column}" for column in kept[1:]),
+        "why.reason",
+        "why.field",
+        f"{_STATE} AS state",
+        OUTCOME,
+        "letter.version AS drained_by",
+        "said_by",
+    )
+
+
+def letters_now(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """The dead letters whose message is no row.
+
+    Args:
+        entries: Whose letters count, and whose word on what became of others.
+
+    Returns:
+        ``partition: int, offset: bigint, counts: boolean`` of every letter, whether it counts or not.
+    """
+    if TableLog.open(uri) is None:
+        return spark.createDataFrame([], "partition int, offset bigint, counts boolean")
+    return unreturned(spark, spark.read.format("delta").load(uri), entries).select("partition", "offset", "counts")
+
+
+def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """The dead letters of which no entry says that they became rows; one condemned anew after that is a letter again.
+
+    Args:
+        kept: A dead-letter table, at some version.
+
+    Returns:
+        ``partition: int, offset: bigint, attempt_id: string, counts: boolean``: it counts if an entry names it.
+    """
+    from pyspark.sql import functions as F
+
+    counts = F.col("attempt_id").isin([e.attempt_id for e in entries]).alias("counts")
+    letter = ["partition", "offset", "attempt_id"]
+    if OUTCOME not in kept.columns:
+        return kept.select(*letter, counts)
+    versions = spark.createDataFrame([(e.attempt_id, e.version) for e in entries], "attempt_id string, version bigint")
+    said = kept.select(*letter, "timestamp", OUTCOME, counts).join(F.broadcast(versions), "attempt_id", "left")
+    rows = said.where(f"{OUTCOME} = 'row' AND counts").selectExpr(*_AT, "version AS returned_by")
+    rows = rows.groupBy(*_AT).agg(F.max("returned_by").alias("returned_by"))
+    letters = said.where(f"{OUTCOME} IS NULL").join(rows, _AT, "left")
+    return letters.where("NOT coalesce(counts AND version < returned_by, false)").select(*letter, "counts")
+
+
+def _table(spark: SparkSession, stream: Stream, lake: str) -> DataFrame:
+    """The letters as they lie there, at one version, with the columns that not every table has."""
+    from pyspark.sql import functions as F
+
+    log = TableLog.open(stream.dead_letters_uri(lake))
+    if log is None:
+        table = spark.createDataFrame([], _DDL)
+    else:
+        table = spark.read.format("delta").option("versionAsOf", log.version).load(log.uri)
+    absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(None).cast("boolean")}
+    table = table.withColumns({name: value for name, value in absent.items() if name not in table.columns})
+    # A release that did not write the column took away key and headers with what it took of the value; a tombstone had
+    # no value before. Whoever masks today may have masked then.
+    taken = "value IS NULL AND reason <> 'tombstone' OR key IS NULL AND headers IS NULL AND " + (
+        "true" if stream.mask else "value IS NULL"
+    )
+    return table.withColumn(WITHHELD, F.expr(f"coalesce({WITHHELD}, {taken})"))

@@ -1,0 +1,173 @@
+"""The life of a stream: every commit of its table as a line, what a RESTORE undid too. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from kdi_assets.ledger.archive import Archive
+from kdi_assets.ledger.changes import predicate, removed_by_count
+from kdi_assets.ledger.commit_info import CommitInfo
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import commit_or_archived, removes_rows
+from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.state import RETIRED
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+_BECAME = {
+    "row": "became rows",
+    "filtered": "are filtered",
+    "tombstone": "are tombstones",
+    "dead_letter": "stay open",
+    "elsewhere": "are another table's and stay open",
+    "discarded": "discarded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One commit.
+
+    Attributes:
+        what: The kind of a ledger entry; of another's commit Delta's word for it, ``unreadable`` if nobody can say.
+        live: Whether its rows are there: false if a RESTORE undid it, ``None`` if nobody can say.
+        told: What it did, in words.
+        set_positions: Where positions were moved otherwise than by draining: before and after.
+        entry: The ledger's, if it is one of ours.
+    """
+
+    version: int
+    committed_at: datetime | None
+    what: str
+    live: bool | None
+    told: str
+    decided_by: str = ""
+    because: str = ""
+    run_id: str = ""
+    set_positions: Mapping[TopicPartition, tuple[int | None, int]] | None = None
+    entry: LedgerEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    version: int
+    live: bool | None
+    commit: CommitInfo | None = None
+    entry: LedgerEntry | None = None
+    why: str = ""
+
+
+def life(stream: Stream, lake: str) -> Iterator[Event]:
+    """The commits of the stream's table, the newest first, as far as the log and its archive tell of them.
+
+    No older ones are read than who asks takes, and the ledger entry before those.
+
+    Raises:
+        KdiError: The log cannot be read; nothing is answered where there is no table.
+    """
+    log = TableLog.open(stream.table_uri(lake))
+    if log is None:
+        return
+    waiting: list[_Seen] = []
+    for seen in _walked(log, Archive(stream.archive_uri(lake), log.table_id), stream.app_id):
+        if seen.entry:  # where positions stood before the next one
+            yield from (_event(newer, seen.entry.positions) for newer in waiting)
+            waiting = []
+        waiting.append(seen)
+    yield from (_event(oldest, {}) for oldest in waiting)
+
+
+def _walked(log: TableLog, archive: Archive, app_id: str) -> Iterator[_Seen]:
+    """Every commit from the newest back, and whether its rows are there: unknown below what nobody can read."""
+    standing: int | None = log.version
+    for version in range(log.version, -1, -1):
+        live = version == standing if standing is not None else None
+        try:
+            commit = commit_or_archived(log, version, archive)
+        except CommitUnreadable as unreadable:
+            if unreadable.gone:
+                return
+            yield _Seen(version, live, why=unreadable.why)
+            standing = None if live else standing
+            continue
+        yield _Seen(version, live, commit, entry_of(commit.user_metadata, version, app_id))
+        if live:
+            try:
+                standing = restore_target(log, commit) if commit.is_restore else version - 1
+            except CommitUnreadable:
+                standing = None
+
+
+def _event(seen: _Seen, before: Mapping[TopicPartition, int]) -> Event:
+    if seen.commit is None:
+        return Event(seen.version, None, "unreadable", seen.live, f"the commit {seen.why}")
+    if seen.entry is None:
+        return _of_other(seen.commit, seen.live)
+    return _of_entry(seen.commit, seen.entry, before, seen.live)
+
+
+def _of_entry(commit: CommitInfo, entry: LedgerEntry, before: Mapping[TopicPartition, int], live: bool | None) -> Event:
+    moved = None
+    if entry.kind in ("start", "takeover", "restore", "resolve"):
+        moved = {tp: (before.get(tp), at) for tp, at in sorted(entry.positions.items()) if before.get(tp) != at}
+    return Event(
+        version=commit.version,
+        committed_at=commit.committed_at,
+        what=entry.kind,
+        live=live,
+        told=_told(entry, moved or {}),
+        decided_by=entry.decided_by,
+        because=entry.because,
+        run_id=entry.run_id,
+        set_positions=moved,
+        entry=entry,
+    )
+
+
+def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, int]]) -> str:
+    match entry.kind:
+        case "drain":
+            return _drained(entry)
+        case "replay" | "discard":
+            became = (f"{entry.outcomes[o]:,} {words}" for o, words in _BECAME.items() if entry.outcomes.get(o))
+            return f"dead letters: {', '.join(became)}"
+        case "renewal":
+            return "positions carried on"
+        case "routes":
+            return "other route conditions from here on"
+    losses = [f"{r} given up" for r in entry.declared_losses]
+    steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
+    return "; ".join([*steps, *losses]) or "positions as they were"
+
+
+def _drained(entry: LedgerEntry) -> str:
+    offsets = sum(r.range.offset_count for r in entry.ranges)
+    days = len(entry.rows_by_date)
+    facts = [f"{offsets:,} offsets: {entry.rows:,} rows on {days:,} date{'' if days == 1 else 's'}"]
+    others = {
+        "dead letters": entry.dead_letters,
+        "tombstones": entry.tombstones,
+        "filtered": entry.filtered,
+        "gap offsets": _offsets(entry.gaps),
+    }
+    return ", ".join([*facts, *(f"{count:,} {name}" for name, count in others.items() if count)])
+
+
+def _of_other(commit: CommitInfo, live: bool | None) -> Event:
+    told = ""
+    if commit.is_restore:
+        target = commit.restored_to if commit.restored_to is not None else commit.parameters.get("version")
+        told = f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"
+    elif removes_rows(commit):
+        counted = removed_by_count(commit)
+        told = "; ".join(filter(None, [predicate(commit), f"{counted:,} rows" if counted else ""]))
+    return Event(commit.version, commit.committed_at, commit.operation or "?", live, told)
+
+
+def _position(at: int | None) -> str:
+    return "none" if at is None else "gone" if at == RETIRED else f"{at:,}"
+
+
+def _offsets(ranges: tuple[OffsetRange, ...]) -> int:
+    return sum(r.offset_count for r in ranges)

@@ -1,0 +1,90 @@
+"""Which dead letters are meant, and how many there are of each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdi_assets.formats.rules import literal
+from kdi_assets.ledger.letters import State
+from kdi_assets.ledger.offsets import inside
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which dead letters are meant; by default all.
+
+    Attributes:
+        first, last: Dates of the messages' own timestamps, both inclusive, UTC.
+        offsets: Of one topic partition.
+    """
+
+    first: date | None = None
+    last: date | None = None
+    reason: str = ""
+    field: str = ""
+    offsets: OffsetRange | None = None
+
+    def sql(self) -> str:
+        """Spark SQL over what ``standing_letters`` gives."""
+        asked = [f"date >= DATE'{self.first}'"] if self.first else []
+        asked += [f"date <= DATE'{self.last}'"] if self.last else []
+        asked += [f"reason = {literal(self.reason)}"] if self.reason else []
+        asked += [f"field = {literal(self.field)}"] if self.field else []
+        asked += [inside({self.offsets.topic_partition: self.offsets})] if self.offsets else []
+        return " AND ".join(f"({condition})" for condition in asked) or "true"
+
+
+ALL = Chosen()
+
+
+class Group(NamedTuple):
+    """Letters of one state and reason.
+
+    Attributes:
+        letters: How many.
+        first, last: Dates of their messages.
+        example: Topic partition and offset of one of them.
+    """
+
+    state: State
+    reason: str
+    field: str
+    letters: int
+    first: date
+    last: date
+    example: tuple[TopicPartition, int]
+
+
+def groups(letters: DataFrame, topic: str) -> tuple[Group, ...]:
+    """Letters by state and reason: open ones first, then the most frequent.
+
+    Args:
+        letters: As ``standing_letters`` gives them.
+    """
+    from pyspark.sql import functions as F
+
+    by_reason = letters.groupBy("state", "reason", "field").agg(
+        F.count("*").alias("letters"),
+        F.min("date").alias("first"),
+        F.max("date").alias("last"),
+        F.min(F.struct("partition", "offset")).alias("example"),
+    )
+    order = F.expr("array_position(array('open', 'resolved', 'discarded'), state)")
+    return tuple(
+        Group(
+            r["state"],
+            r["reason"] or "",
+            r["field"] or "",
+            r["letters"],
+            r["first"],
+            r["last"],
+            (TopicPartition(topic, r["example"]["partition"]), r["example"]["offset"]),
+        )
+        for r in by_reason.orderBy(order, F.desc("letters"), "reason", "field").collect()
+    )

@@ -1,0 +1,251 @@
+"""Replay of dead letters: messages that could not become rows are judged again, by the definition of now.
+
+What is good now becomes rows where its coordinates are absent, and of the rest a new reason is kept: one commit of the
+stream's own table, which moves no position. Drains may run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.contract import refuse_unknown
+from kdi_assets.drain.evolution import evolved
+from kdi_assets.drain.expectations import refuse_unmet
+from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.judge import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS, Counts, verdicts
+from kdi_assets.drain.report import Commit
+from kdi_assets.drain.stage import stage
+from kdi_assets.ledger.delta import Staged
+from kdi_assets.ledger.letters import DISCARDED, OUTCOME
+from kdi_assets.replay.chosen import ALL, Chosen
+from kdi_assets.replay.deciding import Change, Decided, Deciding, until_not_overtaken
+from kdi_assets.replay.open_letters import COORDINATES, THERE, OpenLetters, Tally, kept, tallies
+from kdi_assets.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Reached = Callable[[str], None]
+_WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
+_NEWS = (
+    f"{OUTCOME} <> '{ELSEWHERE}' AND NOT "
+    f"({OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {' AND '.join(f'{now} <=> {was}' for now, was in _WAS.items())})"
+)
+"""Whether a verdict is to be kept: not that nothing has changed, nor that the message is another table's."""
+
+
+def replay_letters(
+    stream: Stream,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    chosen: Chosen = ALL,
+    run_id: str = "",
+    at: Reached = lambda point: None,
+) -> Decided:
+    """Judge open dead letters again; what is good now becomes rows, exactly once.
+
+    Args:
+        chosen: Which of the open letters.
+        run_id: Recorded in the ledger entry.
+        at: Called at the named points (``"letters read"``, ``"files written"``, ``"outcomes written"``, ``"commit
+            sent"``); tests stop it there.
+
+    Raises:
+        AnotherDrainActive: Overtaken again and again.
+        KdiError: What a drain would refuse as well.
+    """
+
+    def replay(case: Deciding) -> Decided:
+        with case.open_letters(chosen) as letters:
+            at("letters read")
+            with _judged(case, letters, at) as judged:
+                return _commit(case, letters, judged, at)
+
+    return until_not_overtaken(stream, lake, session, "replay", replay, run_id=run_id)
+
+
+def replay_dry(stream: Stream, *, lake: str, session: Callable[[], SparkSession], chosen: Chosen = ALL) -> Decided:
+    """What ``replay_letters`` would do now, by reason; nothing is written.
+
+    Raises:
+        KdiError: As there, but for what is found when rows are written and committed.
+    """
+
+    def look(case: Deciding) -> Decided:
+        with case.open_letters(chosen) as letters, _judged(case, letters, dry=True) as judged:
+            return replace(_decided(case, letters, judged.outcomes), changes=_changes(case, judged))
+
+    return until_not_overtaken(stream, lake, session, "replay", look, settles=False)
+
+
+def discard_letters(
+    stream: Stream,
+    *,
+    lake: str,
+    session: Callable[[], SparkSession],
+    decided_by: str,
+    because: str,
+    chosen: Chosen = ALL,
+    dry: bool = False,
+    run_id: str = "",
+    at: Reached = lambda point: None,
+) -> Decided:
+    """Give open dead letters up: they stay where they are, and no replay looks at them again.
+
+    Args:
+        decided_by, because: Who decided, and why; recorded in the ledger entry.
+        dry: Only count them.
+        at: As that of ``replay_letters``.
+
+    Raises:
+        AnotherDrainActive: Overtaken again and again.
+    """
+
+    def discard(case: Deciding) -> Decided:
+        with case.open_letters(chosen) as letters:
+            of = {VERDICTS[ROW]: letters.there, DISCARDED: letters.withheld + letters.whole}
+            expected = {outcome: tally for outcome, tally in of.items() if tally.count}
+            done = _decided(case, letters, {outcome: tally.count for outcome, tally in expected.items()})
+            if dry or not expected:
+                return replace(done, withheld=0)
+            said = letters.told(f"CASE WHEN {THERE} THEN '{VERDICTS[ROW]}' ELSE '{DISCARDED}' END")
+            told = case.tell(said, letters, expected)
+        at("outcomes written")
+        entry = replace(case.entry, decided_by=decided_by, because=because, outcomes=done.outcomes)
+        return replace(done, withheld=0, commit=Commit.of(case.commit(Staged(), entry, told)))
+
+    return until_not_overtaken(stream, lake, session, "discard", discard, run_id=run_id, settles=not dry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a replay makes of letters.
+
+    Attributes:
+        verdicts: As ``judge.verdicts`` gives them, and what stands as reason and field so far.
+        counts: Of the pass that wrote the rows; ``None`` if there was nothing to judge.
+    """
+
+    verdicts: DataFrame
+    tallies: Mapping[str, Tally]
+    staged: Staged = Staged()
+    counts: Counts | None = None
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        return {outcome: tally.count for outcome, tally in sorted(self.tallies.items())}
+
+
+@contextmanager
+def _judged(
+    case: Deciding, letters: OpenLetters, at: Reached = lambda point: None, *, dry: bool = False
+) -> Iterator[_Judged]:
+    """Judge letters again, and write rows into files that no version names; dry, nothing is written.
+
+    Raises:
+        UnknownFieldsFound, ExpectationNotMet, ShapeMistake, SchemaDisagrees: As a drain.
+        AccountingMismatch: The pass that wrote the rows, and the one that says what became of each, saw not the same.
+    """
+    said, staged, counts = letters.told(f"'{VERDICTS[ROW]}'", where=THERE), Staged(), None
+    if letters.whole.count:
+        stream = evolved(case.stream, case.lake, case.spark)
+        uri, most = case.ledger.uri, len(letters.ranges)
+        staged, counts, decoder = stage(letters.messages, stream, uri, now=case.now, topic_partitions=most, dry=dry)
+        stream = decoder.stream  # its record may have gained fields
+        at("files written")
+        refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
+        refuse_unmet(stream, counts.unmet, of=counts.became_rows)
+        said = verdicts(letters.messages, stream, decoder, now=case.now).unionByName(said)
+    standing = letters.frame.selectExpr(*COORDINATES, *(f"{now} AS {was}" for now, was in _WAS.items()))
+    with kept(said.join(standing, COORDINATES)) as judged:
+        with spark_failures(case.stream, "judging dead letters again"):
+            found = tallies(judged, OUTCOME)
+        _account(case, letters, found, counts)
+        if counts and not dry and staged.rows != counts.rows:
+            raise case.mismatch(f"{staged.rows:,} rows written against {counts.rows:,} that were read", letters)
+        yield _Judged(judged, found, staged, counts)
+
+
+def _account(case: Deciding, letters: OpenLetters, said: Mapping[str, Tally], counts: Counts | None) -> None:
+    """Refuse unless the pass that wrote rows and the one that told of each letter saw the same, letter by letter."""
+    none = dict.fromkeys((TOMBSTONE, DEAD_LETTER, FILTERED), Tally())
+    read, others, became_rows = Tally(), none, 0
+    if counts:
+        digests = {
+            TOMBSTONE: counts.tombstone_digest,
+            DEAD_LETTER: counts.dead_letter_digest,
+            FILTERED: counts.filtered_digest,
+        }
+        read, became_rows = Tally(counts.messages, counts.digest), counts.became_rows
+        others = {v: Tally(sum(n for (_, of), n in counts.others.items() if of == v), d) for v, d in digests.items()}
+    if read != letters.whole:
+        raise case.mismatch(f"{read.count:,} letters were judged, of {letters.whole.count:,}", letters)
+    rows = sum((tally for tally in others.values()), Tally())
+    rows = read - rows
+    seen = {**others, ROW: rows + letters.there}
+    told = {v: said.get(VERDICTS[v], Tally()) for v in seen}
+    told[FILTERED] += said.get(ELSEWHERE, Tally())
+    for verdict, tally in seen.items():
+        if told[verdict] != tally or rows.count != became_rows:
+            detail = f"{told[verdict].count:,} letters are told to be {VERDICTS[verdict]}, {tally.count:,} were"
+            raise case.mismatch(detail, letters)
+
+
+def _commit(case: Deciding, letters: OpenLetters, judged: _Judged, at: Reached) -> Decided:
+    done = _decided(case, letters, judged.outcomes)
+    news = judged.verdicts.where(_NEWS).drop(*_WAS.values())
+    with spark_failures(case.stream, "judging dead letters again"):
+        expected = tallies(news, OUTCOME)
+    if not expected:
+        return done
+    # Before the commit, as a drain's letters: what names an attempt that no entry knows does not count.
+    told = case.tell(news, letters, expected)
+    at("outcomes written")
+    entry = replace(
+        case.entry,
+        outcomes=done.outcomes,
+        rows_by_date=dict(sorted(judged.staged.rows_by_date.items())),
+        bytes=judged.staged.bytes,
+    )
+    if counts := judged.counts:
+        entry = replace(
+            entry,
+            unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
+            unknown=counts.unknown.fields,
+            misfits=counts.misfits.fields,
+        )
+    landed = case.commit(judged.staged, entry, told)
+    at("commit sent")
+    return replace(done, commit=Commit.of(landed))
+
+
+def _decided(case: Deciding, letters: OpenLetters, outcomes: Mapping[str, int]) -> Decided:
+    return Decided(case.stream.name, outcomes, letters.withheld.count, letters.waiting)
+
+
+def _changes(case: Deciding, judged: _Judged) -> tuple[Change, ...]:
+    """By old and new reason, the most frequent first."""
+    from pyspark.sql import functions as F
+
+    by = [_WAS["reason"], _WAS["field"], OUTCOME, "reason", "field"]
+    groups = judged.verdicts.groupBy(*by).agg(
+        F.count("*").alias("letters"), F.min(F.struct("partition", "offset")).alias("example")
+    )
+    with spark_failures(case.stream, "judging dead letters again"):
+        found = groups.orderBy(F.desc("letters"), *by).collect()
+    return tuple(
+        Change(
+            reason=r[_WAS["reason"]] or "",
+            field=r[_WAS["field"]] or "",
+            outcome=r[OUTCOME],
+            new_reason=r["reason"] or "",
+            new_field=r["field"] or "",
+            letters=r["letters"],
+            example=(TopicPartition(case.stream.topic, r["example"][0]), r["example"][1]),
+        )
+        for r in found
+    )

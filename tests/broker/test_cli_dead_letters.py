@@ -1,0 +1,98 @@
+"""`kdi dead-letters` and `kdi history` over a real broker, as a person types them."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.settings import Settings
+from tests.conftest import TopicFactory
+from tests.kafka_log import Publisher
+from tests.typed import Kdi, typed
+
+DOCUMENT = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {topic}, table: bronze/orders, schema: "id bigint, at string", date: {date}}}
+"""
+WRONG, RIGHT = "CAST(concat(at, '?') AS DATE)", "CAST(at AS DATE)"
+
+
+@pytest.fixture
+def kdi(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: Settings,
+    broker: Broker,
+    lake: str,
+    defs: Path,
+    spark: object,
+) -> Kdi:
+    """Runs a command in this process, whose Spark then is the session's."""
+    monkeypatch.setenv("KDI_HOME", str(settings.home))
+    monkeypatch.setenv("KDI_LAKE", lake)
+    monkeypatch.setenv("KDI_KAFKA", broker.bootstrap_servers)
+    monkeypatch.setenv("KDI_SPARK_MASTER", settings.spark_master)
+    monkeypatch.setenv("KDI_DRIVER", "own")
+    monkeypatch.setenv("KDI_DEFS", str(defs))
+    return typed(monkeypatch, capsys)
+
+
+def document(defs: Path, topic: str, *, date: str) -> None:
+    """The stream, with this expression of its date."""
+    folder = defs / "orders"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "defs.yaml").write_text(DOCUMENT.format(topic=topic, date=f'"{date}"'))
+
+
+def test_letters_are_listed_shown_replayed_and_discarded(
+    kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path
+) -> None:
+    """Procedure: a wrong expression condemns all; it is corrected; what stays bad is discarded."""
+    name = topic(1)
+    document(defs, name, date=WRONG)
+    producer.produce_all(name, ['{"id": 1, "at": "2026-03-01"}'] * 3 + ['{"id": 2, "at": "soon"}', "no JSON \x1b[31m"])
+    drained = kdi("drain", "orders")
+    document(defs, name, date=RIGHT)
+
+    listed = kdi("dead-letters", "list", "orders")
+    [shown] = kdi("dead-letters", "show", "orders", "--field", "date", "--count", "1", "--json").objects
+    raw = kdi("dead-letters", "show", "orders", "--topic-partition", "0", "--offset", "4")
+    dry = kdi("dead-letters", "replay", "orders", "--dry-run")
+    done = kdi("dead-letters", "replay", "orders")
+    counted = kdi("dead-letters", "discard", "orders", "--because", "never a date", "--field", "date")
+    [gone] = kdi(
+        "dead-letters", "discard", "orders", "--because", "never a date", "--field", "date", "--yes", "--json"
+    ).objects
+    [after] = kdi("dead-letters", "list", "orders", "--json").objects
+    history = kdi("history", "orders")
+    [told] = kdi("history", "orders", "--decisions", "--json").objects
+
+    assert drained.code == listed.code == dry.code == done.code == counted.code == history.code == 0
+    assert "bronze/orders: 5 open dead letters" in listed.out
+    assert "open   expression_failed  date         4" in listed.out
+    [letter] = shown["dead_letters"]
+    assert (letter["offset"], letter["value"], letter["state"]) == (0, '{"id": 1, "at": "2026-03-01"}', "open")
+    assert r"no JSON \x1b[31m" in raw.out
+    assert "of 5 dead letters: 2 still dead letters, 3 rows" in dry.out
+    assert "Nothing was changed; without --dry-run it is done." in dry.out
+    assert "of 5 dead letters: 2 still dead letters, 3 rows" in done.out
+    assert "2026-03-01  3 rows" in done.out
+    assert "Nothing was changed; the same command with --yes does it." in counted.out
+    assert (gone["outcomes"], gone["done"]) == ({"discarded": 1}, True)
+    assert {(g["state"], g["letters"]) for g in after["groups"]} == {("open", 1), ("resolved", 3), ("discarded", 1)}
+    assert "dead letters: 3 became rows, 2 stay open" in history.out
+    assert f'dead letters: 1 discarded ("never a date" by {getpass.getuser()})' in history.out
+    assert [c["what"] for c in told["commits"]] == ["discard", "replay", "start"]
+    audit = kdi("audit", "orders")
+    assert (audit.code, "1 dead letter" in audit.out or "2 dead letters" in audit.out) == (0, True), audit.out
+
+
+def test_a_stream_without_a_table_has_no_dead_letters_and_no_history(kdi: Kdi, topic: TopicFactory, defs: Path) -> None:
+    document(defs, topic(1), date=RIGHT)
+
+    assert "no dead letters" in kdi("dead-letters", "list", "orders").out
+    assert "no open dead letter" in kdi("dead-letters", "replay", "orders").out
+    assert "the table does not exist" in kdi("history", "orders").out

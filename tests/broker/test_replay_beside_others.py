@@ -1,0 +1,169 @@
+"""Replay of dead letters while others commit, decide, restore, or kill it: each message stays exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Barrier, Thread
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from kdi_assets.drain.refusals import DeadLettersReplaced
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.ledger.commit import OvertakenCommit
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.replay.chosen import Chosen
+from kdi_assets.replay.replay_letters import discard_letters, replay_letters
+from kdi_assets.stream import OffsetRange, TopicPartition
+from tests.condemned import WRONG, states, with_letters
+from tests.conftest import DrivenFactory
+
+
+def dying_at(*points: str) -> Callable[[str], None]:
+    """Ends a replay at the first of these points."""
+
+    def at(point: str) -> None:
+        if point in points:
+            raise KeyboardInterrupt
+
+    return at
+
+
+def test_a_replay_that_is_killed_anywhere_is_done_once(driven: DrivenFactory) -> None:
+    """Procedure: one is killed when its files are written, one when its outcomes are, and one behind its commit."""
+    web = with_letters(driven)
+
+    for point in ("files written", "outcomes written", "commit sent"):
+        with pytest.raises(KeyboardInterrupt):
+            replay_letters(web.stream, lake=web.lake, session=web.session, at=dying_at(point))
+    done = replay_letters(web.stream, lake=web.lake, session=web.session)
+
+    assert ("row" in done.outcomes, done.commit) == (False, None)
+    web.assert_each_offset_once(web.produce(0))
+    assert web.audit().complete
+
+
+def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven: DrivenFactory) -> None:
+    """Procedure: two replays have written their outcomes when a drain commits new messages; then both go on."""
+    web = with_letters(driven)
+    both = Barrier(2, timeout=120)
+    met: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "outcomes written" and len(met) < 2:
+            met.append(point)
+            if not both.wait():
+                web.produce(40, seed=1)
+                web.drain()
+            both.wait()
+
+    outcomes = []
+
+    def replay(own: SparkSession) -> None:
+        outcomes.append(replay_letters(web.stream, lake=web.lake, session=lambda: own, at=at).outcomes)
+
+    threads = [Thread(target=replay, args=(web.session().newSession(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    web.assert_each_offset_once(web.produce(0))
+    assert len(outcomes) == 2
+    kinds = [entry.kind for entry in entries(web.uri, web.stream.app_id)]
+    assert kinds == ["start", "drain", "drain", "replay"]
+    assert [o.get("row", 0) > 0 for o in outcomes].count(True) == 1
+    assert web.audit().complete
+
+
+def test_a_drain_that_a_replay_overtakes_goes_on_where_it_was(driven: DrivenFactory) -> None:
+    """Procedure: a replay commits between the files of a drain and its commit."""
+    web = with_letters(driven)
+    web.produce(40, bad=0.2, seed=1)
+
+    def at(point: str) -> None:
+        if point == "files written":
+            replay_letters(web.stream, lake=web.lake, session=web.session)
+
+    report = web.drain(at=at)
+
+    web.assert_each_offset_once(web.produce(0))
+    assert len(report.commits) == 1
+    assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start", "drain", "replay", "drain"]
+    assert web.audit().complete
+
+
+def test_a_restore_of_the_table_opens_the_letters_whose_rows_it_took(driven: DrivenFactory) -> None:
+    web = with_letters(driven)
+    replay_letters(web.stream, lake=web.lake, session=web.session)
+    DeltaTable(web.uri).restore(1)
+    restored = states(web)
+
+    replay_letters(web.stream, lake=web.lake, session=web.session)
+
+    assert restored == {"open": 60}
+    web.assert_each_offset_once(web.produce(0))
+    assert web.audit().complete
+
+
+def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory) -> None:
+    """What was rewound is drained again: replayed as well, it would be there twice.
+
+    Procedure: decide to rewind, and let a replay of a part commit before the decision does; delete its rows, rewind;
+    replay; drain; give up what is still open.
+    """
+    web = with_letters(driven, bad=0.0, partitions=1)
+    tp = TopicPartition(web.stream.topic, 0)
+    early = decide(web.stream, web.lake, "rewind", topic_partition=tp, to=20, session=web.session)
+    first = replay_letters(
+        web.stream, lake=web.lake, session=web.session, chosen=Chosen(offsets=OffsetRange(tp, 50, 60))
+    )
+    with pytest.raises(OvertakenCommit):
+        carry_out_decision(web.session(), early, web.stream, web.lake)
+    DeltaTable(web.uri).delete("meta.kafka.offset >= 50")
+    back = decide(web.stream, web.lake, "rewind", topic_partition=tp, to=20, session=web.session)
+    carry_out_decision(web.session(), back, web.stream, web.lake)
+
+    done = replay_letters(web.stream, lake=web.lake, session=web.session)
+    web.drain()
+    given_up = discard_letters(
+        web.stream, lake=web.lake, session=web.session, decided_by="ann", because="they are rows"
+    )
+
+    assert first.outcomes == {"row": 10}
+    assert (done.outcomes, done.waiting) == ({"row": 20}, 30)
+    assert given_up.outcomes == {"row": 30}
+    assert Counter(r["meta"]["kafka"]["offset"] for r in web.found().rows) == Counter(range(60))
+    assert states(web) == {"resolved": 60}
+    assert web.audit().complete
+
+
+@pytest.mark.parametrize("act", ["replay", "drain"])
+def test_letters_that_are_restored_before_a_commit_counts_on_them_stop_it(driven: DrivenFactory, act: str) -> None:
+    """Purpose: an older letter that is gone is not seen by who looks only for what it wrote itself.
+    Procedure: two drains with letters; under a replay, or a third drain, between the look and the letters of its own,
+    the dead letters are restored to the first drain's.
+    Pass: it is said, and nothing is committed.
+    """
+    web = with_letters(driven, 20)
+    web.produce(20, seed=1)
+    web.drain(replace(web.stream, columns=WRONG))
+    web.produce(20, bad=0.5, seed=2)
+    version = TableLog.existing(web.uri).version
+    letters = web.stream.dead_letters_uri(web.lake)
+
+    def at(point: str) -> None:
+        if point == "files written" and TableLog.existing(letters).version == 1:
+            DeltaTable(letters).restore(0)
+
+    with pytest.raises(DeadLettersReplaced):
+        if act == "drain":
+            web.drain(at=at)
+        else:
+            replay_letters(web.stream, lake=web.lake, session=web.session, at=at)
+
+    assert TableLog.existing(web.uri).version == version

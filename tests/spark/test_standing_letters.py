@@ -1,0 +1,114 @@
+"""Dead letters as they stand, and as an audit counts them, over letters that are written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from kdi_assets.ledger.changes import letters_taken
+from kdi_assets.ledger.entry import Kind, LedgerEntry
+from kdi_assets.ledger.history import LiveHistory
+from kdi_assets.ledger.letters import letters_now, standing_letters
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.stream import KafkaCluster, Mask, Stream, TopicPartition
+
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+TYPES = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_type": pa.int32(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    "schema_id": pa.int32(),
+    "reason": pa.string(),
+    "field": pa.string(),
+    "attempt_id": pa.string(),
+}
+LETTER = {"topic": "orders", "partition": 0, "timestamp": NOW, "timestamp_type": 0, "key": b"k", "reason": "bad"}
+
+
+def entry(version: int, kind: Kind, attempt_id: str) -> LedgerEntry:
+    positions = {TopicPartition("orders", 0): 10}
+    return LedgerEntry(version, kind, "orders", attempt_id, "orders", "topic", "table", positions)
+
+
+ENTRIES = (entry(1, "drain", "first"), entry(2, "replay", "again"), entry(3, "drain", "later"))
+HISTORY = LiveHistory(3, ENTRIES, 0, ())
+
+
+def written(lake: str, *letters: Mapping[str, Any], **more: pa.DataType) -> str:
+    """Append letters; the columns that are not named are empty."""
+    uri = STREAM.dead_letters_uri(lake)
+    rows = pa.Table.from_pylist([{**LETTER, **letter} for letter in letters], pa.schema({**TYPES, **more}))
+    write_deltalake(uri, rows, mode="append", schema_mode="merge")
+    return uri
+
+
+@pytest.fixture
+def told(lake: str) -> str:
+    """Letters at 5, 6, 7 and 8; those at 5, 6 and 8 became rows, and that at 5 was drained and condemned anew."""
+    outcome = pa.string()
+    letters = ({"offset": offset, "value": b"v", "attempt_id": "first"} for offset in (5, 6, 7, 8))
+    again = ({"offset": offset, "attempt_id": "again", "reason": None, "outcome": "row"} for offset in (5, 6, 8))
+    ghost = {"offset": 7, "attempt_id": "never committed", "reason": None, "outcome": "row"}
+    later = {"offset": 5, "attempt_id": "later", "reason": "worse"}
+    return written(lake, *letters, *again, ghost, later, outcome=outcome)
+
+
+def test_a_message_that_was_a_row_and_is_condemned_anew_is_a_letter_again(
+    spark: SparkSession, lake: str, told: str
+) -> None:
+    standing = standing_letters(spark, STREAM, lake, HISTORY, with_messages=False)
+    counted = letters_now(spark, told, ENTRIES)
+
+    assert {(r["offset"], r["state"], r["reason"]) for r in standing.collect()} == {
+        (5, "open", "worse"),
+        (6, "resolved", "bad"),
+        (7, "open", "bad"),
+        (8, "resolved", "bad"),
+    }
+    assert sorted((r["offset"], r["counts"]) for r in counted.collect()) == [(5, True), (7, True)]
+
+
+def test_only_a_letter_that_someone_deleted_explains_that_it_is_missing(
+    spark: SparkSession, lake: str, told: str
+) -> None:
+    """Its row does not: that it lies there, or lay there, says nothing of the row that it became."""
+    DeltaTable(told).delete("offset IN (7, 8)")
+    missing = spark.createDataFrame([(0, 6), (0, 7), (0, 8)], "partition int, offset bigint")
+
+    taken = letters_taken(spark, TableLog.open(told), ENTRIES, missing)
+
+    assert [(r["offset"], r["changed_by"]) for r in taken.collect()] == [(7, 1)]
+
+
+def test_letters_of_a_release_that_did_not_say_so_are_known_to_be_withheld(spark: SparkSession, lake: str) -> None:
+    written(
+        lake,
+        {"offset": 1, "attempt_id": "first", "key": None},
+        {"offset": 2, "attempt_id": "first", "reason": "tombstone"},
+        {"offset": 3, "attempt_id": "first", "value": b"masked, or without key", "key": None},
+        {"offset": 4, "attempt_id": "first", "value": b"whole"},
+    )
+    written(
+        lake,
+        {"offset": 5, "attempt_id": "first", "value": b"whole", "key": None, "withheld": False},
+        withheld=pa.bool_(),
+    )
+
+    def withheld(stream: Stream) -> set[int]:
+        return {r["offset"] for r in standing_letters(spark, stream, lake, HISTORY).where("withheld").collect()}
+
+    assert withheld(STREAM) == {1}
+    assert withheld(replace(STREAM, mask={"id": Mask("null")})) == {1, 3}
