@@ -10,10 +10,11 @@ from shutil import rmtree
 
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.route_groups import linked
+from kdi_assets.message_rules import Route
 from kdi_assets.runtime.broker import start_broker
 from kdi_assets.sources.generator import Traffic
 from kdi_assets.sources.publisher import publish
-from kdi_assets.stream import KafkaCluster, Route, Stream
+from kdi_assets.stream import KafkaCluster, Stream
 
 PARTITIONS, DATES = 4, 3
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
-from kdi_assets.stream import DeadLetterLimit
+from kdi_assets.message_rules import DeadLetterLimit
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from kdi_assets.components.route_groups import linked
 from kdi_assets.drain.together import Drained, drain_together
-from kdi_assets.stream import Route, Stream
+from kdi_assets.message_rules import Route
+from kdi_assets.stream import Stream
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced
 from tests.oracle import WEB_REQUESTS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.stream import ROUTE
+from kdi_assets.message_rules import ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

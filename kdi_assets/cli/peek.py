@@ -13,8 +13,9 @@ import typer
 from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
 from kdi_assets.cli.output import clock, json_line, printable, progress, refusal_in_json
 from kdi_assets.cli.spark_failures import spark_failures
+from kdi_assets.message_rules import TombstonePolicy
 from kdi_assets.settings import Settings
-from kdi_assets.stream import OffsetRange, Stream, TombstonePolicy, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -9,17 +9,8 @@ from typing import get_args
 from pydantic_core import PydanticCustomError
 
 from kdi_assets.components.mistakes import did_you_mean
-from kdi_assets.stream import (
-    CheckName,
-    ContractPolicy,
-    DeadLetterPayload,
-    ExpectationAction,
-    Mask,
-    Rest,
-    Status,
-    TombstonePolicy,
-    longest_interval,
-)
+from kdi_assets.message_rules import ContractPolicy, DeadLetterPayload, ExpectationAction, Mask, Rest, TombstonePolicy
+from kdi_assets.stream import CheckName, Status, longest_interval
 
 TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka, "Topic names"
 EXPECTATION = re.compile(r"[a-z][a-z0-9_]*")

@@ -20,17 +20,8 @@ from kdi_assets.components.route_fields import RouteFields
 from kdi_assets.components.strict import Fields
 from kdi_assets.components.time_fields import DateWindowFields, DrainWhenFields
 from kdi_assets.message_format import Compression, SchemaRegistry
-from kdi_assets.stream import (
-    DateWindow,
-    DeadLetterPayload,
-    Explode,
-    KafkaCluster,
-    Mask,
-    StartPolicy,
-    Status,
-    Stream,
-    TombstonePolicy,
-)
+from kdi_assets.message_rules import DeadLetterPayload, Explode, Mask, TombstonePolicy
+from kdi_assets.stream import DateWindow, KafkaCluster, StartPolicy, Status, Stream
 
 
 class TopicTableFields(Fields):

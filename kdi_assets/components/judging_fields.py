@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from kdi_assets.components import checks
 from kdi_assets.components.strict import Fields
-from kdi_assets.stream import Contract, ContractPolicy, DeadLetterLimit, Expectation, ExpectationAction
+from kdi_assets.message_rules import Contract, ContractPolicy, DeadLetterLimit, Expectation, ExpectationAction
 
 
 class ExpectationFields(Fields):

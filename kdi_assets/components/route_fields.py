@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kdi_assets.components import checks
 from kdi_assets.components.strict import Fields
-from kdi_assets.stream import Rest, Route
+from kdi_assets.message_rules import Rest, Route
 
 
 class RouteFields(Fields):

@@ -8,7 +8,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from kdi_assets.stream import RouteMember, Stream
+from kdi_assets.message_rules import RouteMember
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from kdi_assets.components.documents import Document

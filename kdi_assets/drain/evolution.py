@@ -20,7 +20,8 @@ from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_format import Json, JsonRegistry
-from kdi_assets.stream import Contract, Stream
+from kdi_assets.message_rules import Contract
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,8 @@ from kdi_assets.drain.records import first_line, mistake, named, result
 from kdi_assets.formats.decoder import RECORD
 from kdi_assets.formats.rules import Rule, literal, name
 from kdi_assets.message_format import RECORDS, AvroContainer
-from kdi_assets.stream import Explode, Stream
+from kdi_assets.message_rules import Explode
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

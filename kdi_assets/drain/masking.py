@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.message_format import Json
-from kdi_assets.stream import DeadLetterPayload, Mask, Stream
+from kdi_assets.message_rules import DeadLetterPayload, Mask
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

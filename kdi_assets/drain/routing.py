@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from kdi_assets.drain.shape import conditions, result
 from kdi_assets.formats.rules import Rule, name
-from kdi_assets.stream import ROUTE, Stream
+from kdi_assets.message_rules import ROUTE
+from kdi_assets.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from kdi_assets.formats.catalyst import try_eval
 from kdi_assets.formats.decoder import DECODED, RECORD, RESCUED
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import literal, name
-from kdi_assets.stream import Mask, Stream
+from kdi_assets.message_rules import Mask
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

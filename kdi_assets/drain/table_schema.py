@@ -9,7 +9,8 @@ from kdi_assets.drain.shape import DATE
 from kdi_assets.drain.widening import PROPERTY, widens
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_format import Framed
-from kdi_assets.stream import Contract, Stream
+from kdi_assets.message_rules import Contract
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

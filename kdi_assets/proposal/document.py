@@ -10,12 +10,13 @@ import yaml
 
 from kdi_assets.components.documents import LOADER
 from kdi_assets.components.reading import TOPIC_TABLE
+from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.proposal.advice import advice, what
 from kdi_assets.proposal.dates import KAFKA, Candidate
 from kdi_assets.proposal.ddl_text import ddl_lines, left_out, share
 from kdi_assets.proposal.propose import NO_TIME, Proposal
 from kdi_assets.sources.kafka_sample import moments
-from kdi_assets.stream import DateWindow, DeadLetterLimit
+from kdi_assets.stream import DateWindow
 from kdi_assets.wording import counted
 
 SHOWN_PARTITIONS, SHOWN_NAMES, SHOWN_DATES = 16, 20, 5

@@ -13,7 +13,8 @@ from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.formats.registry.refusals import RegistryUnavailable, TooManySchemas
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_format import AvroRegistry, RegistrySchemas
-from kdi_assets.stream import Route, Stream
+from kdi_assets.message_rules import Route
+from kdi_assets.stream import Stream
 from tests.avro_bytes import datum
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream

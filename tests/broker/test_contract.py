@@ -23,8 +23,9 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_rules import Contract
 from kdi_assets.metrics.totals import Totals
-from kdi_assets.stream import Contract, TopicPartition
+from kdi_assets.stream import TopicPartition
 from tests.broker.test_readers import by_duckdb
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream

@@ -10,7 +10,8 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.limits import Reason, TooManyDeadLetters
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import DeadLetterLimit, TopicPartition
+from kdi_assets.message_rules import DeadLetterLimit
+from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 
 GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET","status":200,"url":"https://a.b/"}'

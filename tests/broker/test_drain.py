@@ -14,9 +14,10 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.sources import kafka_frame
 from kdi_assets.sources.kafka_messages import sampled_bytes
-from kdi_assets.stream import DateWindow, DeadLetterLimit, TopicPartition
+from kdi_assets.stream import DateWindow, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import add_topic_partitions

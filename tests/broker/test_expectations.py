@@ -11,7 +11,8 @@ from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.expectations import ExpectationNotMet
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import Expectation, TopicPartition
+from kdi_assets.message_rules import Expectation
+from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 
 GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET","status":200,"url":"https://a.b/"}'

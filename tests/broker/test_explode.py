@@ -19,9 +19,10 @@ from kdi_assets.drain.compare import compare
 from kdi_assets.ledger.audit import audit
 from kdi_assets.ledger.entry import entry_of
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_rules import Explode
 from kdi_assets.metrics.totals import Totals
 from kdi_assets.sources.publisher import ensure_topic
-from kdi_assets.stream import Explode, KafkaCluster, OffsetRange, TopicPartition
+from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 from tests.broker.test_audit import adds_up
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Produced, Publisher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from kdi_assets.drain.compare import compare
-from kdi_assets.stream import Expectation
+from kdi_assets.message_rules import Expectation
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers
 from tests.oracle import Row

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.compare import compare
-from kdi_assets.stream import Mask
+from kdi_assets.message_rules import Mask
 from tests.conftest import DrivenFactory
 
 HASH = Mask("hash", secret="MASK_TEST_SECRET")

@@ -17,10 +17,11 @@ from kdi_assets.drain.route_refusals import RoutesChangedApart
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.message_rules import DeadLetterLimit, Expectation
 from kdi_assets.replay import replay_letters as replay_letters_module
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.replay_letters import discard_letters, replay_dry, replay_letters
-from kdi_assets.stream import DeadLetterLimit, Expectation, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.condemned import RIGHT, WRONG, states, with_letters
 from tests.conftest import DrivenFactory
 from tests.faults.topics import make_again

@@ -15,7 +15,7 @@ from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.stream import Route
+from kdi_assets.message_rules import Route
 from kdi_assets.upkeep.log import CleanedUp, NoUpkeepNow, clean_up, plan_clean_up
 from sensors.table_log import read_piece
 from tests.conftest import DrivenFactory

@@ -20,7 +20,8 @@ from kdi_assets.components.tree import component_definitions
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.together import Drained
 from kdi_assets.errors import Terminal
-from kdi_assets.stream import Route, Stream
+from kdi_assets.message_rules import Route
+from kdi_assets.stream import Stream
 from resources.spark import SparkResource
 from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit
 from tests.documents import CLUSTER, written

@@ -13,9 +13,10 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.drain.route_refusals import RoutesChangedApart, RoutesNotAgreed
 from kdi_assets.ledger.history import entries
+from kdi_assets.message_rules import Expectation
 from kdi_assets.runtime.session import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Expectation, KafkaCluster, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, web_requests
 from tests.faults.doomed_drain import in_a_process

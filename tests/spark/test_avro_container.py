@@ -16,7 +16,8 @@ from kdi_assets.formats.avro import why_refused
 from kdi_assets.formats.avro_container.canonical import canonical_form
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import AvroContainer, SchemaFile
-from kdi_assets.stream import Expectation, Mask, Stream
+from kdi_assets.message_rules import Expectation, Mask
+from kdi_assets.stream import Stream
 from tests.avro_bytes import COMPRESS, SYNC, container, datum, long
 from tests.judged import Judged, judged, stream_of
 

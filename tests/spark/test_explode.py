@@ -13,7 +13,8 @@ import pytest
 from kdi_assets.drain.judge import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
-from kdi_assets.stream import Expectation, Explode, Mask, Stream
+from kdi_assets.message_rules import Expectation, Explode, Mask
+from kdi_assets.stream import Stream
 from tests.judged import Judged, judged, stream_of
 
 if TYPE_CHECKING:

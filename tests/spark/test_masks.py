@@ -13,7 +13,8 @@ from kdi_assets.drain.masking import MaskSecretMissing
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Bytes, Csv
-from kdi_assets.stream import Mask, Stream
+from kdi_assets.message_rules import Mask
+from kdi_assets.stream import Stream
 from tests.judged import Judged, Message, judged, stream_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from kdi_assets.drain.contract import UnknownFieldsFound, refuse_unknown
 from kdi_assets.message_format import Protobuf
-from kdi_assets.stream import Contract
+from kdi_assets.message_rules import Contract
 from tests.judged import Judged, judged, stream_of
 from tests.protobuf_messages import SHOP, descriptors
 from tests.unit.test_protobuf_payloads import of, varint

@@ -14,7 +14,8 @@ from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import Avro, Csv, SchemaFile, Text
-from kdi_assets.stream import Rest, Route, Stream, TombstonePolicy
+from kdi_assets.message_rules import Rest, Route, TombstonePolicy
+from kdi_assets.stream import Stream
 from tests.avro_bytes import datum
 from tests.judged import Message, judged, stream_of
 

@@ -17,7 +17,8 @@ from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import letters_now, standing_letters
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import KafkaCluster, Mask, Stream, TopicPartition
+from kdi_assets.message_rules import Mask
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

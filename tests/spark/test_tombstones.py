@@ -12,7 +12,8 @@ from kdi_assets.drain.judge import TOMBSTONE
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Bytes, Csv, Text
-from kdi_assets.stream import Expectation, Stream
+from kdi_assets.message_rules import Expectation
+from kdi_assets.stream import Stream
 from tests.judged import Message, judged, stream_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kdi_assets.drain.contract import NAMED
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Csv, Text
-from kdi_assets.stream import Contract, Expectation, Mask
+from kdi_assets.message_rules import Contract, Expectation, Mask
 from tests.judged import Judged, judged, stream_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from kdi_assets.drain.records import stream_decoder
 from kdi_assets.formats import json_paths
 from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
-from kdi_assets.stream import Contract
+from kdi_assets.message_rules import Contract
 from tests import odd_json
 from tests.judged import judged, stream_of
 

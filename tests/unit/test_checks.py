@@ -17,17 +17,9 @@ from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
+from kdi_assets.message_rules import Expectation
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import (
-    CheckName,
-    Checks,
-    DateWindow,
-    Expectation,
-    FreshnessLimits,
-    OffsetRange,
-    Stream,
-    TopicPartition,
-)
+from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import pytest
 
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
+from kdi_assets.message_rules import Route
 from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.stream import DrainWhen, KafkaCluster, Route, Status, Stream, TopicPartition
+from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream, TopicPartition
 from sensors.explain import explain
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.policy import Decision, Due, progress, streams_to_drain

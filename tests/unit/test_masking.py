@@ -10,7 +10,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from kdi_assets.drain.masking import letters_hold, unlocated
 from kdi_assets.message_format import Bytes, Csv, Text
-from kdi_assets.stream import KafkaCluster, Mask, Stream
+from kdi_assets.message_rules import Mask
+from kdi_assets.stream import KafkaCluster, Stream
 
 USER = StructType().add("Email", StringType()).add("id", LongType())
 RECORD = StructType().add("user", USER).add("card", StringType())

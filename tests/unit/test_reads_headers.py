@@ -8,7 +8,7 @@ import pytest
 
 from kdi_assets.drain.carry_out import reads_headers
 from kdi_assets.message_format import Envelope
-from kdi_assets.stream import Expectation
+from kdi_assets.message_rules import Expectation
 from tests.judged import stream_of
 
 

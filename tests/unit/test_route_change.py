@@ -13,7 +13,8 @@ from kdi_assets.drain.route_change import Look, RouteStep, Standing, accepted, d
 from kdi_assets.drain.route_refusals import RoutesChangedApart, RoutesNotAgreed
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.routes import Routes, after_restore, of_new_topic
-from kdi_assets.stream import KafkaCluster, Route, RouteMember, Stream, TopicPartition
+from kdi_assets.message_rules import Route, RouteMember
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD = {"a": "x < 1", "b": ""}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.components.reading import Loaded, read_streams
-from kdi_assets.stream import Route, RouteMember
+from kdi_assets.message_rules import Route, RouteMember
 from tests.documents import CLUSTER, stream, written
 
 ORDERS = ", route: {when: id < 10}"

@@ -17,18 +17,8 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.components.reading import read_streams
 from kdi_assets.components.strict import Fields
-from kdi_assets.stream import (
-    Checks,
-    DateWindow,
-    DeadLetterLimit,
-    DrainWhen,
-    Expectation,
-    Explode,
-    FreshnessLimits,
-    KafkaCluster,
-    Mask,
-    Stream,
-)
+from kdi_assets.message_rules import DeadLetterLimit, Expectation, Explode, Mask
+from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
 from tests.documents import stream, written
 from tests.protobuf_messages import SHOP, descriptors
 
