@@ -146,6 +146,7 @@ def commit(
         except _NotBehind:
             newest = _newest(uri, entry)
             refuse_if_concerned(newest, after=behind, expect=expect, app_id=entry.app_id, passing=passing)
+            _refuse_if_taken(newest, staged.replaces, after=behind)
             behind = newest.version
             if positions_at:
                 entry = replace(entry, positions=positions_at(newest))
@@ -172,6 +173,17 @@ def refuse_if_concerned(
         moved = expect.keys() & found.transactions.keys() and not _is_of(found, app_id, passing)
         if found.replaces_rows or found.changes_metadata or moved:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
+
+
+def _refuse_if_taken(newest: TableLog, files: Collection[str], *, after: int) -> None:
+    """Refuse to exchange files that somebody behind ``after`` has exchanged already: their rows would be there twice.
+
+    Raises:
+        OvertakenCommit: An OPTIMIZE, DELETE, UPDATE or MERGE, or another commit of ours, took one of them.
+    """
+    for version in range(after + 1, newest.version + 1) if files else ():
+        if not newest.removed_files(version).isdisjoint(files):
+            raise OvertakenCommit(uri=newest.uri, version=version, operation=newest.commit(version).operation)
 
 
 def _is_of(found: CommitInfo, app_id: str, kinds: Collection[Kind]) -> bool:

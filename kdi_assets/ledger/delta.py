@@ -1,4 +1,4 @@
-"""Delta's own transaction, called over py4j. The only module that touches Delta's internals.
+"""Delta's own transaction, called over py4j. With ``ledger.rewrite`` the only module that touches Delta's internals.
 
 Delta's public ``txnAppId``/``txnVersion`` carry one pair per write; a ledger commit carries one for each topic
 partition and three more.
@@ -58,6 +58,8 @@ class Staged:
         rows_by_date: Rows in the files, from the writer's own statistics.
         bytes: Size of the files.
         metadata: What the table is to be with these files, Delta's action; ``None``: what it is.
+        replaces: Files of the table that go with the commit, as its log names them.
+        removed_by_date: Rows that go with them, and are not among those written anew.
     """
 
     actions: Any = None
@@ -65,10 +67,16 @@ class Staged:
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
     metadata: Any = None
+    replaces: frozenset[str] = frozenset()
+    removed_by_date: Mapping[date, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         return sum(self.rows_by_date.values())
+
+    @property
+    def removed_rows(self) -> int:
+        return sum(self.removed_by_date.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +112,18 @@ def stage_rows(
     before = transaction.metadata()
     actions = _write(spark, transaction, table, rows, files, widening=widening).actions()
     after = transaction.metadata()
-    staged = _staged(actions, date_column=_physical_name("date", after.schemaString()))
+    staged = staged_of(actions, date_column=physical_name("date", after.schemaString()))
     return replace(staged, metadata=after) if widening and not after.equals(before) else staged
 
 
 def latest(spark: SparkSession, table: Any) -> Any:
     """The table's newest snapshot."""
-    return table.update(False, _none(spark), _none(spark))
+    return table.update(False, scala_none(spark), scala_none(spark))
 
 
 def start_transaction(spark: SparkSession, table: Any, snapshot: Any = None) -> Any:
     """A transaction on a snapshot, by default the newest."""
-    return table.startTransaction(_none(spark), _jvm(spark).scala.Option.apply(snapshot))
+    return table.startTransaction(scala_none(spark), jvm_of(spark).scala.Option.apply(snapshot))
 
 
 def send(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
@@ -127,20 +135,24 @@ def send(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: s
     Args:
         user_metadata: What the commit says of itself in the log.
     """
-    none, jvm = _none(spark), _jvm(spark)
+    nothing, jvm = scala_none(spark), jvm_of(spark)
     mode, told = jvm.org.apache.spark.sql.SaveMode.Append, jvm.scala.Option.apply(user_metadata)
     write = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
-    actions = staged.actions if staged.actions is not None else _seq(spark, [])
+    actions = staged.actions if staged.actions is not None else scala_seq(spark, [])
     spark.conf.set(_ATTEMPTS, "0")
     try:
-        return int(transaction.commit(actions, write(mode, none, none, told, none, none, none, none, none)))
+        return int(
+            transaction.commit(
+                actions, write(mode, nothing, nothing, told, nothing, nothing, nothing, nothing, nothing)
+            )
+        )
     finally:
         spark.conf.unset(_ATTEMPTS)
 
 
 def missing_files(spark: SparkSession, table: Any, staged: Staged) -> tuple[str, ...]:
     """The staged files that are no longer there."""
-    path = _jvm(spark).org.apache.hadoop.fs.Path
+    path = jvm_of(spark).org.apache.hadoop.fs.Path
     storage = table.dataPath().getFileSystem(table.newDeltaHadoopConf())
     return tuple(file for file in staged.files if not storage.exists(path(table.dataPath(), file)))
 
@@ -158,7 +170,7 @@ def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) 
         topic_txn_id(entry.app_id, entry.topic_id),
         table_txn_id(entry.app_id, entry.table_id),
     )
-    now = _jvm(spark).scala.Option.apply(int(time.time() * 1000))
+    now = jvm_of(spark).scala.Option.apply(int(time.time() * 1000))
     for app_id, version in {**ids, **dict.fromkeys(names, entry.version)}.items():
         transaction.updateSetTransaction(app_id, version, now)
 
@@ -166,7 +178,7 @@ def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) 
 def _write(
     spark: SparkSession, transaction: Any, table: Any, rows: DataFrame, files: FileSize, *, widening: bool
 ) -> Any:
-    jvm, none = _jvm(spark), _none(spark)
+    jvm, nothing = jvm_of(spark), scala_none(spark)
     delta = jvm.org.apache.spark.sql.delta
     told = {} if files.together is None else {"optimizeWrite": "true"}
     told |= {"mergeSchema": "true"} if widening else {}
@@ -177,25 +189,25 @@ def _write(
         jvm.org.apache.spark.sql.SaveMode.Append,
         options,
         # Where the table was dropped meanwhile, Delta takes this for a new one; the commit then finds out.
-        _seq(spark, ["date"] if transaction.readVersion() < 0 else []),
+        scala_seq(spark, ["date"] if transaction.readVersion() < 0 else []),
         jvm.PythonUtils.toScalaMap({}),
         rows._jdf,
-        none,
-        none,
+        nothing,
+        nothing,
         False,
     )
     if files.together is None:
-        return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
+        return command.writeAndReturnCommitData(transaction, spark._jsparkSession, nothing, False)
     spark.conf.set(_BIN_MIB, str(max(1, files.together >> 20)))
     try:
-        return command.writeAndReturnCommitData(transaction, spark._jsparkSession, none, False)
+        return command.writeAndReturnCommitData(transaction, spark._jsparkSession, nothing, False)
     finally:
         spark.conf.unset(_BIN_MIB)
 
 
 def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, str]) -> Any:
     """What Delta would make of a first write of no rows, without the job that writes them."""
-    jvm = _jvm(spark)
+    jvm = jvm_of(spark)
     delta, to_map = jvm.org.apache.spark.sql.delta, jvm.PythonUtils.toScalaMap
     nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
     return delta.actions.Metadata(
@@ -204,47 +216,49 @@ def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[st
         None,
         delta.actions.Format("parquet", to_map({})),
         nullable.json(),
-        _seq(spark, ["date"]),
+        scala_seq(spark, ["date"]),
         delta.DeltaConfigs.validateConfigurations(to_map(dict(properties))),
         jvm.scala.Option.apply(int(time.time() * 1000)),
     )
 
 
-def _physical_name(column: str, schema: str) -> str:
+def physical_name(column: str, schema: str) -> str:
     """What a column is called in files and their partition values, which column mapping makes another name."""
     metadata: dict[str, Any] = next((f["metadata"] for f in json.loads(schema)["fields"] if f["name"] == column), {})
     return str(metadata.get("delta.columnMapping.physicalName", column))
 
 
-def _staged(actions: Any, *, date_column: str) -> Staged:
+def staged_of(actions: Any, *, date_column: str) -> Staged:
+    """What Delta's writer says of the files that it wrote, those of the change feed included."""
     rows: Counter[date] = Counter()
     files, size = [], 0
     for i in range(actions.size()):
-        add = json.loads(actions.apply(i).json()).get("add")
-        if add:
+        action = json.loads(actions.apply(i).json())
+        if add := action.get("add"):
             rows[date.fromisoformat(add["partitionValues"][date_column])] += json.loads(add["stats"])["numRecords"]
-            files.append(unquote(add["path"]))
             size += add["size"]
+        if file := add or action.get("cdc"):
+            files.append(unquote(file["path"]))
     return Staged(actions, tuple(files), rows, size)
 
 
 def delta_log(spark: SparkSession, uri: str) -> Any:
     """Delta's own log object, with the session's settings in force."""
-    found = str(_jvm(spark).io.delta.package.VERSION())
+    found = str(jvm_of(spark).io.delta.package.VERSION())
     if found not in KNOWN_DELTA:
         raise UnknownDelta(found=found)
     # Delta reads its settings from the active session of the JVM's thread, whichever session the data frame is of.
-    _jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
-    return _jvm(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
+    jvm_of(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    return jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
 
 
-def _jvm(spark: SparkSession) -> Any:
+def jvm_of(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def _none(spark: SparkSession) -> Any:
-    return _jvm(spark).scala.Option.apply(None)
+def scala_none(spark: SparkSession) -> Any:
+    return jvm_of(spark).scala.Option.apply(None)
 
 
-def _seq(spark: SparkSession, items: list[Any]) -> Any:
-    return _jvm(spark).PythonUtils.toSeq(items)
+def scala_seq(spark: SparkSession, items: list[Any]) -> Any:
+    return jvm_of(spark).PythonUtils.toSeq(items)

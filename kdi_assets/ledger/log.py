@@ -186,6 +186,14 @@ class TableLog:
         """
         return commit_info(version, self._actions(version))
 
+    def removed_files(self, version: int) -> frozenset[str]:
+        """The files that a commit took away, as the log names them.
+
+        Raises:
+            CommitUnreadable: It is not there, or not whole.
+        """
+        return frozenset(a["remove"]["path"] for a in self._actions(version) if "remove" in a)
+
     def has_changes_of(self, version: int) -> bool:
         """Whether the files that the change feed reads for a commit are still there; VACUUM removes them.
 

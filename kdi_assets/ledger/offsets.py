@@ -80,12 +80,16 @@ def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
     """
     from pyspark.sql import functions as F
 
-    path = ".".join(f"`{step}`" for step in stream.coordinates.split("."))
+    path = _quoted(stream.coordinates)
     kept = {"partition": "{}.partition", "offset": "{}.offset", "index": "0", "count": "1", "timestamp": "{}.timestamp"}
     if explodes(table, stream):
         # A table may have had rows before its stream exploded.
         kept |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
     return tuple(F.expr(sql.format(path)).alias(column) for column, sql in kept.items())
+
+
+def _quoted(path: str) -> str:
+    return ".".join(f"`{step}`" for step in path.split("."))
 
 
 def explodes(table: DataFrame, stream: Stream) -> bool:
@@ -130,10 +134,16 @@ def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[Topic
     return {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in highest.collect()}
 
 
-def inside(bounds: Bounds) -> str:
-    """Spark SQL: whether an offset lies within the bounds."""
+def inside(bounds: Bounds, *, struct: str = "") -> str:
+    """Spark SQL: whether an offset lies within the bounds.
+
+    Args:
+        struct: The path of what holds ``partition`` and ``offset``, if they are no columns.
+    """
+    at = f"{_quoted(struct)}." if struct else ""
     parts = (
-        f"(partition = {tp.partition} AND offset >= {r.start} AND offset < {r.end})" for tp, r in sorted(bounds.items())
+        f"({at}partition = {tp.partition} AND {at}offset >= {r.start} AND {at}offset < {r.end})"
+        for tp, r in sorted(bounds.items())
     )
     return " OR ".join(parts) or "false"
 
