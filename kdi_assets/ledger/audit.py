@@ -116,6 +116,7 @@ class _Table:
     def agreed(self, counted: Mapping[int, Found]) -> Reckoned | None:
         """What counts and digests prove; ``None`` if they prove nothing."""
         untraced = sum((p.counts.untraced for p in self.covered.pieces), Untraced())
+        untraced = sum(self.covered.withdrawn_by.values(), untraced)
         if _agrees(counted, self.covered):
             return Reckoned(untraced=untraced)
         deleted = self._deleted()
@@ -158,6 +159,8 @@ def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
     for tp, came_back in covered.returned.items():
         rows[tp.partition] += came_back
         letters[tp.partition] -= came_back
+    for tp, withdrawn in covered.withdrawn.items():
+        rows[tp.partition] -= withdrawn
     return (
         {p: c.became_rows for p, c in counted.items() if c.became_rows} == +rows
         and all(c.is_whole for c in counted.values())

@@ -61,7 +61,9 @@ class Coverage:
         bounded: Whether only a part of what was drained is looked at.
         torn: Where an entry does not begin where the one before it ended.
         set_back: Where a decision set positions back.
-        returned: By topic partition, the dead letters that became rows later.
+        returned: By topic partition, the dead letters that became rows later, less the rows that became letters.
+        withdrawn: By topic partition, messages whose rows a replay took out, and that leave no trace since.
+        withdrawn_by: What these are, by the commit that did.
     """
 
     topic: str
@@ -77,6 +79,8 @@ class Coverage:
     torn: tuple[str, ...] = ()
     set_back: tuple[str, ...] = ()
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
+    withdrawn: Mapping[TopicPartition, int] = field(default_factory=dict)
+    withdrawn_by: Mapping[int, Untraced] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -145,7 +149,11 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         standing.append(entry)
         at, topic_id = {tp: p for tp, p in entry.positions.items() if p != RETIRED}, entry.topic_id
     whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
-    recorded = (e.digest ^ e.untraced_digest for e in standing)
+    recorded = (e.digest ^ e.untraced_digest ^ e.withdrawn_digest for e in standing)
+    returned, withdrawn = Counter[TopicPartition](), Counter[TopicPartition]()
+    for e in standing:
+        returned.update(e.returned)  # and no sum, which leaves out what is below 0
+        withdrawn.update({tp: untraced.count for tp, untraced in e.withdrawn.items()})
     return Coverage(
         topic=entries[-1].topic,
         begin=_begin(entries[0]),
@@ -158,7 +166,9 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
         torn=tuple(torn),
         set_back=tuple(set_back),
-        returned=sum((Counter(e.returned) for e in standing), Counter()),
+        returned=returned,
+        withdrawn=withdrawn,
+        withdrawn_by={e.version: sum(e.withdrawn.values(), Untraced()) for e in standing if e.withdrawn},
     )
 
 

@@ -13,12 +13,13 @@ from kdi_assets.errors import Terminal
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream import OffsetRange, TopicPartition
 
-FORMAT = 4
+FORMAT = 5
 """Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it.
 
 2: there may be filtered messages, which a release that does not know them would miss. An entry without any is of 1.
 3: messages may have become several rows, which an older release would take for rows that are there too often.
 4: dead letters may have become rows, which an older release would count twice.
+5: messages of dates may have become something else, rows among them, which an older release would miss.
 """
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard"]
@@ -142,8 +143,12 @@ class LedgerEntry:
         routes: By which conditions of its route group the table is drained from there on; ``None`` without a route.
         decided_by: Who decided what no drain decides; empty where it was not asked for.
         because: Why, in their words.
-        outcomes: Of a replay, what became of dead letters, and how many of them.
-        returned: Of a replay, by topic partition, the dead letters that are rows now.
+        outcomes: Of a replay, what became of dead letters, or of the messages of dates, and how many of them.
+        returned: Of a replay, by topic partition, the dead letters that are rows now, less the rows that are letters.
+        dates: Of a replay of dates, the first and the last.
+        removed_by_date: Rows that the commit took out, by their date; those that it wrote anew are in ``rows_by_date``.
+        withdrawn: Of a replay of dates, by topic partition, messages that had rows and leave no trace any more.
+        withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
     """
 
     version: int
@@ -177,6 +182,10 @@ class LedgerEntry:
     routes: Routes | None = None
     outcomes: Mapping[str, int] = field(default_factory=dict)
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dates: tuple[date, date] | None = None
+    removed_by_date: Mapping[date, int] = field(default_factory=dict)
+    withdrawn: Mapping[TopicPartition, Untraced] = field(default_factory=dict)
+    withdrawn_digest: int = 0
     decided_by: str = ""
     because: str = ""
 
@@ -227,15 +236,22 @@ class LedgerEntry:
             "ends": {str(tp.partition): end for tp, end in self.ends.items()},
             "routes": self.routes.to_plain() if self.routes else None,
             "returned": {str(tp.partition): letters for tp, letters in self.returned.items()},
+            "dates": [day.isoformat() for day in self.dates or ()],
+            "removed_by_date": {day.isoformat(): rows for day, rows in self.removed_by_date.items()},
+            "withdrawn": {str(tp.partition): [u.tombstones, u.filtered] for tp, u in self.withdrawn.items()},
         }
         plain = {name: value for name, value in plain.items() if value or name not in _IF_ANY}
         several = self.rows > self.became_rows
-        needed = 4 if self.kind in MOVING_NOTHING else 3 if several else 2 if self.filtered else 1
+        moving_nothing = 5 if self.dates else 4
+        needed = moving_nothing if self.kind in MOVING_NOTHING else 3 if several else 2 if self.filtered else 1
         return json.dumps({"kdi_ledger": needed, **plain}, separators=(",", ":"))
 
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
-_IF_ANY = ("routes", "decided_by", "because", "outcomes", "returned")
+_IF_ANY = (
+    *("routes", "decided_by", "because", "outcomes", "returned"),
+    *("dates", "removed_by_date", "withdrawn", "withdrawn_digest"),
+)
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
 
@@ -254,7 +270,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
     if plain.pop("kdi_ledger") > FORMAT:
         raise WrittenByNewerRelease(app_id=app_id, version=version)
     topic = plain["topic"]
-    at = plain.get("dead_letters_at")
+    at, dates = plain.get("dead_letters_at"), plain.get("dates")
     return LedgerEntry(
         **{name: value for name, value in plain.items() if name in _FIELDS}
         | {
@@ -270,6 +286,9 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "unknown": _field_counts(plain.get("unknown", {})),
             "misfits": _field_counts(plain.get("misfits", {})),
             "returned": {TopicPartition(topic, int(p)): count for p, count in plain.get("returned", {}).items()},
+            "dates": (date.fromisoformat(dates[0]), date.fromisoformat(dates[1])) if dates else None,
+            "removed_by_date": {date.fromisoformat(day): n for day, n in plain.get("removed_by_date", {}).items()},
+            "withdrawn": {TopicPartition(topic, int(p)): Untraced(*u) for p, u in plain.get("withdrawn", {}).items()},
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
             "routes": Routes.from_plain(routes, topic) if (routes := plain.get("routes")) else None,
         }

@@ -25,6 +25,7 @@ class LiveHistory:
         entries: Ledger entries, the oldest first.
         since: The oldest commit that could be read, from the log or its archive; above 0 older ones are gone.
         foreign: Commits of others that may have added, removed or changed rows, the oldest first.
+        withdrawing: Replays that took rows out without any in their place, the oldest first.
         knows_ledger: Whether the log says that there was a ledger commit, whether or not its entry can be read.
     """
 
@@ -33,6 +34,7 @@ class LiveHistory:
     since: int
     foreign: tuple[CommitInfo, ...]
     knows_ledger: bool = True
+    withdrawing: tuple[CommitInfo, ...] = ()
 
     @property
     def removing(self) -> tuple[CommitInfo, ...]:
@@ -77,15 +79,18 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
         return None
     found: list[LedgerEntry] = []
     foreign: list[CommitInfo] = []
+    withdrawing: list[CommitInfo] = []
     since = log.version + 1
     for commit in live_commits(log, Archive(archive_uri, log.table_id) if archive_uri else None):
         since = commit.version
         if entry := entry_of(commit.user_metadata, commit.version, app_id):
             found.append(entry)
+            withdrawing += [commit] if entry.withdrawn else []
         elif not commit.operation.startswith(_SAME_ROWS):
             foreign.append(commit)
     knows_ledger = bool(found) or log.transaction(version_id(app_id)) is not None
-    return LiveHistory(log.version, tuple(found[::-1]), since, tuple(foreign[::-1]), knows_ledger)
+    entries, others = tuple(found[::-1]), tuple(foreign[::-1])
+    return LiveHistory(log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]))
 
 
 def live_commits(log: TableLog, archive: Archive | None = None) -> Iterator[CommitInfo]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import DIGEST, covering, differing, islands, ours
 from kdi_assets.ledger.report import SHOWN, Deletion, Double, Hole
-from kdi_assets.ledger.untraced import Group, Settled, settle
+from kdi_assets.ledger.untraced import NONE, Group, Settled, as_recorded, settle
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -121,18 +121,21 @@ class _Reckoning:
         from pyspark import StorageLevel
 
         missing = self.off.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
-        feed = changes(self.spark, self.stream, self._log, self.history.removing)
+        removing = (*self.history.removing, *self.history.withdrawing)
+        feed = changes(self.spark, self.stream, self._log, removing)
         taken = taken_away(self.spark, self.stream, self.lake, missing, feed, self.history)
         taken = taken.persist(StorageLevel.DISK_ONLY)
         try:
-            deletions = self._deletions(taken)
+            deletions, withdrawn = self._deletions(taken)
             left = taken.where("NOT coalesce(deliberate, false)")
             settled = self._settle_untraced(left)
-            return self._explain(left, settled, deletions, feed)
+            explained = self._explain(left, settled, deletions, feed)
+            return replace(explained, untraced=explained.untraced + withdrawn)
         finally:
             taken.unpersist()
 
-    def _deletions(self, taken: DataFrame) -> tuple[Deletion, ...]:
+    def _deletions(self, taken: DataFrame) -> tuple[tuple[Deletion, ...], Untraced]:
+        """What others deleted on purpose, and what replays took out because it is no row by its definition."""
         from pyspark.sql import functions as F
 
         counted = taken.where("deliberate").groupBy("taken_by", "letter").agg(F.sum("n").alias("n")).collect()
@@ -143,9 +146,10 @@ class _Reckoning:
                 rows[r["taken_by"]] += r["n"]
             else:
                 letters[r["letter"]] += r["n"]
+        withdrawn = sum((as_recorded(rows.pop(v, 0), all_) for v, all_ in self.covered.withdrawn_by.items()), NONE)
         of_rows = [deletion(self._operations[v], n) for v, n in sorted(rows.items())]
         of_letters = [Deletion(v, "DELETE", "", n, what="dead letters") for v, n in sorted(letters.items())]
-        return (*of_rows, *of_letters)
+        return (*of_rows, *of_letters), withdrawn
 
     def _settle_untraced(self, left: DataFrame) -> Settled:
         """Which of the offsets that nobody took are the tombstones and filtered messages that entries recorded."""
@@ -231,6 +235,7 @@ def taken_away(
     from pyspark.sql import functions as F
 
     deliberate = [c.version for c in history.removing if removes_rows(c)]
+    deliberate += [c.version for c in history.withdrawing]
     rows = (
         missing.join(feed.net.where("net < 0"), _AT)
         .where("changed_by > version")  # what was removed before it was drained again does not explain it

@@ -107,7 +107,7 @@ def _of_range(group: Group, piece: Piece) -> Settled:
     notes = (_by_count(recorded),) if piece.is_cut and recorded.count else ()
     if group.count > recorded.count:
         return Settled(open=frozenset([(group.version, group.partition)]), among_suspects=recorded, notes=notes)
-    found = _as_recorded(group.count, recorded)
+    found = as_recorded(group.count, recorded)
     if group.count < recorded.count and not piece.is_cut:
         odds = f"v{group.version} recorded {recorded} in {piece.range}; rows lie where some of them were"
         return Settled(found, at_odds=(odds,))
@@ -118,7 +118,7 @@ def _by_count(recorded: Untraced) -> str:
     return EITHER if recorded.tombstones and recorded.filtered else BY_COUNT_FILTERED if recorded.filtered else BY_COUNT
 
 
-def _as_recorded(count: int, recorded: Untraced) -> Untraced:
+def as_recorded(count: int, recorded: Untraced) -> Untraced:
     """So many offsets as what was recorded; of a part of two kinds it is not known how many are of which."""
     tombstones = min(count, recorded.tombstones)
     return Untraced(tombstones, count - tombstones)
@@ -134,7 +134,7 @@ def _by_partition(groups: Sequence[Group], covered: Coverage) -> Iterable[Settle
         if count <= recorded[partition].count:
             what = "tombstones and filtered messages" if recorded[partition].filtered else "tombstones"
             note = f"the topic was made anew: {what} are known by their count alone"
-            yield Settled(_as_recorded(count, recorded[partition]), notes=(note,))
+            yield Settled(as_recorded(count, recorded[partition]), notes=(note,))
         else:
             yield Settled(open=frozenset((g.version, partition) for g in found), among_suspects=recorded[partition])
 
