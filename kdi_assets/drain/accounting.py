@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.judge import DEAD_LETTER, FILTERED, TOMBSTONE, Counts
+from kdi_assets.drain.judge import Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
+from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.sources.kafka_config import can_have_gaps
 from kdi_assets.sources.kafka_messages import next_visible_offset

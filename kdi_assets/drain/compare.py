@@ -11,12 +11,12 @@ from kdi_assets.drain.contract import with_rescued
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.explode import Elements, apart, elements_of, in_rows
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import leaves_no_trace
 from kdi_assets.drain.masking import letter_columns, with_secrets
 from kdi_assets.drain.records import decode, knowing_schemas_of, stream_decoder
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.shape import analyse, evaluate, table_columns
 from kdi_assets.drain.table_schema import refuse_other_schema
+from kdi_assets.drain.verdict import leaves_no_trace
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.audit import audited_history

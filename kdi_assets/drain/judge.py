@@ -24,26 +24,32 @@ from kdi_assets.drain.expectations import (
     unmet_counted,
     with_unmet,
 )
-from kdi_assets.drain.explode import ROW_COUNT, Elements, apart, elements_of, empty_rules, in_rows, of_any
+from kdi_assets.drain.explode import ROW_COUNT, Elements, apart, elements_of, in_rows
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import decode
-from kdi_assets.drain.routing import RouteSql, route_sql
-from kdi_assets.drain.shape import DATE, FILTER, evaluate, expressions, result, table_columns
+from kdi_assets.drain.routing import route_sql
+from kdi_assets.drain.shape import evaluate, table_columns
+from kdi_assets.drain.verdict import (
+    DEAD_LETTER,
+    ELSEWHERE,
+    FILTERED,
+    ROW,
+    TOMBSTONE,
+    TOMBSTONE_RULE,
+    VERDICTS,
+    row_rules,
+    verdict_sql,
+)
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, literal, name, told_by
+from kdi_assets.formats.rules import field_told_by, first_of, literal, told_by
 from kdi_assets.ledger.ages import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
-ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
-VERDICTS = ("row", "tombstone", "dead_letter", "filtered")
-"""By name, at their numbers."""
-ELSEWHERE = "elsewhere"
-"""What is filtered because its route leads to another table, told apart from what the stream's filter leaves out."""
 _VERDICTS = len(VERDICTS)
 _PLACE = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
@@ -52,7 +58,6 @@ _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
 _RULE = "_kdi_rule"
 _BLOOM_ITEMS, _BLOOM_BITS = 20_000, 1 << 18
 """Of many more dead letters than that the second pass looks at every message, as it would without the filter."""
-TOMBSTONE_RULE = Rule("tombstone", f"{VALUE} IS NULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ def _with_reasons(
     from pyspark.sql import functions as F
 
     decoding = [TOMBSTONE_RULE, *decoder.rules()]
-    of_rows = [*_row_rules(stream, now), *unknown_rules(stream, decoder), *expectation_rules(stream)]
+    of_rows = [*row_rules(stream, now), *unknown_rules(stream, decoder), *expectation_rules(stream)]
     shaping = [*route_sql(stream).rules, *of_rows]
     # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
     first = f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END"
@@ -271,53 +276,10 @@ def _judged(
     from pyspark.sql import functions as F
 
     evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
-    judged = evaluated.withColumn(_VERDICT, F.expr(_verdict(stream, now)))
+    judged = evaluated.withColumn(_VERDICT, F.expr(verdict_sql(stream, now)))
     # In the order of the rules of `condemned`: whoever changes one alone tells letters of a reason that did not decide.
     judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER, values=values)
     return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
-
-
-def _verdict(stream: Stream, now: datetime) -> str:
-    undecoded, filtered, route = f"NOT {DECODED}", "", route_sql(stream)
-    if stream.filter:
-        # Ahead of what condemns a row: what a filter leaves out need not have a date, nor suit any expression.
-        undecoded += f" OR {name(result(FILTER))} IS NULL"
-        filtered = f"WHEN {undecoded} THEN {DEAD_LETTER} WHEN {_is_filtered(stream)} THEN {FILTERED} "
-    dead = f"{undecoded} OR {any_of(_row_rules(stream, now))}"
-    # As a dead letter it is one like any other that is not decoded, as a row one that is.
-    passed = f"WHEN {VALUE} IS NULL THEN {TOMBSTONE} " if stream.tombstones == "skip" else ""
-    return f"CASE {passed}{_routed(route)}{filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
-
-
-def _routed(route: RouteSql) -> str:
-    """The branches of the verdict that say whose a message is, ahead of all that the stream asks of its own."""
-    dead = f"WHEN NOT {DECODED} OR {any_of(route.rules)} THEN {DEAD_LETTER} " if route.rules else ""
-    return f"{dead}WHEN {route.elsewhere} THEN {FILTERED} " if route.elsewhere else ""
-
-
-def leaves_no_trace(stream: Stream) -> str:
-    """Spark SQL over what ``evaluate`` gives: whether a message is neither row nor dead letter by its definition."""
-    tombstone = f"{VALUE} IS NULL" if stream.tombstones == "skip" else "false"
-    return f"{tombstone} OR {route_sql(stream).elsewhere or 'false'} OR {_is_filtered(stream)}"
-
-
-def _is_filtered(stream: Stream) -> str:
-    """Spark SQL over what ``evaluate`` gives: whether the filter was evaluated and leaves the message out."""
-    kept = name(result(FILTER))
-    return f"({kept} IS NOT NULL AND NOT coalesce({kept}.v, false))" if stream.filter else "false"
-
-
-def _row_rules(stream: Stream, now: datetime) -> list[Rule]:
-    """What condemns a record that was decoded."""
-    window = stream.date_window
-    date = f"{name(result('date'))}.v"
-    failed = [Rule("expression_failed", f"{name(result(f))} IS NULL", f) for f in expressions(stream)]
-    allowed = f"DATE'{window.start}' AND DATE'{window.last(now)}'"
-    dates = [
-        Rule("no_date", of_any(date, "IS NULL", stream), DATE),
-        Rule("date_outside_window", of_any(date, f"NOT BETWEEN {allowed}", stream), DATE),
-    ]
-    return [*empty_rules(stream), *failed, *dates]
 
 
 def _aggregates(

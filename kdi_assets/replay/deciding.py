@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
 from kdi_assets.drain.failures import jvm_loss_named, spark_failures
-from kdi_assets.drain.judge import ROW, VERDICTS
 from kdi_assets.drain.plan import expected, positions_of
 from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, DeadLettersGone
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.settle import settle
 from kdi_assets.drain.survey import survey
+from kdi_assets.drain.verdict import ROW, VERDICTS
 from kdi_assets.formats.rules import literal
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone, commit
 from kdi_assets.ledger.delta import Staged
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     """What becomes of letters with one reason.
 
     Attributes:
-        outcome: One of ``judge.VERDICTS``, or ``elsewhere``.
+        outcome: One of ``verdict.VERDICTS``, or ``elsewhere``.
         example: Topic partition and offset of one of them.
     """
 
@@ -61,7 +61,7 @@ class Decided:
     """What became of open letters, or what would.
 
     Attributes:
-        outcomes: One of ``judge.VERDICTS``, ``elsewhere`` or ``discarded``, to how many letters became it.
+        outcomes: One of ``verdict.VERDICTS``, ``elsewhere`` or ``discarded``, to how many letters became it.
         withheld: Open letters that do not hold all of their message; a replay leaves them alone.
         waiting: Those at or behind a position, which are drained again anyway.
         commit: What came of it in the table; ``None`` if there was nothing to say, or nothing was to be done.

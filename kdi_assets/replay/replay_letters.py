@@ -15,9 +15,10 @@ from kdi_assets.drain.contract import refuse_unknown
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS, Counts, verdicts
+from kdi_assets.drain.judge import Counts, verdicts
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.stage import stage
+from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.letters import DISCARDED, OUTCOME
 from kdi_assets.replay.chosen import ALL, Chosen

@@ -25,6 +25,7 @@ from kdi_assets.drain.accounting import Account
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import ReadOrWriteFailed
+from kdi_assets.drain.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
@@ -269,23 +270,23 @@ def commit_again_without_looking(patch: MonkeyPatch) -> None:
 
 
 def bad_row_swallowed(patch: MonkeyPatch) -> None:
-    real = judging._verdict
+    real = verdict_sql
 
     def verdict(*arguments: Any) -> str:
-        swallowed = f"THEN {judging.TOMBSTONE} ELSE {judging.ROW}"
-        return real(*arguments).replace(f"THEN {judging.DEAD_LETTER} ELSE {judging.ROW}", swallowed)
+        swallowed = f"THEN {TOMBSTONE} ELSE {ROW}"
+        return real(*arguments).replace(f"THEN {DEAD_LETTER} ELSE {ROW}", swallowed)
 
-    patch.setattr(judging, "_verdict", verdict)
+    patch.setattr(judging, "verdict_sql", verdict)
 
 
 def good_row_condemned(patch: MonkeyPatch) -> None:
-    real = judging._verdict
+    real = verdict_sql
 
     def verdict(*arguments: Any) -> str:
         chosen = f"kafka.offset % 5 = 2 AND {VALUE} IS NOT NULL"
-        return f"CASE WHEN {chosen} THEN {judging.DEAD_LETTER} ELSE ({real(*arguments)}) END"
+        return f"CASE WHEN {chosen} THEN {DEAD_LETTER} ELSE ({real(*arguments)}) END"
 
-    patch.setattr(judging, "_verdict", verdict)
+    patch.setattr(judging, "verdict_sql", verdict)
     patch.setattr(judging, "told_by", lambda rule, texts: "'wrong_type'")
 
 

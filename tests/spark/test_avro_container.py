@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.drain.judge import DEAD_LETTER, FILTERED
 from kdi_assets.drain.records import ShapeMistake, stream_decoder, suffices
 from kdi_assets.drain.shape import analyse
+from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED
 from kdi_assets.formats.avro import why_refused
 from kdi_assets.formats.avro_container.canonical import canonical_form
 from kdi_assets.ledger.entry import FieldCounts

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.drain.judge import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
+from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.message_rules import Expectation, Explode, Mask
 from kdi_assets.stream import Stream
 from tests.judged import Judged, judged, stream_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.drain.judge import TOMBSTONE
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
+from kdi_assets.drain.verdict import TOMBSTONE
 from kdi_assets.message_format import Bytes, Csv, Text
 from kdi_assets.message_rules import Expectation
 from kdi_assets.stream import Stream

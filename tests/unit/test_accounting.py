@@ -10,9 +10,10 @@ import pytest
 
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.judge import DEAD_LETTER, Counts
+from kdi_assets.drain.judge import Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch
+from kdi_assets.drain.verdict import DEAD_LETTER
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
 P0 = TopicPartition("orders", 0)

@@ -1,0 +1,63 @@
+"""What decides a message's verdict, as Spark SQL: row, tombstone, dead letter or filtered."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kdi_assets.drain.explode import empty_rules, of_any
+from kdi_assets.drain.routing import RouteSql, route_sql
+from kdi_assets.drain.shape import DATE, FILTER, expressions, result
+from kdi_assets.formats.decoder import DECODED, VALUE
+from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.stream import Stream
+
+ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
+VERDICTS = ("row", "tombstone", "dead_letter", "filtered")
+"""By name, at their numbers."""
+ELSEWHERE = "elsewhere"
+"""What is filtered because its route leads to another table, told apart from what the stream's filter leaves out."""
+TOMBSTONE_RULE = Rule("tombstone", f"{VALUE} IS NULL")
+
+
+def verdict_sql(stream: Stream, now: datetime) -> str:
+    """Spark SQL over what ``evaluate`` gives: the number of a message's verdict."""
+    undecoded, filtered, route = f"NOT {DECODED}", "", route_sql(stream)
+    if stream.filter:
+        # Ahead of what condemns a row: what a filter leaves out need not have a date, nor suit any expression.
+        undecoded += f" OR {name(result(FILTER))} IS NULL"
+        filtered = f"WHEN {undecoded} THEN {DEAD_LETTER} WHEN {_is_filtered(stream)} THEN {FILTERED} "
+    dead = f"{undecoded} OR {any_of(row_rules(stream, now))}"
+    # As a dead letter it is one like any other that is not decoded, as a row one that is.
+    passed = f"WHEN {VALUE} IS NULL THEN {TOMBSTONE} " if stream.tombstones == "skip" else ""
+    return f"CASE {passed}{_routed(route)}{filtered}WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+
+
+def row_rules(stream: Stream, now: datetime) -> list[Rule]:
+    """What condemns a record that was decoded."""
+    window = stream.date_window
+    date = f"{name(result('date'))}.v"
+    failed = [Rule("expression_failed", f"{name(result(f))} IS NULL", f) for f in expressions(stream)]
+    allowed = f"DATE'{window.start}' AND DATE'{window.last(now)}'"
+    dates = [
+        Rule("no_date", of_any(date, "IS NULL", stream), DATE),
+        Rule("date_outside_window", of_any(date, f"NOT BETWEEN {allowed}", stream), DATE),
+    ]
+    return [*empty_rules(stream), *failed, *dates]
+
+
+def leaves_no_trace(stream: Stream) -> str:
+    """Spark SQL over what ``evaluate`` gives: whether a message is neither row nor dead letter by its definition."""
+    tombstone = f"{VALUE} IS NULL" if stream.tombstones == "skip" else "false"
+    return f"{tombstone} OR {route_sql(stream).elsewhere or 'false'} OR {_is_filtered(stream)}"
+
+
+def _routed(route: RouteSql) -> str:
+    """The branches of the verdict that say whose a message is, ahead of all that the stream asks of its own."""
+    dead = f"WHEN NOT {DECODED} OR {any_of(route.rules)} THEN {DEAD_LETTER} " if route.rules else ""
+    return f"{dead}WHEN {route.elsewhere} THEN {FILTERED} " if route.elsewhere else ""
+
+
+def _is_filtered(stream: Stream) -> str:
+    """Spark SQL over what ``evaluate`` gives: whether the filter was evaluated and leaves the message out."""
+    kept = name(result(FILTER))
+    return f"({kept} IS NOT NULL AND NOT coalesce({kept}.v, false))" if stream.filter else "false"
