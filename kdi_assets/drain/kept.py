@@ -1,4 +1,4 @@
-"""What several plans read of one topic: read from Kafka once, decoded once, and kept until all of them are done."""
+"""What is looked at several times, worked out once: above all what several plans read of one topic."""
 
 from __future__ import annotations
 
@@ -41,21 +41,28 @@ def kept_messages(spark: SparkSession, stream: Stream, plans: Collection[Plan]) 
     Args:
         stream: One of those that are drained; they decode alike.
     """
-    from py4j.protocol import Py4JError
-    from pyspark import StorageLevel
-
     union = merged([r for plan in plans for r in plan.ranges])
     read = [read_ranges(spark, stream.cluster, ranges) for ranges in _reads(union)]
     decoder = stream_decoder(stream)
     messages = with_records(reduce(lambda one, more: one.unionByName(more), read), decoder)
-    # Decoded: kept as they came, each stream would decode them again, which costs a third more CPU. On disk: in memory
-    # it costs as much, and takes what writing wants.
-    kept = messages.persist(StorageLevel.DISK_ONLY)
+    # Decoded: kept as they came, each stream would decode them again, which costs a third more CPU.
+    with kept(messages) as read_once:
+        yield Kept(read_once, union, decoder)
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The same, worked out once, for as long as the body takes; nothing is worked out before it asks."""
+    from py4j.protocol import Py4JError
+    from pyspark import StorageLevel
+
+    # On disk: in memory it costs as much, and takes what writing wants.
+    persisted = frame.persist(StorageLevel.DISK_ONLY)
     try:
-        yield Kept(kept, union, decoder)
+        yield persisted
     finally:
         with suppress(Py4JError, ConnectionError):  # a driver that is gone keeps nothing
-            kept.unpersist()
+            persisted.unpersist()
 
 
 def merged(ranges: Collection[OffsetRange]) -> list[OffsetRange]:

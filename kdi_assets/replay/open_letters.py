@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.kept import kept
 from kdi_assets.formats.rules import literal
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, standing_letters
@@ -105,20 +106,6 @@ def open_letters(
                 of = tallies(frame.selectExpr("partition", "offset", f"{kind} AS kind"), "kind")
             there, withheld, whole = (of.get(kind, Tally()) for kind in ("there", "withheld", "whole"))
             yield OpenLetters(frame, there, withheld, whole, waiting, ranges)
-
-
-@contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The same, worked out once, for as long as the body takes."""
-    from py4j.protocol import Py4JError
-    from pyspark import StorageLevel
-
-    persisted = frame.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield persisted
-    finally:
-        with suppress(Py4JError, ConnectionError):  # a driver that is gone keeps nothing
-            persisted.unpersist()
 
 
 def tallies(letters: DataFrame, column: str) -> dict[str, Tally]:

@@ -16,6 +16,7 @@ from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts, verdicts
+from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.stage import stage
 from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
@@ -23,7 +24,7 @@ from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.letters import DISCARDED, OUTCOME
 from kdi_assets.replay.chosen import ALL, Chosen
 from kdi_assets.replay.deciding import Change, Decided, Deciding, until_not_overtaken
-from kdi_assets.replay.open_letters import COORDINATES, THERE, OpenLetters, Tally, kept, tallies
+from kdi_assets.replay.open_letters import COORDINATES, THERE, OpenLetters, Tally, tallies
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
