@@ -110,6 +110,18 @@ def as_changes(rows: DataFrame, kind: str) -> DataFrame:
     return rows.drop(FILE).withColumn(CHANGE, F.lit(kind))
 
 
+def rows_written(spark: SparkSession, files: Touched, added: Staged) -> DataFrame:
+    """The rows of files that were written and that no version names yet, as the table will have them."""
+    jvm, snapshot = jvm_of(spark), files.snapshot
+    if added.metadata is not None:
+        protocol = jvm.scala.Option.apply(snapshot.protocol())
+        snapshot = jvm.org.apache.spark.sql.delta.DummySnapshot(
+            snapshot.logPath(), files.log, added.metadata, scala_none(spark), protocol
+        )
+    adds = [action for action in _listed(added.actions) if "add" in json.loads(action.json())]
+    return _frame(spark, files.log.createDataFrame(snapshot, scala_seq(spark, adds), False, scala_none(spark)))
+
+
 def touched(spark: SparkSession, uri: str, files: Collection[str], *, version: int) -> Touched:
     """Files of a version, by the names that ``rows_with_files`` gives.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
 from kdi_assets.drain.failures import jvm_loss_named, spark_failures
@@ -28,11 +28,12 @@ from kdi_assets.ledger.state import LedgerState, positions_in, read_transactions
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.open_letters import OpenLetters, Tally, open_letters, tallies
 from kdi_assets.sources.kafka import TopicState
-from kdi_assets.stream import Stream, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Done = TypeVar("Done")
 TRIES = 5
 """So often others may come first before they have the field."""
 _PASSING: tuple[Kind, ...] = ("drain", "renewal")
@@ -94,6 +95,11 @@ class Deciding:
     now: datetime
     entry: LedgerEntry
 
+    @property
+    def dead_letters_at(self) -> DeadLettersAt | None:
+        """What the ledger counts on so far."""
+        return self.ledger.entry.dead_letters_at if self.ledger.entry else None
+
     @contextmanager
     def open_letters(self, chosen: Chosen) -> Iterator[OpenLetters]:
         """As ``open_letters.open_letters``."""
@@ -108,12 +114,12 @@ class Deciding:
         ) as found:
             yield found
 
-    def tell(self, said: DataFrame, letters: OpenLetters, expected: Mapping[str, Tally]) -> Told:
-        """Append what becomes of letters; it does not count before the commit.
+    def tell(self, said: DataFrame, expected: Mapping[str, Tally], *, ranges: Sequence[OffsetRange]) -> Told:
+        """Append what becomes of letters, and letters; it does not count before the commit.
 
         Args:
-            said: As ``judge.verdicts`` gives it.
-            expected: By outcome.
+            said: As ``judge.verdicts`` gives it, or ``judge.condemned``, or both.
+            expected: By outcome; of new letters by the empty name.
 
         Raises:
             AccountingMismatch: What lies there is not this.
@@ -128,21 +134,21 @@ class Deciding:
         if lying != expected:
             of = {outcome: tally.count for outcome, tally in expected.items()}
             detail = f"{ {outcome: tally.count for outcome, tally in lying.items()} } lie there, of {of} dead letters"
-            raise self.mismatch(detail, letters)
+            raise self.mismatch(detail, ranges)
         return Told(at, {TopicPartition(self.stream.topic, r["partition"]): r["count"] for r in rows})
 
-    def mismatch(self, detail: str, letters: OpenLetters) -> AccountingMismatch:
+    def mismatch(self, detail: str, ranges: Sequence[OffsetRange]) -> AccountingMismatch:
         """The refusal of what does not add up."""
-        return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=letters.ranges)
+        return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(ranges))
 
-    def commit(self, staged: Staged, entry: LedgerEntry, told: Told) -> LedgerEntry:
+    def commit(self, staged: Staged, entry: LedgerEntry) -> LedgerEntry:
         """Make rows and outcomes count.
 
         Raises:
             OvertakenCommit: Something else happened to the table than drains.
             DeadLettersGone: The outcomes, or letters that count, may not be there any more.
         """
-        for counted_on in (self.ledger.entry.dead_letters_at if self.ledger.entry else None, told.at):
+        for counted_on in {self.dead_letters_at, entry.dead_letters_at}:
             refuse_gone(self.stream, self.lake, counted_on)
         topic_partitions = len(self.topic.partitions)
 
@@ -156,7 +162,7 @@ class Deciding:
                 self.ledger.uri,
                 behind=self.ledger.version,
                 expect=expected(self.stream, self.ledger, entry.positions),
-                entry=replace(entry, dead_letters_at=told.at, returned=told.returned),
+                entry=entry,
                 passing=_PASSING,
                 positions_at=positions_at,
             )
@@ -173,21 +179,27 @@ class Told:
     at: DeadLettersAt | None
     returned: Mapping[TopicPartition, int]
 
+    def of(self, entry: LedgerEntry) -> LedgerEntry:
+        """The entry that makes it count."""
+        return replace(entry, dead_letters_at=self.at, returned=self.returned)
+
 
 def until_not_overtaken(
     stream: Stream,
     lake: str,
     session: Callable[[], SparkSession],
     kind: Kind,
-    act: Callable[[Deciding], Decided],
+    act: Callable[[Deciding], Done],
     *,
+    nothing: Done,
     run_id: str = "",
     settles: bool = True,
-) -> Decided:
+) -> Done:
     """Look at the stream and act, again where others came first.
 
     Args:
-        act: Is given what its commit is planned on; not called where there is no table of ours.
+        act: Is given what its commit is planned on.
+        nothing: The answer where there is no table of ours.
         settles: Whether what must be committed before anything is read is, as a drain would: the answer to a RESTORE,
             and for a replay other route conditions.
 
@@ -201,7 +213,7 @@ def until_not_overtaken(
         if pending and kind == "discard" and pending.kind == "routes":
             pending = None
         if seen.ledger is None or (pending and pending.kind not in ("restore", "routes")):
-            return Decided(stream.name)
+            return nothing
         if seen.refusal and kind == "replay":
             raise seen.refusal  # which table a message belongs to is what nobody knows now
         try:
@@ -235,5 +247,6 @@ def _deciding(
         run_id=run_id,
         planned_at=now,
         routes=ledger.entry.routes if ledger.entry else None,
+        dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
     )
     return Deciding(stream, lake, spark, topic, ledger, history, now, entry)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.kept import kept
+from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, VERDICTS
 from kdi_assets.formats.rules import literal
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, standing_letters
@@ -20,6 +21,8 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
+"""Columns beside a verdict: what was said of the letter before."""
 COORDINATES = ["partition", "offset", "timestamp"]
 _WAITS, THERE = "_kdi_waits", "there"
 _KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -109,11 +112,11 @@ def open_letters(
 
 
 def tallies(letters: DataFrame, column: str) -> dict[str, Tally]:
-    """By the values of a column."""
+    """By the values of a column, null by the empty name."""
     from pyspark.sql import functions as F
 
     groups = letters.groupBy(column).agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest"))
-    return {r[column]: Tally(r["n"], r["digest"]) for r in groups.collect()}
+    return {r[column] or "": Tally(r["n"], r["digest"]) for r in groups.collect()}
 
 
 def _extent(meant: DataFrame, stream: Stream) -> tuple[int, tuple[OffsetRange, ...]]:
@@ -138,3 +141,16 @@ def _rows_of(
     rows = rows.where(inside({r.topic_partition: r for r in ranges})).select(*COORDINATES)
     both = rows.join(letters.select(*COORDINATES), COORDINATES, "left_semi")
     return both.distinct().withColumn(THERE, F.lit(True))
+
+
+def beside_standing(said: DataFrame, letters: OpenLetters) -> DataFrame:
+    """What is said of letters, as ``judge.verdicts`` says it, and the columns of ``WAS``; of no other message."""
+    standing = letters.frame.selectExpr(*COORDINATES, *(f"{now} AS {was}" for now, was in WAS.items()))
+    return said.join(standing, COORDINATES)
+
+
+def news_in(said: DataFrame) -> DataFrame:
+    """What is to be kept of it: not that nothing has changed, nor that a message is another table's."""
+    unchanged = " AND ".join(f"{now} <=> {was}" for now, was in WAS.items())
+    stays = f"{OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {unchanged}"
+    return said.where(f"{OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})").drop(*WAS.values())

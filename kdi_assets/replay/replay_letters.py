@@ -19,24 +19,19 @@ from kdi_assets.drain.judge import Counts, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.stage import stage
-from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
+from kdi_assets.drain.verdict import ROW, VERDICTS
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.letters import DISCARDED, OUTCOME
+from kdi_assets.replay.agreement import refuse_disagreement
 from kdi_assets.replay.chosen import ALL, Chosen
 from kdi_assets.replay.deciding import Change, Decided, Deciding, until_not_overtaken
-from kdi_assets.replay.open_letters import COORDINATES, THERE, OpenLetters, Tally, tallies
+from kdi_assets.replay.open_letters import THERE, WAS, OpenLetters, Tally, beside_standing, news_in, tallies
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reached = Callable[[str], None]
-_WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
-_NEWS = (
-    f"{OUTCOME} <> '{ELSEWHERE}' AND NOT "
-    f"({OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {' AND '.join(f'{now} <=> {was}' for now, was in _WAS.items())})"
-)
-"""Whether a verdict is to be kept: not that nothing has changed, nor that the message is another table's."""
 
 
 def replay_letters(
@@ -67,7 +62,7 @@ def replay_letters(
             with _judged(case, letters, at) as judged:
                 return _commit(case, letters, judged, at)
 
-    return until_not_overtaken(stream, lake, session, "replay", replay, run_id=run_id)
+    return until_not_overtaken(stream, lake, session, "replay", replay, nothing=Decided(stream.name), run_id=run_id)
 
 
 def replay_dry(stream: Stream, *, lake: str, session: Callable[[], SparkSession], chosen: Chosen = ALL) -> Decided:
@@ -81,7 +76,7 @@ def replay_dry(stream: Stream, *, lake: str, session: Callable[[], SparkSession]
         with case.open_letters(chosen) as letters, _judged(case, letters, dry=True) as judged:
             return replace(_decided(case, letters, judged.outcomes), changes=_changes(case, judged))
 
-    return until_not_overtaken(stream, lake, session, "replay", look, settles=False)
+    return until_not_overtaken(stream, lake, session, "replay", look, nothing=Decided(stream.name), settles=False)
 
 
 def discard_letters(
@@ -115,12 +110,15 @@ def discard_letters(
             if dry or not expected:
                 return replace(done, withheld=0)
             said = letters.told(f"CASE WHEN {THERE} THEN '{VERDICTS[ROW]}' ELSE '{DISCARDED}' END")
-            told = case.tell(said, letters, expected)
+            told = case.tell(said, expected, ranges=letters.ranges)
         at("outcomes written")
-        entry = replace(case.entry, decided_by=decided_by, because=because, outcomes=done.outcomes)
-        return replace(done, withheld=0, commit=Commit.of(case.commit(Staged(), entry, told)))
+        entry = replace(told.of(case.entry), decided_by=decided_by, because=because, outcomes=done.outcomes)
+        return replace(done, withheld=0, commit=Commit.of(case.commit(Staged(), entry)))
 
-    return until_not_overtaken(stream, lake, session, "discard", discard, run_id=run_id, settles=not dry)
+    nothing = Decided(stream.name)
+    return until_not_overtaken(
+        stream, lake, session, "discard", discard, nothing=nothing, run_id=run_id, settles=not dry
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,53 +160,29 @@ def _judged(
         refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
         refuse_unmet(stream, counts.unmet, of=counts.became_rows)
         said = verdicts(letters.messages, stream, decoder, now=case.now).unionByName(said)
-    standing = letters.frame.selectExpr(*COORDINATES, *(f"{now} AS {was}" for now, was in _WAS.items()))
-    with kept(said.join(standing, COORDINATES)) as judged:
+    with kept(beside_standing(said, letters)) as judged:
         with spark_failures(case.stream, "judging dead letters again"):
             found = tallies(judged, OUTCOME)
-        _account(case, letters, found, counts)
+        if counts:
+            judged_again = {**found, VERDICTS[ROW]: found.get(VERDICTS[ROW], Tally()) - letters.there}
+            refuse_disagreement(case, counts, judged_again, meant=letters.whole, ranges=letters.ranges)
         if counts and not dry and staged.rows != counts.rows:
-            raise case.mismatch(f"{staged.rows:,} rows written against {counts.rows:,} that were read", letters)
+            raise case.mismatch(f"{staged.rows:,} rows written against {counts.rows:,} that were read", letters.ranges)
         yield _Judged(judged, found, staged, counts)
-
-
-def _account(case: Deciding, letters: OpenLetters, said: Mapping[str, Tally], counts: Counts | None) -> None:
-    """Refuse unless the pass that wrote rows and the one that told of each letter saw the same, letter by letter."""
-    none = dict.fromkeys((TOMBSTONE, DEAD_LETTER, FILTERED), Tally())
-    read, others, became_rows = Tally(), none, 0
-    if counts:
-        digests = {
-            TOMBSTONE: counts.tombstone_digest,
-            DEAD_LETTER: counts.dead_letter_digest,
-            FILTERED: counts.filtered_digest,
-        }
-        read, became_rows = Tally(counts.messages, counts.digest), counts.became_rows
-        others = {v: Tally(sum(n for (_, of), n in counts.others.items() if of == v), d) for v, d in digests.items()}
-    if read != letters.whole:
-        raise case.mismatch(f"{read.count:,} letters were judged, of {letters.whole.count:,}", letters)
-    rows = sum((tally for tally in others.values()), Tally())
-    rows = read - rows
-    seen = {**others, ROW: rows + letters.there}
-    told = {v: said.get(VERDICTS[v], Tally()) for v in seen}
-    told[FILTERED] += said.get(ELSEWHERE, Tally())
-    for verdict, tally in seen.items():
-        if told[verdict] != tally or rows.count != became_rows:
-            detail = f"{told[verdict].count:,} letters are told to be {VERDICTS[verdict]}, {tally.count:,} were"
-            raise case.mismatch(detail, letters)
 
 
 def _commit(case: Deciding, letters: OpenLetters, judged: _Judged, at: Reached) -> Decided:
     done = _decided(case, letters, judged.outcomes)
-    news = judged.verdicts.where(_NEWS).drop(*_WAS.values())
+    news = news_in(judged.verdicts)
     with spark_failures(case.stream, "judging dead letters again"):
         expected = tallies(news, OUTCOME)
     if not expected:
         return done
     # Before the commit, as a drain's letters: what names an attempt that no entry knows does not count.
-    told = case.tell(news, letters, expected)
+    told = case.tell(news, expected, ranges=letters.ranges)
     at("outcomes written")
     entry = replace(
-        case.entry,
+        told.of(case.entry),
         outcomes=done.outcomes,
         rows_by_date=dict(sorted(judged.staged.rows_by_date.items())),
         bytes=judged.staged.bytes,
@@ -220,7 +194,7 @@ def _commit(case: Deciding, letters: OpenLetters, judged: _Judged, at: Reached) 
             unknown=counts.unknown.fields,
             misfits=counts.misfits.fields,
         )
-    landed = case.commit(judged.staged, entry, told)
+    landed = case.commit(judged.staged, entry)
     at("commit sent")
     return replace(done, commit=Commit.of(landed))
 
@@ -233,7 +207,7 @@ def _changes(case: Deciding, judged: _Judged) -> tuple[Change, ...]:
     """By old and new reason, the most frequent first."""
     from pyspark.sql import functions as F
 
-    by = [_WAS["reason"], _WAS["field"], OUTCOME, "reason", "field"]
+    by = [WAS["reason"], WAS["field"], OUTCOME, "reason", "field"]
     groups = judged.verdicts.groupBy(*by).agg(
         F.count("*").alias("letters"), F.min(F.struct("partition", "offset")).alias("example")
     )
@@ -241,8 +215,8 @@ def _changes(case: Deciding, judged: _Judged) -> tuple[Change, ...]:
         found = groups.orderBy(F.desc("letters"), *by).collect()
     return tuple(
         Change(
-            reason=r[_WAS["reason"]] or "",
-            field=r[_WAS["field"]] or "",
+            reason=r[WAS["reason"]] or "",
+            field=r[WAS["field"]] or "",
             outcome=r[OUTCOME],
             new_reason=r["reason"] or "",
             new_field=r["field"] or "",

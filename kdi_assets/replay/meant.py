@@ -1,0 +1,173 @@
+"""The messages of dates: those whose rows have the date, and the open dead letters that were produced on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.kept import kept
+from kdi_assets.drain.records import KAFKA_DDL
+from kdi_assets.ledger.coverage import Bounds
+from kdi_assets.ledger.offsets import DIGEST, coordinates, inside
+from kdi_assets.ledger.rewrite import MESSAGE, of_messages
+from kdi_assets.replay.chosen import Chosen
+from kdi_assets.replay.deciding import Deciding
+from kdi_assets.replay.gone import Missing
+from kdi_assets.replay.open_letters import THERE, OpenLetters, Tally
+from kdi_assets.sources.kafka_frame import read_ranges
+from kdi_assets.stream import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+IS_LETTER = "is_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Messages that are replayed, each once.
+
+    Attributes:
+        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``: no row is there of it.
+        rows, letters: How many they are.
+        ranges: Where they lie; other offsets lie between them.
+        waiting: How many more lie at or behind the positions: they are drained again anyway.
+    """
+
+    frame: DataFrame
+    rows: Tally
+    letters: Tally
+    ranges: tuple[OffsetRange, ...]
+    open_letters: OpenLetters
+    waiting: int = 0
+
+    @property
+    def messages(self) -> Tally:
+        return self.rows + self.letters
+
+    @property
+    def bounds(self) -> Bounds:
+        return {r.topic_partition: r for r in self.ranges}
+
+
+@contextmanager
+def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
+    """The messages of dates, at the version that the case is planned on.
+
+    Args:
+        first, last: Inclusive: of rows their ``date``, of dead letters the date of Kafka's timestamp, UTC.
+    """
+    from pyspark.sql import functions as F
+
+    table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
+    of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
+    rows = of_dates.select(*coordinates(of_dates, case.stream)).select(*MESSAGE).distinct()
+    with ExitStack() as until_done:
+        letters = until_done.enter_context(case.open_letters(Chosen(first=first, last=last)))
+        without_row = letters.frame.where(f"NOT {THERE}").select(*MESSAGE)
+        both = rows.withColumn(IS_LETTER, F.lit(False)).unionByName(without_row.withColumn(IS_LETTER, F.lit(True)))
+        frame = until_done.enter_context(kept(both))
+        # A position that was set back: what lies behind it is drained again.
+        behind = inside({tp: OffsetRange(tp, at, 2**63 - 1) for tp, at in case.ledger.positions.items()})
+        groups = (
+            frame.withColumn("waits", F.expr(behind))
+            .groupBy("waits", "partition", IS_LETTER)
+            .agg(
+                F.count("*").alias("n"),
+                F.expr(DIGEST).alias("digest"),
+                F.min("offset").alias("start"),
+                F.expr("max(offset) + 1").alias("end"),
+            )
+        )
+        with spark_failures(case.stream, "looking for the messages of the dates"):
+            found = groups.collect()
+        tally = {False: Tally(), True: Tally()}
+        bounds: dict[int, tuple[int, int]] = {}
+        for r in found:
+            if not r["waits"]:
+                tally[r[IS_LETTER]] += Tally(r["n"], r["digest"])
+                start, end = bounds.get(r["partition"], (r["start"], r["end"]))
+                bounds[r["partition"]] = min(start, r["start"]), max(end, r["end"])
+        yield Meant(
+            frame=frame.where(f"NOT ({behind})"),
+            rows=tally[False],
+            letters=tally[True],
+            ranges=tuple(OffsetRange(TopicPartition(case.stream.topic, p), *b) for p, b in sorted(bounds.items())),
+            open_letters=letters,
+            waiting=letters.waiting + sum(r["n"] for r in found if r["waits"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What Kafka has of messages that are meant.
+
+    Attributes:
+        messages: As ``kafka_frame.read_ranges`` gives them, with headers.
+        meant: What is meant, as far as Kafka has it.
+        missing: What it has not.
+        lacking: Those, as ``meant`` has its own.
+        asked: Bounds of all that is meant, whether Kafka has it or not.
+    """
+
+    messages: DataFrame
+    meant: Meant
+    asked: Bounds
+    missing: Missing = Missing()
+    lacking: DataFrame | None = None
+
+
+@contextmanager
+def held_by_kafka(case: Deciding, meant: Meant, first: date, last: date) -> Iterator[Held]:
+    """Read the messages again, in one pass over the topic; what lies between them is passed over."""
+
+    readable = _readable(case, meant)
+    if readable:
+        read = read_ranges(case.spark, case.stream.cluster, readable)
+    else:
+        read = case.spark.createDataFrame([], KAFKA_DDL)
+    # By the time, too: at the same offset of a topic that was made anew lies another message.
+    of_meant = read.join(meant.frame.select(*MESSAGE), list(MESSAGE), "left_semi").select(*read.columns)
+    with kept(of_meant) as messages:
+        there = messages.select(*MESSAGE)
+        with spark_failures(case.stream, "reading the topic"):
+            tally = _tallies(meant.frame.join(there, list(MESSAGE), "left_semi"))
+        if tally[False] + tally[True] == meant.messages:
+            yield Held(messages, meant, meant.bounds)
+            return
+        with kept(meant.frame.join(there, list(MESSAGE), "left_anti")) as lacking:
+            with spark_failures(case.stream, "looking for what the topic has lost"):
+                missing = _missing(case, lacking, meant, first, last)
+            rest = meant.frame.join(there, list(MESSAGE), "left_semi")
+            partial = Meant(rest, tally[False], tally[True], readable, meant.open_letters, meant.waiting)
+            yield Held(messages, partial, meant.bounds, missing, lacking)
+
+
+def _readable(case: Deciding, meant: Meant) -> tuple[OffsetRange, ...]:
+    """The ranges as far as the broker has them."""
+    ranges = []
+    for r in meant.ranges:
+        if offsets := case.topic.partitions.get(r.topic_partition):
+            start, end = max(r.start, offsets.earliest), min(r.end, offsets.end)
+            ranges += [OffsetRange(r.topic_partition, start, end)] if start < end else []
+    return tuple(ranges)
+
+
+def _tallies(frame: DataFrame) -> dict[bool, Tally]:
+    from pyspark.sql import functions as F
+
+    groups = frame.groupBy(IS_LETTER).agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest"))
+    found = {r[IS_LETTER]: Tally(r["n"], r["digest"]) for r in groups.collect()}
+    return {kind: found.get(kind, Tally()) for kind in (False, True)}
+
+
+def _missing(case: Deciding, lacking: DataFrame, meant: Meant, first: date, last: date) -> Missing:
+    tally = _tallies(lacking)
+    table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
+    of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
+    rows = of_messages(of_dates, case.stream, lacking.where(f"NOT {IS_LETTER}")).groupBy("date").count().collect()
+    return Missing((tally[False] + tally[True]).count, tally[True].count, {r["date"]: r["count"] for r in rows})
