@@ -15,7 +15,7 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.start import refuse_other_start
-from kdi_assets.ledger.entry import DeadLettersAt
+from kdi_assets.ledger.entry import DeadLettersAt, Kind, LedgerEntry
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState, partition_id, version_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
@@ -147,6 +147,28 @@ def expected(stream: Stream, ledger: LedgerState, positions: Mapping[TopicPartit
     """The ledger's transaction ids as a commit must still find them; -1 for absent."""
     ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in positions)]
     return {app_id: ledger.transactions.get(app_id, -1) for app_id in ids}
+
+
+def moving_nothing(
+    kind: Kind, stream: Stream, ledger: LedgerState, topic: TopicState, newest: LedgerEntry | None
+) -> LedgerEntry:
+    """The entry of a commit that leaves every position where it is, as a new attempt.
+
+    Args:
+        newest: Counts on the dead letters and the route conditions that this one counts on.
+    """
+    return LedgerEntry(
+        version=-1,
+        kind=kind,
+        app_id=stream.app_id,
+        attempt_id=str(uuid.uuid4()),
+        topic=stream.topic,
+        topic_id=topic.topic_id,
+        table_id=ledger.table_id,
+        positions=positions_of(ledger, topic),
+        dead_letters_at=newest.dead_letters_at if newest else None,
+        routes=newest.routes if newest else None,
+    )
 
 
 def _refuse_moved(stream: Stream, tp: TopicPartition, position: int, offsets: BrokerOffsets) -> None:

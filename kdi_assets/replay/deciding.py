@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
 from kdi_assets.drain.failures import jvm_loss_named, spark_failures
-from kdi_assets.drain.plan import expected, positions_of
+from kdi_assets.drain.plan import expected, moving_nothing
 from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, DeadLettersGone
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.settle import settle
@@ -235,18 +234,6 @@ def _deciding(
     if history is None or history.version != ledger.version:
         raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
     now = datetime.now(UTC)
-    entry = LedgerEntry(
-        version=-1,
-        kind=kind,
-        app_id=stream.app_id,
-        attempt_id=str(uuid.uuid4()),
-        topic=stream.topic,
-        topic_id=topic.topic_id,
-        table_id=ledger.table_id,
-        positions=positions_of(ledger, topic),
-        run_id=run_id,
-        planned_at=now,
-        routes=ledger.entry.routes if ledger.entry else None,
-        dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
-    )
+    entry = moving_nothing(kind, stream, ledger, topic, ledger.entry)
+    entry = replace(entry, run_id=run_id, planned_at=now)
     return Deciding(stream, lake, spark, topic, ledger, history, now, entry)

@@ -7,14 +7,13 @@ is what ``delta.logRetentionDuration`` says; with it goes the possibility to RES
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.plan import expected, positions_of
+from kdi_assets.drain.plan import expected, moving_nothing
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
@@ -26,7 +25,6 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.ledger.storage import storage_uri
-from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -154,25 +152,10 @@ def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
     """Commit the positions again, behind everything that is there: what decides about them stays readable."""
     seen = survey(stream, lake)
     ledger = _settled(stream, seen)
-    entry = _renewal(stream, seen.topic, ledger, _newest_entry(stream, lake, ledger))
+    entry = moving_nothing("renewal", stream, ledger, seen.topic, _newest_entry(stream, lake, ledger))
     expect = expected(stream, ledger, entry.positions)
     with spark_failures(stream, "renewing the positions"):
         return commit(spark, Staged(), ledger.uri, behind=ledger.version, expect=expect, entry=entry)
-
-
-def _renewal(stream: Stream, topic: TopicState, ledger: LedgerState, newest: LedgerEntry | None) -> LedgerEntry:
-    return LedgerEntry(
-        version=-1,
-        kind="renewal",
-        app_id=stream.app_id,
-        attempt_id=str(uuid.uuid4()),
-        topic=stream.topic,
-        topic_id=topic.topic_id,
-        table_id=ledger.table_id,
-        positions=positions_of(ledger, topic),
-        dead_letters_at=newest.dead_letters_at if newest else None,
-        routes=newest.routes if newest else None,
-    )
 
 
 def _newest_entry(stream: Stream, lake: str, ledger: LedgerState) -> LedgerEntry | None:
