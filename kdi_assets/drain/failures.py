@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kdi_assets.drain.refusals import ReadOrWriteFailed, TableRefusesRows
+from kdi_assets.drain.refusals import ReadOrWriteFailed, RunAgain, TableRefusesRows
 from kdi_assets.stream import Stream
 
 
@@ -39,6 +39,16 @@ def jvm_loss_named(stream: Stream) -> Iterator[None]:
         if not _tells_of_jvm_loss(failed):
             raise
         raise ReadOrWriteFailed(stream=stream.name, step="a call to Spark", detail=root_cause(failed)) from failed
+
+
+@contextmanager
+def refused_to(command: str) -> Iterator[None]:
+    """Let refusals name the command that was given, where they would name a drain."""
+    try:
+        yield
+    except RunAgain as refused:
+        refused.command = command
+        raise
 
 
 def root_cause(failed: BaseException) -> str:

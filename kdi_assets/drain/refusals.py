@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.stream import OffsetRange, TopicPartition
+
+
+@dataclass(eq=False, kw_only=True)
+class RunAgain(KdiError):
+    """What is to run next is what was refused, and that need not be a drain.
+
+    Attributes:
+        command: That; a drain where nothing else is said.
+    """
+
+    stream: str
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        self.command = self.command or f"kdi drain {self.stream}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -133,18 +148,17 @@ class DeadLettersReplaced(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
-class DeadLettersGone(Transient):
+class DeadLettersGone(RunAgain, Transient):
     """The dead letters that this try wrote, or counts on, were taken away before its commit."""
 
-    stream: str
     uri: str
     happened: str
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.stream}: the dead letters in {self.uri} were {self.happened} before this drain could commit.",
+            f"{self.stream}: the dead letters in {self.uri} were {self.happened} before this could be committed.",
             "this try committed nothing; positions stay as they are.",
-            f"kdi drain {self.stream}   (it says what must be decided, if anything)",
+            f"{self.command}   (it says what must be decided, if anything)",
         )
 
 
@@ -165,10 +179,9 @@ class SchemaDisagrees(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
-class AccountingMismatch(Terminal):
+class AccountingMismatch(RunAgain, Terminal):
     """What was read, written and planned does not add up."""
 
-    stream: str
     detail: str
     ranges: tuple[OffsetRange, ...]
 
@@ -176,7 +189,7 @@ class AccountingMismatch(Terminal):
         return (
             f"{self.stream}: {self.detail} (planned: {', '.join(map(str, self.ranges))}).",
             "nothing was committed; positions stay as they are.",
-            f"kdi drain {self.stream} once more; if it repeats, keep the topic's messages and report it",
+            f"{self.command} once more; if it repeats, keep the topic's messages and report it",
         )
 
 
@@ -197,17 +210,16 @@ class UnexplainedGap(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
-class AnotherDrainActive(Transient):
-    """This drain was overtaken twice in a row."""
+class AnotherDrainActive(RunAgain, Transient):
+    """Others committed first, again and again: twice for a drain."""
 
-    stream: str
     detail: str
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.stream}: another drain of this stream is active ({self.detail}).",
-            "the other drain's commits stand; this one committed nothing since.",
-            f"kdi drain {self.stream}   (when the other has ended)",
+            f"{self.stream}: another drain or replay of this stream is active ({self.detail}).",
+            "what the other committed stands; this one committed nothing since.",
+            f"{self.command}   (when the other has ended)",
         )
 
 
@@ -227,10 +239,9 @@ class TableRefusesRows(Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
-class ReadOrWriteFailed(Transient):
-    """Spark failed while reading the topic or writing files; nothing of it is visible."""
+class ReadOrWriteFailed(RunAgain, Transient):
+    """Spark failed while messages were read or files written; nothing of it is visible."""
 
-    stream: str
     step: str
     detail: str
 
@@ -238,7 +249,7 @@ class ReadOrWriteFailed(Transient):
         return (
             f"{self.stream}: {self.step} failed: {self.detail}",
             "nothing was committed; positions stay as they are.",
-            f"kdi drain {self.stream}   (it starts at the same offsets)",
+            f"{self.command}   (it begins where this one did)",
         )
 
 

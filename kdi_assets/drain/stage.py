@@ -66,7 +66,7 @@ def stage(
         rows = _rows(messages, used, now, topic_partitions, observation)
         refuse_other_schema(stream, uri, rows.schema)
         at("before reading")
-        with spark_failures(stream, "reading the topic and writing files"):
+        with spark_failures(stream, "reading messages and writing files"):
             if dry:
                 staged = Staged()
                 rows.write.format("noop").mode("overwrite").save()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.formats.rules import literal
@@ -38,6 +39,19 @@ class Chosen:
         asked += [f"field = {literal(self.field)}"] if self.field else []
         asked += [inside({self.offsets.topic_partition: self.offsets})] if self.offsets else []
         return " AND ".join(f"({condition})" for condition in asked) or "true"
+
+    def options(self) -> str:
+        """The same in the words of `kdi dead-letters`, with a blank before each."""
+        only = self.offsets
+        said = {
+            "--from": self.first,
+            "--to": self.last,
+            "--reason": self.reason,
+            "--field": self.field,
+            "--topic-partition": only and only.topic_partition,
+            "--offset": only.start if only and only.offset_count == 1 else None,
+        }
+        return "".join(f" {option} {quote(str(value))}" for option, value in said.items() if value not in (None, ""))
 
 
 ALL = Chosen()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.failures import refused_to, spark_failures
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
@@ -110,7 +110,8 @@ def replay_dates(
             )
 
     nothing = Replayed(stream.name, first, last)
-    return until_not_overtaken(stream, lake, session, "replay", replay, nothing=nothing, run_id=run_id)
+    with refused_to(f"kdi replay {stream.name} --from {first} --to {last}"):
+        return until_not_overtaken(stream, lake, session, "replay", replay, nothing=nothing, run_id=run_id)
 
 
 def look_at_dates(
@@ -143,7 +144,8 @@ def look_at_dates(
                 return replace(done, outcomes=outcomes, changes=counts(both), examples=shown, moved=moved(both))
 
     nothing = Replayed(stream.name, first, last)
-    return until_not_overtaken(stream, lake, session, "replay", look, nothing=nothing, settles=False)
+    with refused_to(f"kdi replay {stream.name} --from {first} --to {last} --dry-run"):
+        return until_not_overtaken(stream, lake, session, "replay", look, nothing=nothing, settles=False)
 
 
 @contextmanager

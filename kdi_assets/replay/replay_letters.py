@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.contract import refuse_unknown
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
-from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.failures import refused_to, spark_failures
 from kdi_assets.drain.judge import Counts, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
@@ -62,7 +63,8 @@ def replay_letters(
             with _judged(case, letters, at) as judged:
                 return _commit(case, letters, judged, at)
 
-    return until_not_overtaken(stream, lake, session, "replay", replay, nothing=Decided(stream.name), run_id=run_id)
+    with refused_to(f"kdi dead-letters replay {stream.name}{chosen.options()}"):
+        return until_not_overtaken(stream, lake, session, "replay", replay, nothing=Decided(stream.name), run_id=run_id)
 
 
 def replay_dry(stream: Stream, *, lake: str, session: Callable[[], SparkSession], chosen: Chosen = ALL) -> Decided:
@@ -76,7 +78,8 @@ def replay_dry(stream: Stream, *, lake: str, session: Callable[[], SparkSession]
         with case.open_letters(chosen) as letters, _judged(case, letters, dry=True) as judged:
             return replace(_decided(case, letters, judged.outcomes), changes=_changes(case, judged))
 
-    return until_not_overtaken(stream, lake, session, "replay", look, nothing=Decided(stream.name), settles=False)
+    with refused_to(f"kdi dead-letters replay {stream.name}{chosen.options()} --dry-run"):
+        return until_not_overtaken(stream, lake, session, "replay", look, nothing=Decided(stream.name), settles=False)
 
 
 def discard_letters(
@@ -115,10 +118,10 @@ def discard_letters(
         entry = replace(told.of(case.entry), decided_by=decided_by, because=because, outcomes=done.outcomes)
         return replace(done, withheld=0, commit=Commit.of(case.commit(Staged(), entry)))
 
-    nothing = Decided(stream.name)
-    return until_not_overtaken(
-        stream, lake, session, "discard", discard, nothing=nothing, run_id=run_id, settles=not dry
-    )
+    with refused_to(f"kdi dead-letters discard {stream.name}{chosen.options()} --because {quote(because)}"):
+        return until_not_overtaken(
+            stream, lake, session, "discard", discard, nothing=Decided(stream.name), run_id=run_id, settles=not dry
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,11 @@ def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_othe
     again = replayed(web, DAYS[1])
 
     rows = before[DAYS[1], True]
-    assert hosts(web) == {(DAYS[0], True): before[DAYS[0], True], (DAYS[1], False): rows, (DAYS[2], True): before[DAYS[2], True]}
+    assert hosts(web) == {
+        (DAYS[0], True): before[DAYS[0], True],
+        (DAYS[1], False): rows,
+        (DAYS[2], True): before[DAYS[2], True],
+    }
     web.assert_each_offset_once(web.produce(0))
     assert files_of(web, DAYS[0]) | files_of(web, DAYS[2]) == others
     assert done.outcomes == looked.outcomes == {"row": rows}

@@ -119,7 +119,7 @@ def test_what_a_replay_may_not_do_it_refuses_dry_too_and_commits_nothing(
             act(strict, lake=web.lake, session=web.session)
     monkeypatch.setattr(replay_letters_module, "verdicts", crossed)
     for act in (replay_dry, replay_letters):
-        with pytest.raises(AccountingMismatch):
+        with pytest.raises(AccountingMismatch, match="Run:  kdi dead-letters replay"):
             act(web.stream, lake=web.lake, session=web.session)
     monkeypatch.undo()
 
