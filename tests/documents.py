@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from kdi_assets.components.load import load_streams
+from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.stream import Stream
+
 CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'
 REGISTRY = "type: kdi_assets.components.SchemaRegistry\nattributes: {name: main, url: https://registry:8081}\n"
 ORDERS = f"""{CLUSTER}---
@@ -14,6 +20,7 @@ attributes:
   date: current_date()
 """
 """A stream whose document more fields can be written behind."""
+SHORTEST = {"topic": "orders", "table": "bronze/orders", "schema": "id bigint", "date": "current_date()"}
 OF_REGISTRY = "format: {avro: {registry: main}}"
 
 
@@ -30,3 +37,25 @@ def written(folder: Path, **files: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
+
+
+def with_attribute(line: str) -> str:
+    """The shortest document, with a line more."""
+    attributes = "\n".join(f"  {name}: {value}" for name, value in SHORTEST.items())
+    return f"type: kdi_assets.components.TopicTable\nattributes:\n{attributes}\n  {line}\n"
+
+
+def only_stream(folder: Path, document: str) -> Stream:
+    """What the document means, beside that of a cluster."""
+    (folder / "defs.yaml").write_text(f"\n{CLUSTER}---\n{document}", encoding="utf-8")
+    (meant,) = load_streams(folder).values()
+    return meant
+
+
+def only_mistake(folder: Path, line: str) -> str:
+    """The one mistake that the line is, in the shortest document: field, message, and what would be right."""
+    with pytest.raises(Mistakes) as refused:
+        only_stream(folder, with_attribute(line))
+    (mistake,) = refused.value.mistakes
+    assert mistake.line == 11, mistake.text()
+    return f"{mistake.field}: {mistake.message}; {mistake.right}"
