@@ -20,18 +20,11 @@ SHOWN_CHARACTERS = 500
 
 
 def listed(stream: Stream, found: tuple[Group, ...]) -> str:
+    """The number of open letters, and a table with a line for each state, reason and field."""
     if not found:
         return f"{stream.name}: no dead letters"
     rows = [
-        (
-            g.state,
-            g.reason,
-            printable(g.field),
-            f"{g.letters:,}",
-            f"{g.first}",
-            f"{g.last}",
-            _at(g.example),
-        )
+        (g.state, g.reason, printable(g.field), f"{g.letters:,}", f"{g.first}", f"{g.last}", _at(g.example))
         for g in found
     ]
     head = ("STATE", "REASON", "FIELD", "LETTERS", "FIRST DATE", "LAST DATE", "EXAMPLE")
@@ -41,6 +34,11 @@ def listed(stream: Stream, found: tuple[Group, ...]) -> str:
 
 
 def letter_text(letter: Row) -> str:
+    """Where a letter's message lay and why it is no row; below, the beginning of its value, control characters escaped.
+
+    Args:
+        letter: As ``standing_letters`` gives it, with its message.
+    """
     at = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}, {clock(_utc(letter), date=True)}"
     field = f" in {printable(letter['field'])}" if letter["field"] else ""
     value = letter["value"]
@@ -53,6 +51,12 @@ def letter_text(letter: Row) -> str:
 
 
 def letter_fields(letter: Row) -> dict[str, object]:
+    """The same for ``--json``, with the whole value as text: bytes that are no UTF-8 as ``\\x..``.
+
+    Returns:
+        ``drained_by_version`` and ``said_by_version`` are versions of the stream's table: of the drain that wrote the
+        letter, and of the commit that spoke of it last.
+    """
     value = letter["value"]
     return {
         **{name: letter[name] for name in ("topic", "partition", "offset", "state", "reason", "field", "schema_id")},
@@ -70,6 +74,12 @@ def _utc(letter: Row) -> datetime:
 
 
 def tell(done: Decided, *, as_json: bool, dry_run: bool, to_do_it: str = "without --dry-run it is done") -> None:
+    """Print what became of letters, as lines or as one JSON object.
+
+    Args:
+        dry_run: Whether nothing was done yet.
+        to_do_it: What does it then.
+    """
     if as_json:
         json_line(
             {
