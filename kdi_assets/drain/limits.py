@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import Counts
+from kdi_assets.drain.refusals import RunAgain
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import Stream
 
@@ -30,10 +31,9 @@ class Reason(NamedTuple):
 
 
 @dataclass(eq=False, kw_only=True)
-class TooManyDeadLetters(Terminal):
+class TooManyDeadLetters(RunAgain, Terminal):
     """More messages of one plan would become dead letters than the stream allows: the document may be what is wrong."""
 
-    stream: str
     dead_letters: int
     messages: int
     limit: str
@@ -49,7 +49,7 @@ class TooManyDeadLetters(Terminal):
             "the topic until retention deletes them.",
             f"kdi peek {self.stream} shows what becomes of messages: correct the document (or its `dead_letter_limit`) "
             f"and run `kdi check`; or take them for what they are, this once: "
-            f"kdi drain {self.stream} --accept-dead-letters",
+            f"{self.command} --accept-dead-letters",
         )
 
 
