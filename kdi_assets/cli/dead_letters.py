@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from kdi_assets.cli.given import (
     Defs,
     OneSession,
     StreamName,
+    dates_meant,
     one_session,
     stream_meant,
     topic_partition_meant,
@@ -203,9 +203,7 @@ def _chosen(
 ) -> Chosen:
     from kdi_assets.replay.chosen import Chosen
 
-    begin, end = _date(first, "--from"), _date(last, "--to")
-    if begin and end and begin > end:
-        raise typer.BadParameter(f"{begin} is behind --to {end}", param_hint="--from")
+    begin, end = dates_meant(first, last)
     only = topic_partition_meant(topic_partition, stream)
     if offset is not None and only is None:
         raise typer.BadParameter("it needs --topic-partition", param_hint="--offset")
@@ -213,13 +211,6 @@ def _chosen(
     if only is not None:
         offsets = OffsetRange(only, 0, 2**63 - 1) if offset is None else OffsetRange(only, offset, offset + 1)
     return Chosen(begin, end, reason, field, offsets)
-
-
-def _date(text: str | None, option: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if text is not None else None
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is none; write 2026-01-31", param_hint=option) from None
 
 
 def _letters(

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from getpass import getuser
 from pathlib import Path
 from threading import Thread
@@ -65,6 +66,25 @@ def topic_partition_meant(text: str | None, stream: Stream) -> TopicPartition | 
             f"{stream.name} drains topic {stream.topic}, not {topic}", param_hint="--topic-partition"
         )
     return TopicPartition(stream.topic, int(number))
+
+
+def dates_meant(first: str | None, last: str | None) -> tuple[date | None, date | None]:
+    """What ``--from`` and ``--to`` name, both inclusive.
+
+    Raises:
+        typer.BadParameter: It is no date, or they are the wrong way round.
+    """
+    begin, end = _date(first, "--from"), _date(last, "--to")
+    if begin and end and begin > end:
+        raise typer.BadParameter(f"{begin} is behind --to {end}", param_hint="--from")
+    return begin, end
+
+
+def _date(text: str | None, option: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text is not None else None
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is none; write 2026-01-31", param_hint=option) from None
 
 
 def whoami() -> str:

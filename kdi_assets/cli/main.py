@@ -27,6 +27,7 @@ from kdi_assets.cli import (
     new,
     peek,
     plan,
+    replay,
     resolve,
     status,
     upkeep,
@@ -50,6 +51,7 @@ app.command()(audit.audit)
 app.command()(peek.peek)
 app.command()(history.history)
 app.add_typer(dead_letters.app, name="dead-letters")
+app.command()(replay.replay)
 app.command()(resolve.resolve)
 app.command()(upkeep.upkeep)
 app.command()(check.check)

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import date
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.history import entries, live_history
+from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit
+from kdi_assets.replay.gone import MessagesNotInKafka
 from kdi_assets.replay.replay_dates import Replayed, look_at_dates, replay_dates
+from kdi_assets.stream import OffsetRange, TopicPartition
+from tests.broker.test_replay_beside_others import dying_at
 from tests.condemned import RIGHT
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
+from tests.faults.topics import delete_records
+from tests.kafka_log import Produced
+from tests.oracle import Reading, is_good
 
 DAYS = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)]
 BY_OFFSET = "date_add(DATE'2026-01-01', CAST(kafka.offset % 3 AS INT))"
 """Every third offset is of one date."""
 BEFORE = {"host": "concat('old ', parse_url(url, 'HOST'))"}
+
+
+def web_request(message: Produced) -> dict[str, Any]:
+    """What the row of a message says, whichever definition made it."""
+    said = json.loads(message.value or b"")
+    fields = {field: said.get(field) for field in ("method", "session_id", "status", "url", "uuid")}
+    return {**fields, "date": DAYS[message.offset % 3]}
+
+
+READING = Reading(web_request, is_good)
 
 
 def by_offset(driven: DrivenFactory, count: int = 90, **fields: Any) -> DrivenStream:
@@ -65,7 +84,7 @@ def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_othe
         (DAYS[1], False): rows,
         (DAYS[2], True): before[DAYS[2], True],
     }
-    web.assert_each_offset_once(web.produce(0))
+    web.assert_each_offset_once(web.produce(0), reading=READING)
     assert files_of(web, DAYS[0]) | files_of(web, DAYS[2]) == others
     assert done.outcomes == looked.outcomes == {"row": rows}
     assert done.changes == looked.changes == {"changed": rows}
@@ -74,3 +93,134 @@ def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_othe
     assert web.audit().complete
     assert len(DeltaTable(web.uri).history()) == 3
     assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start", "drain", "replay"]
+
+
+WAS = {"host": "CASE WHEN kafka.offset % 10 = 0 THEN CAST(CAST(url AS INT) AS STRING) ELSE parse_url(url, 'HOST') END"}
+"""Condemns every tenth offset; ``NOW`` makes a row of these and condemns the next ones."""
+NOW = {"host": WAS["host"].replace("% 10 = 0", "% 10 = 1")}
+MOVED = f"CASE WHEN kafka.offset % 10 = 3 THEN DATE'2026-02-01' ELSE {BY_OFFSET} END"
+EVER = (DAYS[0], date(2100, 1, 1))
+
+
+def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anything_else(driven: DrivenFactory) -> None:
+    """Procedure: a definition that makes rows of letters, letters of rows, leaves some out and moves others to another
+    date; replay everything; compare with a table that is drained by it from the start; then one row is deleted.
+
+    Pass: rows and letters are the same, the change feed tells of what is different alone, and the audit explains every
+    offset, by counts as well as one by one.
+    """
+    web = by_offset(driven, 200, columns=WAS).with_definition(
+        columns=NOW, date_expression=MOVED, filter="kafka.offset % 10 <> 2"
+    )
+    new = web.with_definition(table=f"{web.stream.table}_anew", app_id="anew")
+    new.drain()
+
+    done = replayed(web, *EVER)
+
+    assert rows_by_offset(web) == rows_by_offset(new)
+    assert letters(web) == letters(new)
+    audit = web.audit()
+    assert (audit.complete, audit.filtered, audit.deleted) == (True, new.audit().filtered, 0)
+    assert done.outcomes == {"dead_letter": audit.dead_letters, "filtered": audit.filtered, "row": audit.rows}
+    assert set(done.changes) == {"added", "gone", "moved", "same"}
+    assert done.commit is not None
+    assert feed_of(web, done.commit.version) == {
+        "insert": done.changes["added"] + done.changes["moved"],
+        "delete": done.changes["gone"] + done.changes["moved"],
+    }
+    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 3")
+    after = web.audit()
+    assert (after.complete, after.deleted, after.filtered) == (True, 2, audit.filtered)  # of each topic partition one
+
+
+def rows_by_offset(web: DrivenStream) -> dict[tuple[int, int], Any]:
+    found = web.found().rows
+    rows = {(r["meta"]["kafka"]["partition"], r["meta"]["kafka"]["offset"]): r for r in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def letters(web: DrivenStream) -> Counter[tuple[int, int, str]]:
+    """The open ones."""
+    history = live_history(web.uri, web.stream.app_id)
+    assert history is not None
+    found = standing_letters(web.session(), web.stream, web.lake, history, with_messages=False).where("state = 'open'")
+    return Counter((r["partition"], r["offset"], r["reason"]) for r in found.collect())
+
+
+def feed_of(web: DrivenStream, version: int) -> Counter[str]:
+    reader = web.session().read.format("delta").option("readChangeFeed", "true")
+    feed = reader.option("startingVersion", version).option("endingVersion", version).load(web.uri)
+    return Counter(r["_change_type"] for r in feed.collect())
+
+
+def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row(driven: DrivenFactory) -> None:
+    """Procedure: a replay is killed at each of its points; one waits with its files written while late rows of its date
+    are drained; one while a row of its date is deleted; and one commits between the files and the commit of a drain.
+
+    Pass: late rows are there in both orders, the deleted row stays deleted, each other offset is there once.
+    """
+    web = by_offset(driven).with_definition(columns=RIGHT)
+    for point in ("messages read", "files written", "letters written", "commit sent"):
+        with pytest.raises(KeyboardInterrupt):
+            replayed(web, DAYS[0], at=dying_at(point))
+    assert replayed(web, DAYS[0]).commit is None
+    late: list[int] = []
+
+    def drains(point: str) -> None:
+        if point == "files written" and not late:
+            late.append(len(web.produce(30, seed=1)))
+            web.drain()
+
+    def deletes(point: str) -> None:
+        if point == "letters written" and len(late) == 1:
+            late.append(0)
+            web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 2")
+
+    def replays(point: str) -> None:
+        if point == "files written":
+            replayed(web.with_definition(columns=BEFORE), DAYS[0])
+
+    replayed(web, DAYS[1], at=drains)
+    replayed(web, DAYS[2], at=deletes)
+    web.produce(30, seed=2)
+    web.drain(at=replays)
+
+    gone = [OffsetRange(TopicPartition(web.stream.topic, p), 2, 3) for p in (0, 1)]
+    web.assert_each_offset_once(web.produce(0), given_up=gone, reading=READING)
+    assert not [r for r in web.found().rows if r["meta"]["kafka"]["offset"] == 2]
+    old = {day for day, is_old in hosts(web) if is_old}
+    assert old == {DAYS[0]}
+    assert web.audit().complete
+
+
+def test_what_kafka_no_longer_holds_is_counted_and_left_only_by_decision(driven: DrivenFactory) -> None:
+    """Procedure: retention deletes the older half; replay a date, compare it, and replay what is there of it."""
+    web = by_offset(driven, columns=BEFORE).with_definition(columns=RIGHT)
+    delete_records(web, {0: 20, 1: 25})
+    before = hosts(web)
+    gone = sum(1 for r in web.found().rows if r["date"] == DAYS[1] and lost(r))
+
+    with pytest.raises(MessagesNotInKafka) as refused:
+        replayed(web, DAYS[1])
+    looked = looked_at(web, DAYS[1], into=f"{web.lake}/bronze/compared")
+    untouched = hosts(web)
+    done = replayed(web, DAYS[1], leave_missing=True)
+
+    assert (refused.value.missing.rows_by_date, refused.value.messages) == ({DAYS[1]: gone}, before[DAYS[1], True])
+    assert untouched == before
+    held = before[DAYS[1], True] - gone
+    assert looked.changes == {"changed": held, "missing": gone}
+    compared = web.session().read.format("delta").load(f"{web.lake}/bronze/compared")
+    assert {r["change"]: r["count"] for r in compared.groupBy("change").count().collect()} == looked.changes
+    assert (done.messages, done.missing.rows, done.changes) == (held, gone, {"changed": held})
+    assert {(r["date"], lost(r)) for r in web.found().rows if r["host"].startswith("old ")} == {
+        *((DAYS[0], True), (DAYS[0], False), (DAYS[1], True), (DAYS[2], True), (DAYS[2], False))
+    }
+    assert web.audit().complete
+
+
+def lost(row: Any) -> bool:
+    """Whether retention has deleted its message."""
+    at = row["meta"]["kafka"]
+    return bool(at["offset"] < {0: 20, 1: 25}[at["partition"]])
