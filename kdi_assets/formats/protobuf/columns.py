@@ -1,8 +1,6 @@
 """Bytes of good messages to Arrow's columns: ptars reads them, and what it reads is made to what the table has.
 
-What ptars itself makes of Protobuf's own types is not exact enough, and ends the process where a time is none. So it is
-given a description of the same bytes that leaves little to be interpreted: times as pairs of numbers, enumerations as
-numbers, documents and messages without fields as bytes.
+It reads them as ``described`` has them.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.formats.protobuf.described import described, field_name
 from kdi_assets.formats.protobuf.records import (
     SCALARS,
     ByKey,
@@ -29,10 +28,7 @@ from kdi_assets.formats.protobuf.records import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-# Protobuf's numbers of its types.
-_INT64, _INT32, _STRING, _MESSAGE, _BYTES = 3, 5, 9, 11, 12
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
 _MOST_SECONDS, _MOST_NANOS = 315_576_000_000, 999_999_999
 
@@ -48,14 +44,10 @@ class Columns:
     """
 
     def __init__(self, record: Record, rules: Mapping[tuple[str, str], int]) -> None:
-        from google.protobuf.descriptor_pool import DescriptorPool
         from ptars import HandlerPool
 
-        pool, file = DescriptorPool(), _described(record)
-        for one in (_wrappers(), file):
-            pool.AddSerializedFile(one.SerializeToString())
-        handlers = HandlerPool([pool.FindFileByName(file.name)])
-        self._handler: Any = handlers.get_for_message(pool.FindMessageTypeByName("kdi.M0"))
+        message = described(record)
+        self._handler: Any = HandlerPool([message.file]).get_for_message(message)
         self._record, self._rules = record, rules
 
     def read(self, messages: Sequence[bytes]) -> pa.StructArray:
@@ -107,7 +99,7 @@ class _Making:
         import pyarrow as pa
 
         parts = enumerate(fields)
-        made = [self.array(field.what, read.field(_name(n)), below(path, field), rows) for n, field in parts]
+        made = [self.array(field.what, read.field(field_name(n)), below(path, field), rows) for n, field in parts]
         described = [pa.field(field.name, array.type) for field, array in zip(fields, made, strict=True)]
         return pa.StructArray.from_arrays(made, fields=described, mask=read.is_null() if read.null_count else None)
 
@@ -256,77 +248,3 @@ def _as_json(class_: type[Any], document: bytes) -> str | None:
         return str(MessageToJson(class_.FromString(document), indent=None, sort_keys=True, ensure_ascii=False))
     except (Error, ValueError):
         return None
-
-
-def _name(place: int) -> str:
-    return f"f{place}"
-
-
-def _wrappers() -> FileDescriptorProto:
-    from google.protobuf import wrappers_pb2
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    file = FileDescriptorProto()
-    wrappers_pb2.DESCRIPTOR.CopyToProto(file)
-    return file
-
-
-def _described(record: Record) -> FileDescriptorProto:
-    """The same bytes, as ptars is to see them."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    file = FileDescriptorProto(name="kdi.proto", package="kdi", syntax="proto3", dependency=[_wrappers().name])
-    _describe(record, file)
-    return file
-
-
-def _describe(record: Record, file: FileDescriptorProto) -> str:
-    """Add a message for a record; its full name."""
-    name = f"M{len(file.message_type)}"
-    message = file.message_type.add(name=name)
-    for place, field in enumerate(record.fields):
-        described = message.field.add(name=_name(place), number=field.number)
-        match field.what:
-            case Many(of):
-                described.label = described.LABEL_REPEATED
-                _type(of, described, file)
-            case ByKey(key, value):
-                described.label = described.LABEL_REPEATED
-                described.type = _MESSAGE
-                described.type_name = f".kdi.{name}.{_entry(message, place, key, value, file)}"
-            case what:
-                described.label = described.LABEL_OPTIONAL
-                _type(what, described, file)
-                if field.can_be_absent and described.type != _MESSAGE:
-                    described.proto3_optional = True
-                    described.oneof_index = len(message.oneof_decl)
-                    message.oneof_decl.add(name=f"_{_name(place)}")
-    return f".kdi.{name}"
-
-
-def _entry(message: DescriptorProto, place: int, key: Scalar, value: What, file: FileDescriptorProto) -> str:
-    entry = message.nested_type.add(name=f"F{place}Entry")
-    entry.options.map_entry = True
-    for number, (name, what) in enumerate((("key", key), ("value", value)), 1):
-        part = entry.field.add(name=name, number=number, label=1)
-        _type(what, part, file)
-    return str(entry.name)
-
-
-def _type(what: What, described: FieldDescriptorProto, file: FileDescriptorProto) -> None:
-    match what:
-        case Scalar(type_, ""):
-            described.type = type_
-        case Scalar(_, wrapper):
-            described.type, described.type_name = _MESSAGE, f".{wrapper}"
-        case Enumeration():
-            described.type = _INT32
-        case Document() | Mark():
-            described.type = _BYTES
-        case Moment() | Span():
-            described.type, described.type_name = _MESSAGE, _describe(_PAIR, file)
-        case Record():
-            described.type, described.type_name = _MESSAGE, _describe(what, file)
-
-
-_PAIR = Record((Field("seconds", 1, Scalar(_INT64), False), Field("nanos", 2, Scalar(_INT32), False)))
