@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
+from kdi_assets.components.avro_fields import AvroFields
 from kdi_assets.components.checks import sql, wrong
-from kdi_assets.components.folder import shown
 from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.components.protobuf_fields import ProtobufFields
-from kdi_assets.components.schema_file_mistake import SchemaFileMistake
+from kdi_assets.components.schema_files import read_schema
 from kdi_assets.components.strict import Fields
 from kdi_assets.components.subject_fields import RegistryFields
 from kdi_assets.message_format import (
-    Avro,
-    AvroContainer,
-    AvroRegistry,
-    AvroSingleObject,
     Bytes,
     Compression,
     Csv,
@@ -27,7 +22,6 @@ from kdi_assets.message_format import (
     Format,
     Json,
     JsonRegistry,
-    SchemaFile,
     SchemaRegistry,
     Text,
 )
@@ -124,72 +118,8 @@ class JsonFields(RegistryFields):
         """
         if registry is not None:
             return JsonRegistry(self.schemas_of(registry, topic), self.must_be_valid)
-        schema = _read(folder / self.schema_file, "json.schema_file") if self.schema_file else None
+        schema = read_schema(folder / self.schema_file, "json.schema_file") if self.schema_file else None
         return Json(schema, self.must_be_valid)
-
-
-class AvroFields(RegistryFields):
-    """Where the schemas are; exactly one of ``registry``, ``schema_file`` and ``schemas``."""
-
-    schema_file: str = Field(
-        default="",
-        description="File of the schema that every message is a raw datum of, beside the document or below it.",
-        examples=["orders.avsc"],
-    )
-    container: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether every message is an object container: any number of datums behind the schema that wrote"
-        " them. Each becomes a row, as `schema_file` has it.",
-        examples=[True],
-    )
-    schemas: str = Field(
-        default="",
-        description="Messages in single-object encoding: file of their schema, or folder of all that they may have.",
-        examples=["schemas"],
-    )
-    reader: str = Field(
-        default="",
-        description="File of the schema that every message becomes, where `schemas` holds several.",
-        examples=["schemas/orders-2.avsc"],
-    )
-
-    @model_validator(mode="after")
-    def _one_way(self) -> AvroFields:
-        if [bool(self.registry), bool(self.schema_file), bool(self.schemas)].count(True) != 1:
-            raise wrong("takes one of registry, schema_file and schemas", "e.g. avro: {schema_file: orders.avsc}")
-        if self.reader and not self.schemas:
-            raise wrong("names a reader for one schema", "remove the line")
-        if self.container and not self.schema_file:
-            said = "is a container and names no schema_file that its records become"
-            raise wrong(said, "e.g. avro: {container: true, schema_file: orders.avsc}")
-        return self
-
-    def format(self, folder: Path, *, topic: str, registry: SchemaRegistry | None) -> Format:
-        """The format that these fields describe.
-
-        Args:
-            folder: Of the document.
-            registry: The one that they name.
-
-        Raises:
-            SchemaFileMistake: A file is not there, or is no JSON.
-        """
-        if registry is not None:
-            return AvroRegistry(self.schemas_of(registry, topic))
-        if self.schema_file:
-            schema = _read(folder / self.schema_file, "avro.schema_file")
-            return AvroContainer(schema) if self.container else Avro(schema)
-        named = folder / self.schemas
-        files = sorted(named.glob("*.avsc")) if named.is_dir() else [named]
-        if not files:
-            raise _mistake("avro.schemas", f"no schema lies in {shown(named)}", "files that end in .avsc")
-        if len(files) > 1 and not self.reader:
-            raise _mistake(
-                "avro.reader", "is missing: there are several schemas", f"e.g. reader: {files[-1].relative_to(folder)}"
-            )
-        reader = _read(folder / self.reader, "avro.reader") if self.reader else _read(files[0], "avro.schemas")
-        return AvroSingleObject(reader, tuple(_read(file, "avro.schemas") for file in files))
 
 
 class FormatFields(Fields):
@@ -319,18 +249,3 @@ def compression(value: str) -> str:
     if value not in get_args(Compression):
         raise wrong(f"there is no compression {value!r}", did_you_mean(value, get_args(Compression)))
     return value
-
-
-def _read(path: Path, field: str) -> SchemaFile:
-    try:
-        text = path.read_text(encoding="utf-8")
-        json.loads(text)
-    except OSError as error:
-        raise _mistake(field, f"{shown(path)}: {error.strerror}", "a path from the folder of this document") from error
-    except ValueError as error:
-        raise _mistake(field, f"{shown(path)} is no JSON: {error}", "a schema") from error
-    return SchemaFile(shown(path), text)
-
-
-def _mistake(field: str, message: str, right: str) -> SchemaFileMistake:
-    return SchemaFileMistake(f"format.{field}", message, right)

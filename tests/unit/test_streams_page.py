@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from kdi_assets.components.avro_fields import AvroFields
 from kdi_assets.components.cluster_fields import KafkaClusterFields
 from kdi_assets.components.fields import TopicTableFields
-from kdi_assets.components.format_fields import AvroFields, CsvFields, FormatFields
+from kdi_assets.components.format_fields import CsvFields, FormatFields
 from kdi_assets.components.judging_fields import ContractFields, DeadLetterLimitFields, ExpectationFields
 from kdi_assets.components.protobuf_fields import ProtobufFields
 from kdi_assets.components.registry_fields import SchemaRegistryFields, TlsFields
