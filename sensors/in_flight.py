@@ -1,9 +1,14 @@
-"""Which tables an unfinished run is about, however it was started."""
+"""Which assets an unfinished run is about, however it was started."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import dagster as dg
 from dagster import DagsterInstance
+
+from kdi_assets.components.names import letters_key, table_key
+from kdi_assets.stream import Stream
 
 UNFINISHED = (
     dg.DagsterRunStatus.NOT_STARTED,
@@ -14,7 +19,16 @@ UNFINISHED = (
 )
 
 
-def tables_in_flight(instance: DagsterInstance) -> dict[dg.AssetKey, dg.RunRecord]:
+def run_of(stream: Stream, in_flight: Mapping[dg.AssetKey, dg.RunRecord]) -> dg.RunRecord | None:
+    """The run that will commit to the stream's table: drain it, or replay its dates or its dead letters.
+
+    Args:
+        in_flight: As ``assets_in_flight`` gives them.
+    """
+    return in_flight.get(table_key(stream)) or in_flight.get(letters_key(stream))
+
+
+def assets_in_flight(instance: DagsterInstance) -> dict[dg.AssetKey, dg.RunRecord]:
     """The assets that queued and running runs will materialize, each with its oldest run.
 
     It does not matter what started them: a sensor, the UI, the command line.

@@ -19,7 +19,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from sensors.alerts import Alerts
 from sensors.explain import explain
-from sensors.in_flight import tables_in_flight
+from sensors.in_flight import assets_in_flight, run_of
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.observe import Observations
 from sensors.policy import Decision, progress, streams_to_drain
@@ -127,23 +127,23 @@ class _Tick:
     def _decided(
         self, lake: str, instance: dg.DagsterInstance, memories: Mapping[str, Memory]
     ) -> tuple[datetime, Sequence[Backlog], dict[str, str], Decision]:
-        """The moment, what waits then, the streams that a run drains, and what to make of it."""
+        """The moment, what waits then, the streams that a run is about, and what to make of it."""
         now = datetime.now(UTC)
         # In flight before the look as well as after: a run that ended in between has drained what was seen.
-        before = tables_in_flight(instance)
+        before = assets_in_flight(instance)
         backlogs = self._look(self._streams, lake=lake)
-        in_flight = _in_flight(self._streams, {**tables_in_flight(instance), **before}, now=now)
+        in_flight = _in_flight(self._streams, {**assets_in_flight(instance), **before}, now=now)
         decision = streams_to_drain(
             backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
         )
         return now, backlogs, in_flight, decision
 
     def _one_ended(self, instance: dg.DagsterInstance, in_flight: Collection[str], until: float) -> bool:
-        """Wait until a run has ended that drained one of the streams; false if none did in time."""
-        keys = {table_key(self._by_name[name]) for name in in_flight}
+        """Wait until a run has ended that was about one of the streams; false if none did in time."""
         while time.monotonic() + ASK_SECONDS < until:
             time.sleep(ASK_SECONDS)
-            if keys - tables_in_flight(instance).keys():
+            running = assets_in_flight(instance)
+            if not all(run_of(self._by_name[name], running) for name in in_flight):
                 return True
         return False
 
@@ -154,7 +154,7 @@ def _in_flight(
     return {
         s.name: f"run {record.dagster_run.run_id[:8]} for {(now - record.create_timestamp).total_seconds():,.0f} s"
         for s in streams
-        if (record := running.get(table_key(s)))
+        if (record := run_of(s, running))
     }
 
 

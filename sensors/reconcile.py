@@ -15,12 +15,13 @@ from typing import Any, Protocol
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, letters_metadata, materialization, touched_dates
-from kdi_assets.components.names import table_key
+from kdi_assets.components import events, letters_events
+from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, letters_metadata
+from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.drain.report import Commit
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import Stream
-from sensors.in_flight import tables_in_flight
+from sensors.in_flight import assets_in_flight, run_of
 from sensors.leftovers import sweep
 from sensors.memory import Memory
 from sensors.table_log import Piece, read_piece
@@ -54,7 +55,7 @@ def reconcile_all(
         piece = read(stream.table_uri(lake), stream.app_id, table_id=known.table_id, since=known.reconciled)
         # In flight is asked after the log was read and before the events are: a run that has not finished by now may be
         # about to tell of what we read, and would tell it twice; one that has, has told what it could, and we see it.
-        if piece is None or (piece.entries and table_key(stream) in tables_in_flight(instance)):
+        if piece is None or (piece.entries and run_of(stream, assets_in_flight(instance))):
             continue
         missing += untold(stream, piece.entries, instance, lake=lake)
         letters = sweep(stream, lake, piece.entries, known=known.letters)
@@ -65,23 +66,26 @@ def reconcile_all(
 def untold(
     stream: Stream, entries: Sequence[LedgerEntry], instance: DagsterInstance, *, lake: str
 ) -> list[dg.AssetMaterialization]:
-    """The events of these entries, oldest first, that Dagster does not have."""
-    commits = [(entry, Commit.of(entry)) for entry in entries]
-    touched = [(entry, commit, day) for entry, commit in commits for day in touched_dates(stream, commit)]
-    if not touched:
-        return []
-    told = _told(instance, stream, sorted({day for _, _, day in touched}), since=entries[0].version)
-    return [
-        materialization(
-            stream,
-            commit,
-            day,
-            metadata={**letters_metadata(stream, [commit], lake=lake), **_origin(entry, instance)},
-            data_version=told.newest(day),
-        )
-        for entry, commit, day in touched
-        if (entry.attempt_id, day.isoformat()) not in told.pairs
-    ]
+    """The events of these entries that Dagster does not have: of the table, and of its dead letters, oldest first."""
+    found = []
+    for of, key in ((events, table_key(stream)), (letters_events, letters_key(stream))):
+        commits = [(entry, Commit.of(entry)) for entry in entries]
+        touched = [(entry, commit, day) for entry, commit in commits for day in of.touched_dates(stream, commit)]
+        if not touched:
+            continue
+        told = _told(instance, key, sorted({day for _, _, day in touched}), since=entries[0].version)
+        found += [
+            of.materialization(
+                stream,
+                commit,
+                day,
+                metadata={**letters_metadata(stream, [commit], lake=lake), **_origin(entry, instance)},
+                data_version=told.newest(day),
+            )
+            for entry, commit, day in touched
+            if (entry.attempt_id, day.isoformat()) not in told.pairs
+        ]
+    return found
 
 
 @dataclass(slots=True)
@@ -96,10 +100,10 @@ class Told:
         return self.versions.get(day.isoformat(), -1)
 
 
-def _told(instance: DagsterInstance, stream: Stream, days: Sequence[date], *, since: int) -> Told:
-    """Read the dates' events, newest first, as far back as they can speak of a version from ``since`` on."""
+def _told(instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, since: int) -> Told:
+    """Read an asset's events of dates, newest first, as far back as they can speak of a version from ``since`` on."""
     told = Told()
-    of_days = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[day.isoformat() for day in days])
+    of_days = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day.isoformat() for day in days])
     cursor: str | None = None
     while True:
         page = instance.fetch_materializations(of_days, limit=EVENTS_PER_PAGE, cursor=cursor)

@@ -13,24 +13,29 @@ from kdi_assets.checks.measures import MEASURES, Measure, measured
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_result, check_specs, freshness_policy
-from kdi_assets.components.drain_run import Drain, drain_and_tell
+from kdi_assets.components.drain_run import Drain, run_and_tell
 from kdi_assets.components.failures import refusals_shown, refuse_retries
+from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.one_pass import OnePass, drained_by
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.audit import audit
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.settings import Settings
 from kdi_assets.stream import CheckName, DrainWhen, Stream
 from resources.spark import SparkResource
 
 
 def stream_definitions(stream: Stream, *, group: Collection[Stream] = ()) -> dg.Definitions:
-    """The stream's asset and its checks. The topic is not among them: streams share it (``topics.topic_assets``).
+    """The stream's table with its checks, and its dead letters.
+
+    The topic is not among them: streams share it (``topics.topic_assets``).
 
     Args:
         group: The streams of its route group, if it has one.
     """
-    return dg.Definitions(assets=[table_asset(stream, drain=drain, audit=audit, group=group)])
+    table = table_asset(stream, drain=drain, audit=audit, group=group)
+    return dg.Definitions(assets=[table, letters_asset(stream, replay=replay_letters)])
 
 
 def table_asset(stream: Stream, *, drain: Drain, audit: Audit, group: Collection[Stream] = ()) -> dg.AssetsDefinition:
@@ -52,6 +57,7 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit, group: Collection
         can_subset=True,
         partitions_def=names.dates(stream),
         pool=names.pool(stream),
+        backfill_policy=dg.BackfillPolicy.single_run(),  # a replay of many dates is one pass over the topic
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         lake = Settings.from_environment().lake
@@ -61,7 +67,7 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit, group: Collection
                 if drains:
                     together = drained_by(context, group)
                     by = OnePass(together, spark.drained) if len(together) > 1 else drain
-                    drain_and_tell(context, stream, drain=by, lake=lake, session=spark.session)
+                    run_and_tell(context, stream, drain=by, lake=lake, session=spark.session)
             except Terminal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
                 # table: whoever materializes an older date in the UI would hold up everything downstream.

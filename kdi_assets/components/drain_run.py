@@ -1,16 +1,16 @@
-"""A run of the asset: refuse what is no drain, drain, and tell Dagster of every commit after it."""
+"""A run of the asset: drain, replay or both, by its dates, and tell Dagster of every commit after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
 
-from kdi_assets.components import events
+from kdi_assets.components import events, letters_events
 from kdi_assets.components.column_facts import column_facts
-from kdi_assets.components.run_date import refuse_replay
+from kdi_assets.components.run_date import ReplayNotThere, dates_meant
 from kdi_assets.components.standing_failures import standing_failures
 from kdi_assets.drain.look import look
 from kdi_assets.drain.report import Commit, DrainReport
@@ -38,7 +38,7 @@ class Drain(Protocol):
     ) -> DrainReport: ...
 
 
-def drain_and_tell(
+def run_and_tell(
     context: dg.AssetExecutionContext,
     stream: Stream,
     *,
@@ -46,13 +46,34 @@ def drain_and_tell(
     lake: str,
     session: Callable[[], SparkSession],
 ) -> None:
-    """Drain the stream; one materialization per touched date after each commit, one observation at the end.
+    """Do what the run's dates mean.
 
     Raises:
-        ReplayNotThere: The run's date was over when its root run was requested.
+        ReplayNotThere: Dates of the run were over when its root run was requested.
         KdiError: What the drain refuses; what it committed before is told.
     """
-    refuse_replay(stream.name, context.partition_key, requested=requested_at(context))
+    keys, requested = context.partition_key_range, requested_at(context)
+    meant = dates_meant(date.fromisoformat(keys.start), date.fromisoformat(keys.end), requested=requested)
+    if meant.replays:
+        raise ReplayNotThere(stream=stream.name, first=meant.replays[0], last=meant.replays[1], requested=requested)
+    if meant.drains_under:
+        drain_and_tell(context, stream, meant.drains_under, drain=drain, lake=lake, session=session)
+
+
+def drain_and_tell(
+    context: dg.AssetExecutionContext,
+    stream: Stream,
+    day: date,
+    *,
+    drain: Drain,
+    lake: str,
+    session: Callable[[], SparkSession],
+) -> None:
+    """Drain the stream; one materialization per touched date after each commit, one observation at the end.
+
+    Args:
+        day: Where the observation is shown.
+    """
     # Commit by commit, and each only after it: a date told of stays told of, whatever happens to the run later. What a
     # crash leaves untold in between, the sensor's reconcile finds in the table's log.
     report = drain(
@@ -64,13 +85,22 @@ def drain_and_tell(
         on_commit=lambda commit: tell(context, stream, commit, lake=lake),
     )
     lag_after = look(stream, lake).lag_seconds if report.backlog_after else 0.0
-    observation = events.drain_observation(stream, report, lake=lake, day=context.partition_key, lag_after=lag_after)
+    observation = events.drain_observation(stream, report, lake=lake, day=day.isoformat(), lag_after=lag_after)
     context.log_event(observation)
     context.log.info(events.in_words(stream, report))
 
 
 def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:
-    """Log the materializations of one commit; say how many rows Dagster's partitions have no date for."""
+    """Log the materializations of one commit: those of the table, and of its dead letters."""
+    tell_of_rows(context, stream, commit, lake=lake)
+    for event in letters_events.materializations(stream, commit, lake=lake):
+        context.log_event(event)
+
+
+def tell_of_rows(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:
+    """Log the materializations of the table; say how many rows Dagster's partitions have no date for."""
+    if not commit.rows:
+        return
     facts = column_facts(stream, lake, version=commit.version, days=commit.rows_by_date)
     for failure in standing_failures(context.instance, stream, but=context.selected_asset_check_keys):
         context.log_event(failure)

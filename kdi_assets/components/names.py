@@ -15,9 +15,19 @@ def table_key(stream: Stream) -> dg.AssetKey:
     return dg.AssetKey(stream.table.split("/"))
 
 
+def letters_key(stream: Stream) -> dg.AssetKey:
+    """The asset of the stream's dead letters: their path, which is the table's with ``_dead_letters``."""
+    *folders, table = table_key(stream).path
+    return dg.AssetKey([*folders, f"{table}_dead_letters"])
+
+
 def topic_key(cluster: KafkaCluster, topic: str) -> dg.AssetKey:
     """The asset of a topic; streams of one topic share it."""
     return dg.AssetKey(["kafka", cluster.name, topic])
+
+
+LETTERS_GROUP = "dead_letters"
+"""Of all streams: whoever materializes a group of tables does not mean to replay what could not become rows."""
 
 
 def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
@@ -26,7 +36,10 @@ def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
 
 
 def dates(stream: Stream) -> dg.DailyPartitionsDefinition:
-    """The date partitions of the stream's table, in UTC: its date window, as far ahead as rows may be dated."""
+    """The date partitions of the stream's table, in UTC: its date window, as far ahead as rows may be dated.
+
+    Those of its dead letters are the same days, of the messages' own timestamps.
+    """
     return dg.DailyPartitionsDefinition(
         start_date=stream.date_window.start.isoformat(),
         end_offset=1 + stream.date_window.ahead_days,  # 0 would end with yesterday
@@ -51,8 +64,13 @@ def op_name(stream: Stream) -> str:
     return identifier(*stream.table.split("/"))
 
 
+def letters_op_name(stream: Stream) -> str:
+    """The op that replays the stream's dead letters."""
+    return identifier(*letters_key(stream).path)
+
+
 def pool(stream: Stream) -> str:
-    """One pool per stream, of which an instance runs one run at a time: drains of one stream wait for each other."""
+    """One pool per stream, of which an instance runs one run at a time: what commits to it waits for each other."""
     return f"stream_{op_name(stream)}"
 
 

@@ -149,7 +149,9 @@ def _write_letters(
         return Written(0, 0, plan.dead_letters_at)
     letters = _letters(plan, stream, decoder, counts, read)
     with spark_failures(stream, "writing dead letters"):
-        written = append_letters(letters, stream.dead_letters_uri(lake), attempt_id=plan.attempt_id)
+        between = (stream.date_window.start, stream.date_window.last(plan.now))
+        uri = stream.dead_letters_uri(lake)
+        written = append_letters(letters, uri, attempt_id=plan.attempt_id, between=between)
     if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
         raise replaced(stream, lake, plan.dead_letters_at, f"replaced by table {written.at.table_id}")
     return written
@@ -189,6 +191,7 @@ def _entry(
         rows_by_date=dict(sorted(staged.rows_by_date.items())),
         bytes=staged.bytes,
         dead_letters_at=letters.at,
+        letters_by_date=letters.by_date,
         planned_at=plan.now,
         ends=plan.ends,
         ages=dict(sorted(counts.ages.items())),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced
@@ -12,26 +15,36 @@ from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _TRIES = 3
+_EPOCH, _DAY_MICROSECONDS = date(1970, 1, 1), 86_400_000_000
+_DATES = "dates"
 _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Letters of one try: how many, ``bit_xor(xxhash64(partition, offset))`` of them, and where they lie."""
+    """Letters of one try: how many, ``bit_xor(xxhash64(partition, offset))`` of them, and where they lie.
+
+    Attributes:
+        by_date: Of the dates that were asked for, those that messages' own timestamps (UTC) have, and how many.
+    """
 
     count: int
     digest: int
     at: DeadLettersAt | None
+    by_date: Mapping[date, int] = field(default_factory=dict)
 
 
-def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
+def append_letters(
+    letters: DataFrame, uri: str, *, attempt_id: str, between: tuple[date, date] | None = None
+) -> Written:
     """Append the letters of one try, once.
 
     Args:
         letters: As ``judge.condemned`` gives them, or ``judge.verdicts`` of letters that are there.
+        between: Dates that are counted one by one, both inclusive; ``None``: none.
 
     Returns:
         What was written, and where: the version holds them, it may hold others' too.
@@ -44,7 +57,7 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
         written = Observation()
         stamped = letters.withColumn("attempt_id", F.lit(attempt_id))
         digest = F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
-        observed = stamped.observe(written, F.count("*").alias("letters"), digest)
+        observed = stamped.observe(written, F.count("*").alias("letters"), digest, *_dates(between))
         try:
             writing = observed.write.format("delta").mode("append").options(**_PROPERTIES)
             writing.option("mergeSchema", "true").save(uri)  # there are columns that not every letter has
@@ -56,7 +69,24 @@ def append_letters(letters: DataFrame, uri: str, *, attempt_id: str) -> Written:
         break
     log = TableLog.existing(uri)
     seen = written.get
-    return Written(int(seen["letters"]), int(seen["digest"] or 0), DeadLettersAt(log.table_id, log.version))
+    days: Counter[date] = Counter()
+    for bin_ in sorted(seen.get(_DATES) or ()):
+        days[_EPOCH + timedelta(days=int(bin_["x"]))] += int(bin_["y"])  # of each task a bin of its own
+    return Written(int(seen["letters"]), int(seen["digest"] or 0), DeadLettersAt(log.table_id, log.version), dict(days))
+
+
+def _dates(between: tuple[date, date] | None) -> list[Column]:
+    """Letters by the days of their messages' timestamps, counted while they are written."""
+    from pyspark.sql import functions as F
+
+    if between is None:
+        return []
+    first, last = ((day - _EPOCH).days for day in between)
+    # Timestamps are whatever producers say: only so many dates are looked at. In UTC, whatever the session's zone is.
+    day = f"CAST(floor(unix_micros(timestamp) / {_DAY_MICROSECONDS}D) AS BIGINT)"
+    # Exact as long as there are at least twice as many bins as different values; it skips nulls.
+    wanted = f"CASE WHEN {day} BETWEEN {first} AND {last} THEN {day} END"
+    return [F.expr(f"histogram_numeric({wanted}, {2 * (last - first + 1)})").alias(_DATES)]
 
 
 def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -> None:

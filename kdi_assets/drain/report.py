@@ -16,6 +16,7 @@ class Commit:
     """One plan that became a version of the table.
 
     Attributes:
+        letters_by_date: Dead letters that it added, or said something of, by the date of their messages' timestamps.
         unmet: By expectation, the messages that did not meet it.
         unknown: Fields that messages had and the record had not.
         misfits: Fields that were left out because their values did not suit the type.
@@ -32,6 +33,7 @@ class Commit:
     gaps: int
     bytes: int
     filtered: int = 0
+    letters_by_date: Mapping[date, int] = field(default_factory=dict)
     unmet: Mapping[str, int] = field(default_factory=dict)
     unknown: FieldCounts = FieldCounts()
     misfits: FieldCounts = FieldCounts()
@@ -51,6 +53,7 @@ class Commit:
             gaps=sum(gap.offset_count for gap in entry.gaps),
             bytes=entry.bytes,
             filtered=entry.filtered,
+            letters_by_date=entry.letters_by_date,
             unmet=entry.unmet,
             unknown=entry.unknown,
             misfits=entry.misfits,

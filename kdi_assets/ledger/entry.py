@@ -131,6 +131,8 @@ class LedgerEntry:
         digest: ``bit_xor(xxhash64(partition, offset))`` of the messages that the drain read.
         dead_letter_digest, tombstone_digest, filtered_digest: The same of those that became this.
         rows_by_date: Rows that the commit added, by their date.
+        letters_by_date: Dead letters that the commit added, or said something of, by the date (UTC) of their messages'
+            own timestamps; of dates in the stream's window alone.
         planned_at: When the drain was planned, UTC; ``None`` of another kind, or of a release that did not say.
         ends: Where the topic partitions ended then, exclusive.
         ages: Messages by their age at ``planned_at``, in the buckets of ``kdi_assets.ledger.ages``.
@@ -170,6 +172,7 @@ class LedgerEntry:
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     bytes: int = 0
     dead_letters_at: DeadLettersAt | None = None
+    letters_by_date: Mapping[date, int] = field(default_factory=dict)
     planned_at: datetime | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     ages: Mapping[int, int] = field(default_factory=dict)
@@ -232,6 +235,7 @@ class LedgerEntry:
             "gaps": [_triple(r) for r in self.gaps],
             "declared_losses": [_triple(r) for r in self.declared_losses],
             "rows_by_date": {day.isoformat(): rows for day, rows in self.rows_by_date.items()},
+            "letters_by_date": {day.isoformat(): letters for day, letters in self.letters_by_date.items()},
             "planned_at": self.planned_at.isoformat() if self.planned_at else None,
             "ends": {str(tp.partition): end for tp, end in self.ends.items()},
             "routes": self.routes.to_plain() if self.routes else None,
@@ -249,7 +253,7 @@ class LedgerEntry:
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
 _IF_ANY = (
-    *("routes", "decided_by", "because", "outcomes", "returned"),
+    *("letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "withdrawn", "withdrawn_digest"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
@@ -280,6 +284,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "gaps": tuple(_range(topic, r) for r in plain.get("gaps", ())),
             "declared_losses": tuple(_range(topic, r) for r in plain.get("declared_losses", ())),
             "rows_by_date": {date.fromisoformat(day): rows for day, rows in plain.get("rows_by_date", {}).items()},
+            "letters_by_date": {date.fromisoformat(day): n for day, n in plain.get("letters_by_date", {}).items()},
             "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
             "planned_at": datetime.fromisoformat(planned) if (planned := plain.get("planned_at")) else None,
             "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
@@ -125,7 +125,8 @@ class Deciding:
         """
         uri = self.stream.dead_letters_uri(self.lake)
         with spark_failures(self.stream, "writing what becomes of dead letters"):
-            at = append_letters(said, uri, attempt_id=self.entry.attempt_id).at
+            between = (self.stream.date_window.start, self.stream.date_window.last(self.now))
+            appended = append_letters(said, uri, attempt_id=self.entry.attempt_id, between=between)
             table = self.spark.read.format("delta").load(uri)
             written = table.where(f"attempt_id = {literal(self.entry.attempt_id)}")
             lying = tallies(written, OUTCOME)
@@ -134,7 +135,9 @@ class Deciding:
             of = {outcome: tally.count for outcome, tally in expected.items()}
             detail = f"{ {outcome: tally.count for outcome, tally in lying.items()} } lie there, of {of} dead letters"
             raise self.mismatch(detail, ranges)
-        return Told(at, {TopicPartition(self.stream.topic, r["partition"]): r["count"] for r in rows})
+        return Told(
+            appended.at, appended.by_date, {TopicPartition(self.stream.topic, r["partition"]): r["count"] for r in rows}
+        )
 
     def mismatch(self, detail: str, ranges: Sequence[OffsetRange]) -> AccountingMismatch:
         """The refusal of what does not add up."""
@@ -172,15 +175,17 @@ class Told:
     """What was written of letters.
 
     Attributes:
+        by_date: How many, by the dates of their messages' own timestamps.
         returned: By topic partition, those that are rows now.
     """
 
     at: DeadLettersAt | None
+    by_date: Mapping[date, int]
     returned: Mapping[TopicPartition, int]
 
     def of(self, entry: LedgerEntry) -> LedgerEntry:
         """The entry that makes it count."""
-        return replace(entry, dead_letters_at=self.at, returned=self.returned)
+        return replace(entry, dead_letters_at=self.at, letters_by_date=self.by_date, returned=self.returned)
 
 
 def until_not_overtaken(

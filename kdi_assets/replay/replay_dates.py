@@ -228,6 +228,7 @@ def _entry(case: Deciding, done: Replayed, judged: JudgedAgain, staged: Staged, 
     return replace(
         case.entry,
         dead_letters_at=told.at if told else case.dead_letters_at,
+        letters_by_date=told.by_date if told else {},
         dates=(done.first, done.last),
         outcomes=done.outcomes,
         returned={tp: n for tp, n in sorted(returned.items()) if n},

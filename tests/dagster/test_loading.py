@@ -56,7 +56,7 @@ def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() 
     location = defs()
 
     keys = {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
-    assert {"bronze/web_requests", "kafka/main/web_requests"} <= keys
+    assert {"bronze/web_requests", "bronze/web_requests_dead_letters", "kafka/main/web_requests"} <= keys
     assert {sensor.name for sensor in location.sensors or ()} == {"lag_main", "freshness_main"}
     assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"}
     assert set(location.resources or {}) == {"spark"}
@@ -70,7 +70,8 @@ def test_the_code_location_reads_the_folder_that_the_environment_names(
     monkeypatch.setenv("KDI_DEFS", str(written(tmp_path, kafka=CLUSTER, a=stream("bronze/a"), b=stream("bronze/b"))))
 
     keys = {key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys()}
-    assert keys == {*load_streams(), "kafka/main/t"} == {"bronze/a", "bronze/b", "kafka/main/t"}
+    letters = {f"{name}_dead_letters" for name in load_streams()}
+    assert keys == {"bronze/a", "bronze/b", "kafka/main/t", *letters} == {*load_streams(), "kafka/main/t", *letters}
 
 
 def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
     two = written(tmp_path / "two", main=CLUSTER.replace("localhost", "elsewhere"), a=stream("b"))
 
     keys = [{key for key in specs(folder) if not key.startswith("kafka/")} for folder in (one, two, one)]
-    assert keys == [{"a"}, {"b"}, {"a"}]
+    assert keys == [{"a", "a_dead_letters"}, {"b", "b_dead_letters"}, {"a", "a_dead_letters"}]
 
 
 def test_a_component_made_in_another_project_says_which_cluster_it_misses(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import date
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from dagster._core.definitions.observe import observe
 from pyspark.sql import SparkSession
 
 from kdi_assets.components.assets import table_asset
-from kdi_assets.components.names import table_key, topic_key
+from kdi_assets.components.letters_asset import letters_asset
+from kdi_assets.components.names import letters_key, table_key, topic_key
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look_at
 from kdi_assets.ledger.audit import audit
+from kdi_assets.message_rules import DeadLetterLimit
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.settings import Settings
 from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
 from resources.spark import SparkResource
@@ -65,8 +69,9 @@ def publish(producer: Publisher, stream: Stream, days: dict[date, int]) -> None:
 def definitions(*streams: Stream, at: Callable[[str], None] = lambda point: None) -> dg.Definitions:
     """The code location of these streams; ``at`` is called at the points of their drains."""
     tables = [table_asset(s, drain=partial(drain, at=at), audit=audit) for s in streams]
+    letters = [letters_asset(s, replay=partial(replay_letters, at=at)) for s in streams]
     return dg.Definitions(
-        assets=[*tables, *topic_assets(streams)],
+        assets=[*tables, *letters, *topic_assets(streams)],
         sensors=[lag_sensor("main", streams, look=look_at)],
         resources={"spark": SparkResource()},
         executor=dg.in_process_executor,
@@ -74,9 +79,14 @@ def definitions(*streams: Stream, at: Callable[[str], None] = lambda point: None
 
 
 def materialize(
-    instance: DagsterInstance, defs: dg.Definitions, keys: Sequence[dg.AssetKey], *, checks: bool = False
+    instance: DagsterInstance,
+    defs: dg.Definitions,
+    keys: Sequence[dg.AssetKey],
+    *,
+    day: date = TODAY,
+    checks: bool = False,
 ) -> dg.ExecuteInProcessResult:
-    """A run of these assets under today's date, as `dagster asset materialize` or a sensor starts it."""
+    """A run of these assets under a date, as `dagster asset materialize` or a sensor starts it."""
     selection = dg.AssetSelection.assets(*keys)
     assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
     return dg.materialize(
@@ -84,7 +94,7 @@ def materialize(
         selection=selection if checks else selection.without_checks(),
         resources=defs.resources,
         instance=instance,
-        partition_key=TODAY.isoformat(),
+        partition_key=day.isoformat(),
         raise_on_error=False,
     )
 
@@ -98,9 +108,10 @@ def tick(instance: DagsterInstance, defs: dg.Definitions, cursor: str | None = N
     return data
 
 
-def events(instance: DagsterInstance, stream: Stream) -> dict[str, dict[str, Any]]:
-    """Metadata of the newest materialization of each date."""
-    records = instance.fetch_materializations(table_key(stream), limit=100).records
+def events(instance: DagsterInstance, stream: Stream, *, letters: bool = False) -> dict[str, dict[str, Any]]:
+    """Metadata of the newest materialization of each date: of the table, or of its dead letters."""
+    key = letters_key(stream) if letters else table_key(stream)
+    records = instance.fetch_materializations(key, limit=100).records
     found = [record.asset_materialization for record in reversed(records)]
     return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
 
@@ -190,6 +201,44 @@ def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
         *[dg.AssetMaterialization] * 2,
     ], "a failed audit stands, and is told again before what would outdate it"
     assert len(instance.fetch_materializations(table_key(stream), limit=100).records) == 2, "told once"
+
+
+@pytest.mark.scenario("killed after the commit, before Dagster's event")
+def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alone(
+    instance: DagsterInstance, stream: Stream, producer: Publisher
+) -> None:
+    """Procedure: a wrong expression condemns messages of two days, with rows of a third; it is mended, and one of the
+    days is replayed, killed after the commit; the next tick tells of both assets what the run did not come to.
+    """
+    wrong = replace(stream, date_expression="to_date(concat(day, '?'))", dead_letter_limit=DeadLetterLimit(share=1.0))
+    for number, sent in enumerate([YESTERDAY] * 4 + [TODAY] * 3):
+        value = json.dumps({"id": number, "day": OLD.isoformat()}) if number else "no JSON"
+        at = datetime.combine(sent, time(0, 0, 1), UTC)
+        producer.produce(stream.topic, value, partition=number % 2, timestamp=at)
+    producer.flush()
+
+    class Crash(Exception):
+        pass
+
+    def die_after_the_commit(point: str) -> None:
+        if point == "commit sent":
+            raise Crash
+
+    drained = materialize(instance, definitions(wrong), [table_key(stream)])
+    written = {day: event["letters_written"] for day, event in events(instance, stream, letters=True).items()}
+    defs = definitions(stream, at=die_after_the_commit)
+    crashed = materialize(instance, defs, [letters_key(stream)], day=YESTERDAY)
+    of_rows = events(instance, stream)
+    tick(instance, definitions(stream))
+    told_late = [events(instance, stream, letters=letters) for letters in (False, True)]
+
+    assert drained.success and not crashed.success
+    assert written == {YESTERDAY.isoformat(): 4, TODAY.isoformat(): 3}
+    assert of_rows == {}
+    rows, letters = told_late
+    assert rows.keys() == {OLD.isoformat()} and rows[OLD.isoformat()]["rows_added"] == 3
+    assert letters[YESTERDAY.isoformat()]["letters_written"] == 3, "of one letter nothing new was said"
+    assert rows[OLD.isoformat()]["told_by"] == letters[YESTERDAY.isoformat()]["told_by"] == "reconcile"
 
 
 def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_committed(

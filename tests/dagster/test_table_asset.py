@@ -149,7 +149,7 @@ def test_an_older_date_is_refused_because_replay_is_not_there(instance: DagsterI
     description, said = failure(result)
     assert not result.success and drain.run_ids == []
     assert "replaying an older date is not there yet" in description
-    assert (said["date"], said["error"]) == (day.isoformat(), "ReplayNotThere")
+    assert (said["last"], said["error"]) == (day.isoformat(), "ReplayNotThere")
     assert materialized(instance, stream) == set()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +12,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from kdi_assets.drain.dead_letters import append_letters
 from kdi_assets.ledger.changes import letters_taken
 from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import letters_now, standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import Mask
+from kdi_assets.replay.chosen import Group
+from kdi_assets.replay.standing import counted_by_date
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
@@ -80,6 +83,38 @@ def test_a_message_that_was_a_row_and_is_condemned_anew_is_a_letter_again(
         (8, "resolved", "bad"),
     }
     assert sorted((r["offset"], r["counts"]) for r in counted.collect()) == [(5, True), (7, True)]
+
+
+def test_letters_are_counted_by_date_state_and_reason(spark: SparkSession, lake: str, told: str) -> None:
+    written(lake, {"offset": 9, "attempt_id": "later", "timestamp": NOW - timedelta(seconds=1), "field": "a.b"})
+    letters = standing_letters(spark, STREAM, lake, HISTORY, with_messages=False)
+
+    counted = counted_by_date(letters, "orders")
+
+    day, before, at = NOW.date(), NOW.date() - timedelta(days=1), TopicPartition("orders", 0)
+    assert counted == {
+        before: (Group("open", "bad", "a.b", 1, before, before, (at, 9)),),
+        day: (
+            Group("resolved", "bad", "", 2, day, day, (at, 6)),
+            Group("open", "bad", "", 1, day, day, (at, 7)),
+            Group("open", "worse", "", 1, day, day, (at, 5)),
+        ),
+    }
+
+
+def test_letters_are_counted_by_the_days_of_their_timestamps_while_they_are_written(
+    spark: SparkSession, lake: str
+) -> None:
+    """In UTC, and of the dates that were asked for alone."""
+    moments = [NOW, NOW - timedelta(microseconds=1), NOW - timedelta(days=400), NOW - timedelta(days=1)]
+    schema = "partition int, offset bigint, timestamp timestamp"
+    letters = spark.createDataFrame([(0, n, at) for n, at in enumerate(moments)], schema).repartition(3)
+
+    appended = append_letters(
+        letters, f"{lake}/counted", attempt_id="a", between=(date(2026, 1, 1), NOW.date() + timedelta(days=2))
+    )
+
+    assert (appended.count, appended.by_date) == (4, {date(2026, 2, 28): 2, date(2026, 3, 1): 1})
 
 
 def test_only_a_letter_that_someone_deleted_explains_that_it_is_missing(

@@ -1,0 +1,105 @@
+"""A stream's dead letters as Dagster sees them: an asset by the date of the messages' own timestamps.
+
+Materializing a date judges its open letters again, and brings what is good now into the table.
+"""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import TYPE_CHECKING, Protocol
+
+import dagster as dg
+
+from kdi_assets.components import letters_events, names
+from kdi_assets.components.drain_run import tell_of_rows
+from kdi_assets.components.failures import refusals_shown
+from kdi_assets.replay.chosen import Chosen
+from kdi_assets.replay.deciding import Decided
+from kdi_assets.replay.standing import standing_by_date
+from kdi_assets.settings import Settings
+from kdi_assets.stream import Stream
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ReplayLetters(Protocol):
+    """``kdi_assets.replay.replay_letters.replay_letters``; a test about Dagster alone passes another."""
+
+    def __call__(
+        self, stream: Stream, *, lake: str, session: "Callable[[], SparkSession]", chosen: Chosen, run_id: str
+    ) -> Decided: ...
+
+
+def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefinition:
+    """One op, in the pool of the table: both commit to it, and one of two at once would have to look again.
+
+    No sensor requests it and no run of the table selects it: what was condemned stays so until somebody mended
+    something. A date that nobody materialized had no letters, or has those that drains told of.
+    """
+
+    @dg.multi_asset(
+        name=names.letters_op_name(stream),
+        specs=[letters_spec(stream)],
+        partitions_def=names.dates(stream),
+        pool=names.pool(stream),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def replayed(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.MaterializeResult[None]]:
+        lake = Settings.from_environment().lake
+        with refusals_shown(context), spark.watched():
+            replay_and_tell(context, stream, replay=replay, lake=lake, session=spark.session)
+        yield from ()  # a result would say the same of every date; a plain return would be one
+
+    return replayed
+
+
+def replay_and_tell(
+    context: dg.AssetExecutionContext,
+    stream: Stream,
+    *,
+    replay: ReplayLetters,
+    lake: str,
+    session: "Callable[[], SparkSession]",
+) -> None:
+    """Judge the open letters of the run's dates again; tell of the rows that came of it, and of how each date stands.
+
+    Raises:
+        KdiError: What the replay refuses.
+    """
+    asked = [date.fromisoformat(key) for key in context.partition_keys]
+    chosen = Chosen(first=asked[0], last=asked[-1])
+    decided = replay(stream, lake=lake, session=session, chosen=chosen, run_id=context.run.run_id)
+    # What is good now lies on the dates of its rows, which may be others than those of the messages' timestamps.
+    if decided.commit:
+        tell_of_rows(context, stream, decided.commit, lake=lake)
+    standing = standing_by_date(session, stream, lake, chosen)
+    for day in asked:
+        context.log_event(letters_events.of_replay(stream, decided, standing, day, lake=lake))
+    context.log.info(letters_events.in_words(stream, decided))
+
+
+def letters_spec(stream: Stream) -> dg.AssetSpec:
+    """What the UI shows of the letters before anything ran."""
+    uri = stream.dead_letters_uri(Settings.from_environment().lake)
+    wanted = "SELECT topic, partition, offset, timestamp, reason, field, CAST(value AS STRING) AS message"
+    return dg.AssetSpec(
+        names.letters_key(stream),
+        # Of the topic, not of the table: letters are what the topic has and the table has not. Below the table they
+        # would be skipped with it in every run that drains nothing.
+        deps=[names.topic_key(stream.cluster, stream.topic)],
+        skippable=True,  # the run tells of its dates itself
+        description=f"Messages of topic {stream.topic} that could not become rows of {stream.table}, by the date of "
+        "their own timestamps, with the reason. Drains write them. Materializing a date judges its open letters again "
+        "by the document of now: what is good becomes rows of the table, each exactly once; nothing is deleted.",
+        group_name=names.LETTERS_GROUP,
+        kinds={"kafka", "deltalake", "spark"},
+        owners=stream.owners,
+        metadata={
+            "dagster/table_name": f"{stream.table}_dead_letters".replace("/", "."),
+            "dead_letters_table": dg.MetadataValue.path(uri),
+            "dead_letters_query": f"{wanted} FROM delta.`{uri}` WHERE reason IS NOT NULL ORDER BY timestamp DESC",
+            "those_that_count": f"kdi dead-letters list {stream.name}",
+        },
+    )

@@ -1,0 +1,115 @@
+"""What Dagster is told of a stream's dead letters: one materialization per date of the messages' own timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import dagster as dg
+
+from kdi_assets.components.events import (
+    ATTEMPT_TAG,
+    DATA_VERSION_TAG,
+    MANY_FIELDS,
+    commit_counts,
+    letters_metadata,
+)
+from kdi_assets.components.names import dates, letters_key
+from kdi_assets.drain.report import Commit
+from kdi_assets.replay.chosen import Group
+from kdi_assets.replay.deciding import Decided
+from kdi_assets.replay.standing import Standing
+from kdi_assets.stream import Stream
+
+
+def materializations(stream: Stream, commit: Commit, *, lake: str) -> Iterator[dg.AssetMaterialization]:
+    """One event per date of which the commit added letters or said what became of them; none if there were none."""
+    for day in touched_dates(stream, commit):
+        yield materialization(stream, commit, day, metadata=letters_metadata(stream, [commit], lake=lake))
+
+
+def touched_dates(stream: Stream, commit: Commit) -> list[date]:
+    """Those that Dagster's partitions have; letters of other dates are reached by the command line."""
+    known = dates(stream)
+    return [day for day in sorted(commit.letters_by_date) if known.has_partition_key(day.isoformat())]
+
+
+def materialization(
+    stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
+) -> dg.AssetMaterialization:
+    """The event of one date; tagged as those of the table are, whose versions say what the letters are counted by.
+
+    Args:
+        data_version: The date's newest version as far as Dagster knows; counts where it is above the commit's.
+    """
+    return dg.AssetMaterialization(
+        letters_key(stream),
+        partition=day.isoformat(),
+        tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
+        metadata={
+            "letters_written": commit.letters_by_date.get(day, 0),
+            **metadata,
+            "commit": dg.MetadataValue.json(commit_counts(commit)),
+            "delta_version": commit.version,
+            "attempt_id": commit.attempt_id,
+            "topic": stream.topic,
+        },
+    )
+
+
+def of_replay(stream: Stream, decided: Decided, standing: Standing, day: date, *, lake: str) -> dg.AssetMaterialization:
+    """The event of a date whose open letters were judged again, whatever became of them."""
+    told = {
+        **_standing_metadata(stream, standing, day, lake=lake),
+        "replayed": dg.MetadataValue.json(outcomes(decided)),
+    }
+    if decided.commit:
+        return materialization(stream, decided.commit, day, metadata=told)
+    tags = {DATA_VERSION_TAG: str(standing.version)}  # nothing was committed: the letters stand as they stood
+    version = {"delta_version": standing.version} if standing.version >= 0 else {}
+    return dg.AssetMaterialization(letters_key(stream), partition=day.isoformat(), tags=tags, metadata=told | version)
+
+
+def outcomes(decided: Decided) -> dict[str, int]:
+    """What became of the letters of all dates of a replay, and which it left alone."""
+    return {**decided.outcomes, "withheld": decided.withheld, "waiting": decided.waiting}
+
+
+def in_words(stream: Stream, decided: Decided) -> str:
+    """The replay as a line of the run's log."""
+    if not decided.letters:
+        left = decided.withheld + decided.waiting
+        return f"{stream.name}: no open dead letter to judge again" + (f"; {left:,} left alone" if left else "")
+    became = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes(decided).items()) if count)
+    return f"{stream.name}: {decided.letters:,} dead letters judged again: {became}"
+
+
+def _standing_metadata(stream: Stream, standing: Standing, day: date, *, lake: str) -> dict[str, Any]:
+    groups = standing.by_date.get(day, ())
+    counts = {state: sum(g.letters for g in groups if g.state == state) for state in ("open", "resolved", "discarded")}
+    still = [g for g in groups if g.state == "open"]
+    return {
+        **counts,
+        **({"open_by_reason": dg.MetadataValue.md(_table(still))} if still else {}),
+        "dead_letters_table": dg.MetadataValue.path(stream.dead_letters_uri(lake)),
+        "show_them": f"kdi dead-letters show {stream.name} --from {day} --to {day}",
+    }
+
+
+def _table(groups: Sequence[Group]) -> str:
+    """Reasons as Markdown, the most frequent first."""
+    lines = [f"| {_cell(g.reason)} | {_cell(g.field)} | {g.letters:,} | {_at(g)} |" for g in groups[:MANY_FIELDS]]
+    left = len(groups) - len(lines)
+    more = [f"| and {left:,} more | | | |"] if left else []
+    return "\n".join(["| reason | field | open letters | example |", "| --- | --- | ---: | --- |", *lines, *more])
+
+
+def _at(group: Group) -> str:
+    return f"{group.example[0]} offset {group.example[1]}"
+
+
+def _cell(text: str) -> str:
+    """A name of a field is whatever producers wrote."""
+    shown = text.replace("\\", "\\\\").replace("|", "\\|")
+    return "".join(c if c.isprintable() else "�" for c in shown)

@@ -1,0 +1,147 @@
+"""Materializing a date of a stream's dead letters: what is replayed, and of which dates Dagster is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from kdi_assets.components import letters_asset as letters_asset_module
+from kdi_assets.components.assets import table_asset
+from kdi_assets.components.letters_asset import letters_asset
+from kdi_assets.components.names import letters_key, table_key, topic_key
+from kdi_assets.drain.refusals import AnotherDrainActive
+from kdi_assets.replay.chosen import Chosen, Group
+from kdi_assets.replay.deciding import Decided
+from kdi_assets.replay.standing import Standing
+from kdi_assets.stream import DateWindow, Stream, TopicPartition
+from resources.spark import SparkResource
+from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit, run
+
+pytestmark = pytest.mark.usefixtures("lake_in_environment")
+
+BEFORE = YESTERDAY - timedelta(days=1)
+OLD = date(2021, 3, 4)
+AT = (TopicPartition("web_requests", 0), 7)
+STANDING = Standing(
+    9,
+    {
+        BEFORE: (
+            Group("open", "wrong_type", "a|b", 4, BEFORE, BEFORE, AT),
+            Group("resolved", "wrong_type", "a|b", 3, BEFORE, BEFORE, AT),
+            Group("open", "malformed_json", "", 1, BEFORE, BEFORE, AT),
+        )
+    },
+)
+
+
+@dataclass
+class ScriptedReplay:
+    """Says what would have become of letters, or refuses."""
+
+    decided: Decided
+    refuses: bool = False
+    asked: list[tuple[Chosen, str]] = field(default_factory=list)
+
+    def __call__(self, stream: Stream, *, chosen: Chosen, run_id: str, **_unused: object) -> Decided:
+        self.asked.append((chosen, run_id))
+        if self.refuses:
+            raise AnotherDrainActive(stream=stream.name, detail="another came first")
+        return self.decided
+
+
+@pytest.fixture(autouse=True)
+def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters_asset_module, "standing_by_date", lambda *_: STANDING)
+
+
+def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:
+    """A run over a range of dates, as a backfill of them starts it."""
+    bounds = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    return dg.materialize(
+        [letters_asset(a_stream(), replay=replay)],
+        instance=instance,
+        tags={name: day.isoformat() for name, day in bounds.items()},
+        resources={"spark": SparkResource()},
+        raise_on_error=False,
+    )
+
+
+def told(instance: DagsterInstance, key: dg.AssetKey) -> dict[str, Mapping[str, Any]]:
+    """Metadata of the newest event of each date."""
+    records = instance.fetch_materializations(key, limit=100).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
+
+
+def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_stand(instance: DagsterInstance) -> None:
+    commit = a_commit(9, {OLD: 3}, letters_by_date={BEFORE: 3})
+    replay = ScriptedReplay(Decided("s", {"row": 3, "dead_letter": 5}, withheld=1, commit=commit))
+
+    result = replayed(instance, replay, BEFORE, TODAY)
+
+    assert result.success
+    assert replay.asked == [(Chosen(first=BEFORE, last=TODAY), result.run_id)]
+    letters, rows = told(instance, letters_key(a_stream())), told(instance, table_key(a_stream()))
+    assert letters.keys() == {day.isoformat() for day in (BEFORE, YESTERDAY, TODAY)}
+    of_day = letters[BEFORE.isoformat()]
+    assert (of_day["open"], of_day["resolved"], of_day["discarded"], of_day["letters_written"]) == (5, 3, 0, 3)
+    assert of_day["replayed"] == {"row": 3, "dead_letter": 5, "withheld": 1, "waiting": 0}
+    assert of_day["delta_version"] == 9
+    assert of_day["open_by_reason"].splitlines()[2:] == [
+        "| wrong_type | a\\|b | 4 | web_requests/0 offset 7 |",
+        "| malformed_json |  | 1 | web_requests/0 offset 7 |",
+    ]
+    assert (letters[TODAY.isoformat()]["open"], "open_by_reason" in letters[TODAY.isoformat()]) == (0, False)
+    assert {day: event["rows_added"] for day, event in rows.items()} == {OLD.isoformat(): 3}
+
+
+def test_a_replay_of_which_nothing_came_still_tells_how_the_date_stands(instance: DagsterInstance) -> None:
+    result = replayed(instance, ScriptedReplay(Decided("s", {"dead_letter": 5})), BEFORE, BEFORE)
+
+    assert result.success
+    assert told(instance, letters_key(a_stream()))[BEFORE.isoformat()]["open"] == 5
+    assert told(instance, table_key(a_stream())) == {}
+
+
+def test_what_a_replay_refuses_is_shown_and_tells_of_no_date(instance: DagsterInstance) -> None:
+    result = replayed(instance, ScriptedReplay(Decided("s"), refuses=True), BEFORE, BEFORE)
+
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    data = event.step_failure_data.user_failure_data
+    assert data is not None and data.metadata["error"].value == "AnotherDrainActive"
+    assert told(instance, letters_key(a_stream())) == {}
+
+
+def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_timestamps(
+    instance: DagsterInstance,
+) -> None:
+    stream = a_stream(date_window=DateWindow(start=date(2025, 1, 1)))
+    commit = a_commit(1, {TODAY: 1}, dead_letters=6, letters_by_date={YESTERDAY: 2, BEFORE: 3, OLD: 1})
+
+    run(instance, stream, ScriptedDrain([commit, a_commit(2, {TODAY: 1})]))
+
+    letters = told(instance, letters_key(stream))
+    assert {day: event["letters_written"] for day, event in letters.items()} == {
+        YESTERDAY.isoformat(): 2,
+        BEFORE.isoformat(): 3,
+    }, "Dagster's partitions do not have the third date"
+    assert "attempt_id IN ('attempt-1')" in letters[BEFORE.isoformat()]["dead_letters_query"]
+
+
+def test_letters_wait_for_their_table_and_no_run_of_the_table_takes_them_along() -> None:
+    stream = a_stream()
+    letters = letters_asset(stream, replay=ScriptedReplay(Decided("s")))
+    table = table_asset(stream, drain=ScriptedDrain(), audit=no_audit)
+
+    graph = dg.Definitions(assets=[table, letters], resources={"spark": SparkResource()}).resolve_asset_graph()
+
+    node, of_table = graph.get(letters_key(stream)), graph.get(table_key(stream))
+    assert node.pools == of_table.pools
+    assert node.parent_keys == of_table.parent_keys == {topic_key(stream.cluster, stream.topic)}
+    assert (node.automation_condition, node.freshness_policy, node.check_keys) == (None, None, set())
