@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import typer
 
+from kdi_assets.cli.given import moment_meant
 from kdi_assets.cli.output import progress
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -74,16 +75,7 @@ def bounds_meant(stream: Stream, typed: Typed, audited: Bounds) -> Bounds:
 def _position(text: str | None, option: str) -> int | datetime | None:
     if text is None or text.isdecimal():
         return None if text is None else int(text)
-    try:
-        if len(text) == len("2026-01-31"):
-            return datetime.combine(date.fromisoformat(text), time(), UTC)
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        wanted = "an offset, a date or a moment such as 2026-01-31T06:00:00Z"
-        raise typer.BadParameter(f"{text!r} is none; give {wanted}", param_hint=option) from None
-    if moment.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no zone; write {text}Z, or with another offset", param_hint=option)
-    return moment
+    return moment_meant(text, option, or_else="an offset, ")
 
 
 def _offsets(

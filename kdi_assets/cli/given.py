@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date
+from datetime import UTC, date, datetime, time
 from getpass import getuser
 from pathlib import Path
 from threading import Thread
@@ -85,6 +85,27 @@ def _date(text: str | None, option: str) -> date | None:
         return date.fromisoformat(text) if text is not None else None
     except ValueError:
         raise typer.BadParameter(f"{text!r} is none; write 2026-01-31", param_hint=option) from None
+
+
+def moment_meant(text: str, option: str, *, or_else: str = "") -> datetime:
+    """``2026-01-31T06:00:00Z``; a date alone is its first moment, UTC.
+
+    Args:
+        or_else: What the option takes as well, for the refusal.
+
+    Raises:
+        typer.BadParameter: It is none, or has no zone.
+    """
+    try:
+        if len(text) == len("2026-01-31"):
+            return datetime.combine(date.fromisoformat(text), time(), UTC)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        wanted = f"{or_else}a date or a moment such as 2026-01-31T06:00:00Z"
+        raise typer.BadParameter(f"{text!r} is none; give {wanted}", param_hint=option) from None
+    if moment.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no zone; write {text}Z, or with another offset", param_hint=option)
+    return moment
 
 
 def whoami() -> str:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant, whoami
+from kdi_assets.cli.given import (
+    AsJson,
+    Defs,
+    StreamName,
+    moment_meant,
+    one_session,
+    stream_meant,
+    topic_partition_meant,
+    whoami,
+)
 from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
 from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
@@ -38,6 +48,17 @@ def resolve(
         int | None, typer.Option(metavar="OFFSET", min=0, help="accept-loss: give up everything before this offset.")
     ] = None,
     to: Annotated[int | None, typer.Option(metavar="OFFSET", min=0, help="rewind: the next offset to read.")] = None,
+    to_timestamp: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="rewind: to the first message of then or later, e.g. 2026-01-31T06:00:00Z."),
+    ] = None,
+    to_version: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="rewind: to where positions stood at version N of the table.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="adopt: the checkpoint of the Structured Streaming query that wrote it."),
+    ] = None,
     because: Annotated[
         str, typer.Option(metavar="TEXT", help="Why; the ledger keeps it, and who. accept-routes needs it.")
     ] = "",
@@ -51,9 +72,11 @@ def resolve(
 
     new-topic begins at the start of a topic that was made anew.
 
-    rewind sets positions back; without options, behind the table's rows.
+    rewind sets positions back, to an offset, a timestamp or a version of the
+    table; without any, behind the table's rows.
 
-    adopt takes a table, or dead letters, that lie in the old ones' place.
+    adopt takes a table, or dead letters, that lie in the old ones' place, or
+    with --checkpoint the table that a Structured Streaming query wrote.
 
     accept-routes goes on by route conditions that were changed while the
     tables of a topic stood at different offsets; it needs --because.
@@ -63,7 +86,9 @@ def resolve(
     from kdi_assets.drain.resolve import carry_out_decision, decide
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
-    _refuse_misfits(action, topic_partition, until, to, because)
+    targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
+    _refuse_misfits(action, topic_partition, until, targets, checkpoint, because)
+    moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
     with (
         refusal_in_json(chosen.name, as_json=as_json),
@@ -71,19 +96,36 @@ def resolve(
         session.watched(),
         spark_failures("resolve", chosen),
     ):
-        decision = decide(chosen, lake, action.value, topic_partition=only, until=until, to=to, session=session)
+        decision = decide(
+            chosen,
+            lake,
+            action.value,
+            topic_partition=only,
+            until=until,
+            to=to,
+            to_timestamp=moment,
+            to_version=to_version,
+            checkpoint=checkpoint or "",
+            session=session,
+        )
         told = {"decided_by": whoami(), "because": because}
         entry = carry_out_decision(session(), decision, chosen, lake, **told) if yes else None
     _show(chosen, decision, entry, as_json=as_json)
 
 
 def _refuse_misfits(
-    action: Action, topic_partition: str | None, until: int | None, to: int | None, because: str
+    action: Action,
+    topic_partition: str | None,
+    until: int | None,
+    targets: Mapping[str, int | str | None],
+    checkpoint: str | None,
+    because: str,
 ) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
     fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
         "--until": (until, (Action.accept_loss,)),
-        "--to": (to, (Action.rewind,)),
+        **{option: (given, (Action.rewind,)) for option, given in targets.items()},
+        "--checkpoint": (checkpoint, (Action.adopt,)),
         "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
     }
     for option, (given, actions) in fitting.items():
@@ -93,8 +135,13 @@ def _refuse_misfits(
         raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
     if action is Action.accept_routes and not because.strip():
         raise typer.BadParameter("it needs --because, which the ledger keeps", param_hint="accept-routes")
-    if (to is None) != (topic_partition is None) and action is Action.rewind:
-        raise typer.BadParameter("--to and --topic-partition belong together", param_hint="rewind")
+    named = [option for option, given in targets.items() if given is not None]
+    if len(named) > 1:
+        raise typer.BadParameter(f"{' and '.join(named)} exclude each other", param_hint="rewind")
+    if action is Action.rewind and topic_partition is None and "--to" in named:
+        raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--to")
+    if action is Action.rewind and topic_partition is not None and not named:
+        raise typer.BadParameter(f"it needs one of {', '.join(targets)}", param_hint="--topic-partition")
 
 
 def _show(stream: Stream, decision: Decision, entry: LedgerEntry | None, *, as_json: bool) -> None:

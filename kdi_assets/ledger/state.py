@@ -84,11 +84,14 @@ class TransactionRetentionSet(Terminal):
         )
 
 
-def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None:
+def read_ledger(
+    stream: Stream, lake: str, *, topic_id: str, topic_partitions: int, version: int | None = None
+) -> LedgerState | None:
     """Read the ledger of a stream without a JVM.
 
     Args:
         topic_partitions: How many the broker has; a position beyond them is found all the same.
+        version: As the ledger was at this version of the table; by default the newest.
 
     Returns:
         ``None`` if the table does not exist.
@@ -98,8 +101,9 @@ def read_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: i
         TransactionRetentionSet: The table would forget positions.
         NotADeltaTable: Something else lies there.
         TableUnreadable: The log is damaged.
+        CommitUnreadable: The version asked for is not in the log.
     """
-    log = TableLog.open(stream.table_uri(lake))
+    log = TableLog.open(stream.table_uri(lake), version)
     if log is None:
         return None
     log.refuse_torn()

@@ -1,0 +1,124 @@
+"""Case: a stream about which something is to be decided, as its topic and its table are at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from kdi_assets.errors import Terminal
+from kdi_assets.ledger.audit import highest_offsets
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.state import (
+    LedgerGap,
+    LedgerState,
+    positions_in,
+    read_ledger,
+    read_transactions,
+    table_txn_id,
+    topic_txn_id,
+    version_id,
+)
+from kdi_assets.sources.kafka import TopicState
+from kdi_assets.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "accept-routes"]
+
+
+@dataclass(eq=False, kw_only=True)
+class NothingToResolve(Terminal):
+    """The decision does not fit what is there."""
+
+    stream: str
+    action: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.action} does not apply: {self.detail}.",
+            "nothing was changed.",
+            f"kdi plan {self.stream}   (says what stands in the way, and what decides it)",
+        )
+
+
+class Proposal(NamedTuple):
+    """What an action comes to.
+
+    Attributes:
+        after: Next offset of every topic partition.
+        reason: What that means, in a sentence.
+        expect: Transaction ids of others that it rests on: they must still be these when it is committed.
+    """
+
+    after: Mapping[TopicPartition, int]
+    reason: str
+    expect: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stream about which something is to be decided.
+
+    Attributes:
+        log: Of its table.
+        session: Called where rows must be read.
+    """
+
+    stream: Stream
+    lake: str
+    topic: TopicState
+    log: TableLog
+    action: Action
+    session: Callable[[], SparkSession]
+
+    @cached_property
+    def transactions(self) -> dict[str, int]:
+        """The ids of the ledger as they stand."""
+        return read_transactions(self.log, self.stream, len(self.topic.partitions))
+
+    @cached_property
+    def ledger(self) -> LedgerState | None:
+        """The ledger as a drain would read it; ``None`` where that is impossible and must be decided."""
+        try:
+            return self.ledger_at(None)
+        except LedgerGap:
+            return None
+
+    def ledger_at(self, version: int | None) -> LedgerState | None:
+        """The ledger at a version of the table; raises as ``read_ledger``."""
+        topic, count = self.topic.topic_id, len(self.topic.partitions)
+        return read_ledger(self.stream, self.lake, topic_id=topic, topic_partitions=count, version=version)
+
+    @cached_property
+    def before(self) -> dict[TopicPartition, int]:
+        """Next offset of every topic partition that was ever resolved."""
+        return dict(self.ledger.positions) if self.ledger else positions_in(self.transactions, self.stream)
+
+    def refuse_strangers(self) -> None:
+        """A decision is committed with the ids that are there now, so it must not pass over one that changed."""
+        newest = self.log.transaction(version_id(self.stream.app_id))
+        if newest is None:
+            return
+        if self.action in ("accept-loss", "rewind", "accept-routes") and not self._knows(
+            topic_txn_id(self.stream.app_id, self.topic.topic_id), newest
+        ):
+            raise self.no("the topic is another one; new-topic decides that")
+        if self.action != "adopt" and not self._knows(table_txn_id(self.stream.app_id, self.log.table_id), newest):
+            raise self.no("the table is another one; adopt decides that")
+
+    def _knows(self, identity: str, newest: int) -> bool:
+        return self.log.transaction(identity) == newest
+
+    def behind_rows(self) -> dict[TopicPartition, int]:
+        """The offset behind the highest in the rows; where there is no row, the earliest that the broker has."""
+        highest = highest_offsets(self.session(), self.stream, self.log.uri)
+        held = self.topic.partitions
+        return {tp: highest[tp] + 1 if tp in highest else offsets.earliest for tp, offsets in held.items()}
+
+    def no(self, detail: str) -> NothingToResolve:
+        """The refusal."""
+        return NothingToResolve(stream=self.stream.name, action=self.action, detail=detail)
