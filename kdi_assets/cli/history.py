@@ -69,6 +69,8 @@ def _fields(e: Event) -> dict[str, object]:
         "positions_before": {tp: was for tp, (was, _) in moved.items()},
         "positions_after": {tp: at for tp, (_, at) in moved.items()},
         "rows_by_date": e.entry.rows_by_date if e.entry else {},
+        "removed_by_date": e.entry.removed_by_date if e.entry else {},
+        "dates": e.entry.dates if e.entry else None,
         "outcomes": e.entry.outcomes if e.entry else {},
         "declared_losses": e.entry.declared_losses if e.entry else [],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.changes import predicate, removed_by_count
@@ -22,6 +22,13 @@ _BECAME = {
     "dead_letter": "stay open",
     "elsewhere": "are another table's and stay open",
     "discarded": "discarded",
+}
+_REPLAYED = {
+    "row": "are rows",
+    "filtered": "are filtered",
+    "tombstone": "are tombstones",
+    "dead_letter": "are dead letters",
+    "elsewhere": "are another table's and stay",
 }
 
 
@@ -129,6 +136,8 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
     match entry.kind:
         case "drain":
             return _drained(entry)
+        case "replay" if entry.dates:
+            return _replayed(entry, entry.dates)
         case "replay" | "discard":
             became = (f"{entry.outcomes[o]:,} {words}" for o, words in _BECAME.items() if entry.outcomes.get(o))
             return f"dead letters: {', '.join(became)}"
@@ -139,6 +148,13 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
     losses = [f"{r} given up" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
     return "; ".join([*steps, *losses]) or "positions as they were"
+
+
+def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:
+    named = f"{dates[0]}" if dates[0] == dates[1] else f"{dates[0]} to {dates[1]}"
+    became = (f"{entry.outcomes[o]:,} {_REPLAYED[o]}" for o in _REPLAYED if entry.outcomes.get(o))
+    removed = sum(entry.removed_by_date.values())
+    return f"messages of {named}: {', '.join(became)}; {removed:,} rows out, {entry.rows:,} in"
 
 
 def _drained(entry: LedgerEntry) -> str:

@@ -102,6 +102,9 @@ def open_letters(
         with spark_failures(stream, "reading dead letters"):
             waiting, ranges = _extent(meant, stream)
         letters = meant.where(f"NOT {_WAITS}")
+        if not ranges:
+            yield OpenLetters(letters.withColumn(THERE, F.lit(False)), Tally(), Tally(), Tally(), waiting, ())
+            return
         with kept(_rows_of(letters, spark, stream, ledger, ranges)) as rows:
             frame = letters.join(rows, COORDINATES, "left").withColumn(THERE, F.expr(f"coalesce({THERE}, false)"))
             kind = f"CASE WHEN {THERE} THEN 'there' WHEN {WITHHELD} THEN 'withheld' ELSE 'whole' END"

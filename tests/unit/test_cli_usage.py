@@ -71,6 +71,12 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
             ["dead-letters", "replay", "orders", "--from", "2026-03-02", "--to", "2026-03-01"],
             "2026-03-02 is behind --to",
         ),
+        (["replay", "orders", "--from", "2026-03-01"], "Missing option '--to'"),
+        (["replay", "orders", "--from", "2026-03-01", "--to", "today"], "'today' is none; write 2026-01-31"),
+        (
+            ["replay", "orders", "--from", "2026-03-01", "--to", "2026-03-01", "--dry-run", "--leave-missing"],
+            "a look replays nothing",
+        ),
         (["dead-letters", "show", "orders", "--offset", "7"], "it needs --topic-partition"),
         (["dead-letters", "discard", "orders"], "Missing option '--because'"),
         (["dead-letters", "discard", "orders", "--because", " "], "say why"),

@@ -120,3 +120,21 @@ def test_of_a_cut_range_tombstones_and_filtered_messages_are_not_told_apart() ->
     within = settle([Group(1, 0, 4, 9)], coverage([START, entry]).within({P0: r(P0, 0, 5)}))
 
     assert (within.untraced.count, within.notes, within.open) == (4, (EITHER,), frozenset())
+
+
+def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
+    """Procedure: letters become rows, then more rows become letters; of two topic partitions messages are withdrawn."""
+    back = replace(settled(2, "replay", {P0: 20, P1: 9}), returned={P0: 3})
+    fallen = replace(
+        settled(3, "replay", {P0: 20, P1: 9}),
+        returned={P0: -5, P1: -1},
+        withdrawn={P0: Untraced(filtered=2), P1: Untraced(tombstones=1)},
+        withdrawn_digest=0b0110,
+    )
+
+    covered = coverage([START, drained(1, [r(P0, 0, 20), r(P1, 0, 9)], digest=0b0011), back, fallen])
+
+    assert covered.returned == {P0: -2, P1: -1}
+    assert covered.withdrawn == {P0: 2, P1: 1}
+    assert covered.withdrawn_by == {3: Untraced(tombstones=1, filtered=2)}
+    assert covered.digest == 0b0101  # of what is in the tables: of what was read, neither of the two

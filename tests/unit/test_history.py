@@ -27,8 +27,16 @@ def test_a_life_is_told_commit_by_commit_the_newest_first(tmp_path: Path) -> Non
     table.commit(ago=MINUTE, operation="OPTIMIZE")
     table.ledger_commit("replay", outcomes={"row": 3, "dead_letter": 2}, returned={TP: 3})
     table.commit(ago=MINUTE, operation="DELETE", operationParameters={"predicate": '["(id#1 = 7)"]'})
+    table.ledger_commit(
+        "replay",
+        dates=(date(2026, 1, 2), date(2026, 1, 3)),
+        outcomes={"row": 90, "filtered": 7},
+        rows_by_date={date(2026, 1, 3): 90},
+        removed_by_date={date(2026, 1, 2): 97},
+    )
 
     assert told(tmp_path) == [
+        (6, "replay", "messages of 2026-01-02 to 2026-01-03: 90 are rows, 7 are filtered; 97 rows out, 90 in", True),
         (5, "DELETE", "(id = 7)", True),
         (4, "replay", "dead letters: 3 became rows, 2 stay open", True),
         (3, "OPTIMIZE", "", True),

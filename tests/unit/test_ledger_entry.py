@@ -14,6 +14,7 @@ from kdi_assets.ledger.entry import (
     FieldCounts,
     LedgerEntry,
     RangeCounts,
+    Untraced,
     WrittenByNewerRelease,
     entry_of,
 )
@@ -42,6 +43,24 @@ ENTRY = LedgerEntry(
 
 def test_an_entry_comes_back_from_the_log_as_it_was() -> None:
     assert entry_of(ENTRY.to_json(), 12, "orders") == ENTRY
+
+
+def test_a_replay_of_dates_comes_back_from_the_log_as_it_was() -> None:
+    replay = replace(
+        ENTRY,
+        kind="replay",
+        ranges=(),
+        dates=(date(2026, 1, 2), date(2026, 1, 3)),
+        outcomes={"row": 5, "filtered": 2},
+        returned={P3: -4},
+        withdrawn={P3: Untraced(tombstones=1, filtered=2)},
+        withdrawn_digest=-7,
+        removed_by_date={date(2026, 1, 2): 8},
+        letters_by_date={date(2026, 1, 4): 1},
+    )
+
+    assert entry_of(replay.to_json(), 12, "orders") == replay
+    assert json.loads(replay.to_json())["kdi_ledger"] == 5
 
 
 def test_what_others_write_there_is_no_entry() -> None:
