@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.topic import DATES
+from benchmarks.usage import jvm_cpu_seconds
 from kdi_assets.components.load import load_streams
 from kdi_assets.drain.judge import counted, judge
 from kdi_assets.drain.records import stream_decoder
@@ -153,20 +154,14 @@ def written(frame: DataFrame, stream: Stream, decoder: StreamDecoder, folder: Pa
     """CPU seconds of the JVM for rows in Parquet files; as many messages as expected have unknown fields."""
     from pyspark.sql import Observation
 
-    observation, before = Observation(), cpu_seconds(frame.sparkSession)
+    observation, before = Observation(), jvm_cpu_seconds(frame.sparkSession)
     rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=observation)
     rows.write.mode("overwrite").parquet(str(folder / "rows"))
-    cost = cpu_seconds(frame.sparkSession) - before
+    cost = jvm_cpu_seconds(frame.sparkSession) - before
     counts = counted(observation, stream)
     if counts.dead_letters or counts.unknown.fields.messages != expected:
         sys.exit(f"{counts.dead_letters} dead letters, {counts.unknown.fields.messages} with unknown fields")
     return cost
-
-
-def cpu_seconds(spark: SparkSession) -> float:
-    """Of the JVM since its start."""
-    jvm: Any = spark._jvm
-    return float(jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()) / 1000
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""What it costs to replay dates beside draining them: one of thirty, all in one pass, one row in a hundred moved.
+
+Each step is held to what it promises: files of other dates stay, each offset is there once, the audit adds up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.topic import PARTITIONS, benchmark_cluster
+from benchmarks.usage import jvm_cpu_seconds
+from kdi_assets.components.load import load_streams
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.report import DrainReport
+from kdi_assets.ledger.audit import AuditReport, audit
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.replay.replay_dates import Replayed, look_at_dates, replay_dates
+from kdi_assets.runtime.session import open_session
+from kdi_assets.settings import Settings
+from kdi_assets.sources.generator import Traffic
+from kdi_assets.sources.publisher import publish
+from kdi_assets.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST, DAYS = date(2026, 1, 1), 30
+Result = TypeVar("Result")
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """A stream with its table, and the session that works on it."""
+
+    stream: Stream
+    uri: str
+    spark: SparkSession
+
+    def replayed(self, first: date, last: date) -> Replayed:
+        """Dates made anew."""
+        return replay_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last)
+
+    def looked_at(self, first: date, last: date) -> Replayed:
+        """What would be different."""
+        return look_at_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last)
+
+    def drained(self) -> DrainReport:
+        """All that waits."""
+        return drain(self.stream, lake=self.uri, session=lambda: self.spark)
+
+    def audited(self) -> AuditReport:
+        """Every offset."""
+        return audit(self.stream, lake=self.uri, session=lambda: self.spark)
+
+    def with_definition(self, *, host: str, day: str) -> Lake:
+        """The same under another document."""
+        return replace(self, stream=replace(self.stream, columns={"host": host}, date_expression=day))
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Addresses of the table's files."""
+        return TableLog.existing(self.stream.table_uri(self.uri)).files
+
+    def by_date(self) -> Counter[date]:
+        """Rows of each date, as another reader finds them."""
+        from deltalake import DeltaTable
+
+        dates = DeltaTable(self.stream.table_uri(self.uri)).to_pyarrow_table(columns=["date"])["date"]
+        return Counter(dates.to_pylist())
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was done with so many messages, and what it took: seconds, and CPU seconds of the driver's JVM."""
+
+    name: str
+    messages: int
+    seconds: float
+    cpu_seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Drain, replay, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.replay_dates", description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    options = parser.parse_args(arguments)
+    settings = Settings.from_environment()
+    folder = settings.home / "benchmark"
+    table = Table("step", "messages", "wall s", "CPU s", "messages/s")
+    with benchmark_cluster(folder) as cluster:
+        stream = replace(load_streams()["bronze/web_requests"], cluster=cluster, max_records=options.messages)
+        publish(cluster, stream.topic, Traffic(seed=1), count=options.messages, partitions=PARTITIONS)
+        spark = open_session(settings, app_name="replay-dates")
+        try:
+            for step in steps(Lake(stream, str(folder), spark), options.messages):
+                console.print(f"{step.name}: {step.seconds:.1f} s, {step.cpu_seconds:.1f} CPU s")
+                speed = f"{step.messages / step.seconds:,.0f}"
+                table.add_row(step.name, f"{step.messages:,}", f"{step.seconds:.1f}", f"{step.cpu_seconds:.1f}", speed)
+        finally:
+            spark.stop()
+    console.print(table)
+
+
+def steps(lake: Lake, messages: int) -> Iterator[Step]:
+    """Drain twice, the second time warm; replay one date, all dates, and with a definition that moves rows; audit."""
+    day = f"date_add(DATE'{FIRST}', CAST((kafka.offset * {PARTITIONS} * {DAYS}) DIV {messages} AS INT))"
+    moved = f"CASE WHEN kafka.offset % 100 = 7 THEN date_add({day}, 1) ELSE {day} END"
+    host, last = "parse_url(url, 'HOST')", FIRST + timedelta(days=DAYS - 1)
+    was = lake.with_definition(host=f"concat('old ', {host})", day=day)
+    anew, moving = lake.with_definition(host=host, day=day), lake.with_definition(host=host, day=moved)
+
+    warm = replace(was, stream=replace(was.stream, table="bronze/warm", app_id="warm"))
+    for name, table in ((f"drain, {DAYS} dates", was), ("drain of the same, warm", warm)):
+        report, seconds, cpu = measured(was.spark, table.drained)
+        yield Step(name, report.rows_added, seconds, cpu)
+
+    before, files, middle = was.by_date(), was.files, FIRST + timedelta(days=DAYS // 2)
+    done, seconds, cpu = measured(was.spark, partial(anew.replayed, middle, middle))
+    hold(done.changes == {"changed": before[middle]}, f"one date: {done.changes}")
+    hold({f for f in files if f"date={middle}" not in f} <= anew.files, "a file of another date was touched")
+    yield Step("replay of one date", done.messages, seconds, cpu)
+
+    looked, seconds, cpu = measured(was.spark, partial(anew.looked_at, FIRST, last))
+    yield Step(f"look at {DAYS} dates", looked.messages, seconds, cpu)
+    done, seconds, cpu = measured(was.spark, partial(anew.replayed, FIRST, last))
+    hold(done.changes == looked.changes, f"all dates: {done.changes}, and {looked.changes} were to be expected")
+    hold(anew.by_date() == before, "rows are missing or twice")
+    yield Step(f"replay of {DAYS} dates, in one pass", done.messages, seconds, cpu)
+
+    done, seconds, cpu = measured(was.spark, partial(moving.replayed, FIRST, last))
+    hold(set(done.changes) == {"moved", "same"}, f"one in a hundred: {done.changes}")
+    hold(moving.by_date().total() == messages, "rows are missing or twice")
+    yield Step(f"replay that moves {done.changes['moved']:,} rows", done.messages, seconds, cpu)
+
+    found, seconds, cpu = measured(was.spark, moving.audited)
+    hold(found.complete and found.rows == messages, f"the audit: {found}")
+    yield Step("audit", messages, seconds, cpu)
+
+
+def measured(spark: SparkSession, step: Callable[[], Result]) -> tuple[Result, float, float]:
+    """What a step answers, its seconds, and the CPU seconds of the driver's JVM."""
+    since, used = time.monotonic(), jvm_cpu_seconds(spark)
+    result = step()
+    return result, time.monotonic() - since, jvm_cpu_seconds(spark) - used
+
+
+def hold(promise: bool, broken: str) -> None:
+    """End the benchmark where a step did not do what it promises."""
+    if not promise:
+        sys.exit(broken)
+
+
+if __name__ == "__main__":
+    main()
