@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.dead_letters_told import letter_fields, letter_text, listed, tell
+from kdi_assets.cli.dead_letters_view import view
 from kdi_assets.cli.given import (
     AsJson,
     Defs,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from kdi_assets.replay.chosen import Chosen
 
-app = typer.Typer(no_args_is_help=True, help="Messages that could not become rows: list, show, replay, discard.")
+app = typer.Typer(no_args_is_help=True, help="Messages that could not become rows: list, show, replay, discard, view.")
 
 
 class States(StrEnum):
@@ -54,7 +55,7 @@ WhichStates = Annotated[States, typer.Option("--state", help="open, resolved, di
 
 @app.callback()
 def dead_letters() -> None:
-    """Messages that could not become rows: list, show, replay, discard."""
+    """Messages that could not become rows: list, show, replay, discard, view."""
 
 
 @app.command("list")
@@ -178,6 +179,9 @@ def discard(
             chosen, lake=lake, session=session, chosen=which, decided_by=whoami(), because=because, dry=not yes
         )
     tell(done, as_json=as_json, dry_run=not yes, to_do_it="the same command with --yes does it")
+
+
+app.command()(view)
 
 
 @contextmanager

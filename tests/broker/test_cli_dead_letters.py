@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import getpass
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
@@ -48,7 +50,7 @@ def document(defs: Path, topic: str, *, date: str) -> None:
 
 
 def test_letters_are_listed_shown_replayed_and_discarded(
-    kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path
+    kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path, spark: SparkSession
 ) -> None:
     """Procedure: a wrong expression condemns all; it is corrected; what stays bad is discarded."""
     name = topic(1)
@@ -59,6 +61,7 @@ def test_letters_are_listed_shown_replayed_and_discarded(
 
     listed = kdi("dead-letters", "list", "orders")
     [shown] = kdi("dead-letters", "show", "orders", "--field", "date", "--count", "1", "--json").objects
+    view = kdi("dead-letters", "view", "orders")
     raw = kdi("dead-letters", "show", "orders", "--topic-partition", "0", "--offset", "4")
     dry = kdi("dead-letters", "replay", "orders", "--dry-run")
     done = kdi("dead-letters", "replay", "orders")
@@ -70,7 +73,10 @@ def test_letters_are_listed_shown_replayed_and_discarded(
     history = kdi("history", "orders")
     [told] = kdi("history", "orders", "--decisions", "--json").objects
 
-    assert drained.code == listed.code == dry.code == done.code == counted.code == history.code == 0
+    spark.sql(view.out)
+    condemned = spark.sql("SELECT error, json_string IS NULL AS other FROM orders_dead_letters").collect()
+    assert Counter(map(tuple, condemned)) == {("expression_failed in date", False): 4, ("malformed_json", True): 1}
+    assert drained.code == listed.code == view.code == dry.code == done.code == counted.code == history.code == 0
     assert "bronze/orders: 5 open dead letters" in listed.out
     assert "open   expression_failed  date         4" in listed.out
     [letter] = shown["dead_letters"]
@@ -95,4 +101,5 @@ def test_a_stream_without_a_table_has_no_dead_letters_and_no_history(kdi: Kdi, t
 
     assert "no dead letters" in kdi("dead-letters", "list", "orders").out
     assert "no open dead letter" in kdi("dead-letters", "replay", "orders").out
+    assert "WHERE false" in kdi("dead-letters", "view", "orders").out
     assert "the table does not exist" in kdi("history", "orders").out

@@ -1,0 +1,106 @@
+"""The dead letters that count, in the four columns of kafka-delta-ingest's dead-letter tables, as a view for Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kdi_assets.ledger.history import LiveHistory
+from kdi_assets.ledger.letters import OUTCOME
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.storage import storage_uri
+from kdi_assets.stream import Stream
+
+_NOTHING = (
+    "SELECT CAST(NULL AS STRING) AS base64_bytes, CAST(NULL AS STRING) AS json_string, CAST(NULL AS STRING) AS error,\n"
+    "  CAST(NULL AS TIMESTAMP) AS timestamp\nWHERE false"
+)
+_TEXT = "CAST(value AS STRING)"
+_PARSED = f"try_parse_json(concat('[', {_TEXT}, ',0]'))"
+# Spark's parser drops what stands after a document: with our 0 behind, such a value has no second, or a third element.
+_IS_JSON = " AND ".join(
+    (
+        f"is_valid_utf8({_TEXT})",
+        f"try_variant_get({_PARSED}, '$[1]', 'variant') IS NOT NULL",
+        f"try_variant_get({_PARSED}, '$[2]', 'variant') IS NULL",
+    )
+)
+_QUERY = """SELECT
+  CASE WHEN NOT is_json THEN base64(value) END AS base64_bytes,
+  CASE WHEN is_json THEN {text} END AS json_string,
+  concat_ws(' in ', reason, field) AS error,
+  condemned_at AS timestamp
+FROM (
+  SELECT *, {is_json} AS is_json
+  FROM (
+    SELECT value, reason, field, coalesce(drain.condemned_at, letter.timestamp) AS condemned_at,
+      row_number() OVER (PARTITION BY partition, offset, letter.timestamp ORDER BY drain.version DESC) AS newest
+    FROM delta.`{uri}` AS letter
+    JOIN (VALUES
+      {drains}
+    ) AS drain(attempt_id, version, condemned_at) ON letter.attempt_id = drain.attempt_id
+    WHERE {letters_alone}
+  )
+  WHERE newest = 1
+)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Condemning:
+    """A commit whose dead letters count.
+
+    Attributes:
+        version: Of the stream's table.
+        at: When it was planned; ``None`` of a release that did not say.
+    """
+
+    attempt_id: str
+    version: int
+    at: datetime | None
+
+
+def condemning(history: LiveHistory) -> tuple[Condemning, ...]:
+    """The commits of a live history that have dead letters, the oldest first."""
+    wrote = (e for e in history.entries if e.dead_letters or e.outcomes or e.letters_by_date)
+    return tuple(Condemning(e.attempt_id, e.version, e.planned_at) for e in wrote)
+
+
+def select_sql(stream: Stream, lake: str, commits: Sequence[Condemning]) -> str:
+    """A query of Spark SQL: ``base64_bytes: string, json_string: string, error: string, timestamp: timestamp``.
+
+    Every message that counts as a dead letter once, also where a replay made a row of it since. ``json_string`` has the
+    message where it is JSON, ``base64_bytes`` where it is not; neither where the letter does not hold it. The timestamp
+    is that of the drain, as it was there.
+
+    Source: kafka-delta-ingest, ``src/dead_letters.rs``.
+    """
+    from deltalake import DeltaTable
+
+    letters = TableLog.open(stream.dead_letters_uri(lake))
+    if letters is None or not commits:
+        return _NOTHING
+    columns = {f.name for f in DeltaTable(storage_uri(letters.uri)).schema().fields}
+    return _QUERY.format(
+        text=_TEXT,
+        is_json=_IS_JSON,
+        uri=letters.uri.replace("`", "``"),
+        drains=",\n      ".join(map(_row, commits)),
+        # What became of a letter later is kept beside it, and is none.
+        letters_alone=f"{OUTCOME} IS NULL" if OUTCOME in columns else "true",
+    )
+
+
+def view_sql(name: str, select: str) -> str:
+    """The statement that makes a view of a query: a temporary one; in a schema (``audit.letters``) one that stays."""
+    parts = name.split(".")
+    kind = "VIEW" if len(parts) > 1 else "TEMPORARY VIEW"
+    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    return f"CREATE OR REPLACE {kind} {quoted} AS\n{select}"
+
+
+def _row(commit: Condemning) -> str:
+    moment = "CAST(NULL AS TIMESTAMP)"
+    if commit.at:
+        moment = f"TIMESTAMP'{commit.at.astimezone(UTC).isoformat(' ').replace('+00:00', 'Z')}'"
+    return f"('{commit.attempt_id}', {commit.version}, {moment})"
