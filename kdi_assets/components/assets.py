@@ -1,4 +1,4 @@
-"""A stream as Dagster sees it: a table by date that drains when it is materialized, and its checks."""
+"""A stream as Dagster sees it: a table by date that drains or replays when it is materialized, and its checks."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Collection, Iterator, Mapping
@@ -13,13 +13,17 @@ from kdi_assets.checks.measures import MEASURES, Measure, measured
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_result, check_specs, freshness_policy
-from kdi_assets.components.drain_run import Drain, run_and_tell
+from kdi_assets.components.drain_run import Drain
 from kdi_assets.components.failures import refusals_shown, refuse_retries
 from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.one_pass import OnePass, drained_by
+from kdi_assets.components.replay_run import ReplayDates
+from kdi_assets.components.run_date import RunDates
+from kdi_assets.components.table_run import meant_by, run_and_tell
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.audit import audit
+from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.settings import Settings
 from kdi_assets.stream import CheckName, DrainWhen, Stream
@@ -38,7 +42,14 @@ def stream_definitions(stream: Stream, *, group: Collection[Stream] = ()) -> dg.
     return dg.Definitions(assets=[table, letters_asset(stream, replay=replay_letters)])
 
 
-def table_asset(stream: Stream, *, drain: Drain, audit: Audit, group: Collection[Stream] = ()) -> dg.AssetsDefinition:
+def table_asset(
+    stream: Stream,
+    *,
+    drain: Drain,
+    audit: Audit,
+    replay: ReplayDates = replay_dates,
+    group: Collection[Stream] = (),
+) -> dg.AssetsDefinition:
     """One op for table and checks, of which a run selects any.
 
     A check in an op of its own would be skipped after a drain: Dagster skips what depends on an asset that yielded no
@@ -62,18 +73,18 @@ def table_asset(stream: Stream, *, drain: Drain, audit: Audit, group: Collection
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         lake = Settings.from_environment().lake
         with refusals_shown(context), spark.watched():
-            drains = key in context.selected_asset_keys
+            meant = meant_by(context) if key in context.selected_asset_keys else RunDates()
             try:
-                if drains:
-                    together = drained_by(context, group)
-                    by = OnePass(together, spark.drained) if len(together) > 1 else drain
-                    run_and_tell(context, stream, drain=by, lake=lake, session=spark.session)
+                together = drained_by(context, group) if meant.drains_under else []
+                by = OnePass(together, spark.drained) if len(together) > 1 else drain
+                run_and_tell(context, stream, meant, drain=by, replay=replay, lake=lake, session=spark.session)
             except Terminal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
-                # table: whoever materializes an older date in the UI would hold up everything downstream.
+                # table: whoever replays a date that Kafka no longer holds would hold up everything downstream.
                 yield from _checked(context, Subject(stream, lake, spark.session), measures)
                 raise
-            yield from _checked(context, Subject(stream, lake, spark.session, drained=drains), measures)
+            subject = Subject(stream, lake, spark.session, drained=meant.drains_under is not None)
+            yield from _checked(context, subject, measures)
 
     return drained
 

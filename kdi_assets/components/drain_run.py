@@ -1,4 +1,4 @@
-"""A run of the asset: drain, replay or both, by its dates, and tell Dagster of every commit after it."""
+"""A run of the asset that drains, and Dagster told of every commit after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import dagster as dg
 
 from kdi_assets.components import events, letters_events
 from kdi_assets.components.column_facts import column_facts
-from kdi_assets.components.run_date import ReplayNotThere, dates_meant
 from kdi_assets.components.standing_failures import standing_failures
 from kdi_assets.drain.look import look
 from kdi_assets.drain.report import Commit, DrainReport
@@ -38,28 +37,6 @@ class Drain(Protocol):
     ) -> DrainReport: ...
 
 
-def run_and_tell(
-    context: dg.AssetExecutionContext,
-    stream: Stream,
-    *,
-    drain: Drain,
-    lake: str,
-    session: Callable[[], SparkSession],
-) -> None:
-    """Do what the run's dates mean.
-
-    Raises:
-        ReplayNotThere: Dates of the run were over when its root run was requested.
-        KdiError: What the drain refuses; what it committed before is told.
-    """
-    keys, requested = context.partition_key_range, requested_at(context)
-    meant = dates_meant(date.fromisoformat(keys.start), date.fromisoformat(keys.end), requested=requested)
-    if meant.replays:
-        raise ReplayNotThere(stream=stream.name, first=meant.replays[0], last=meant.replays[1], requested=requested)
-    if meant.drains_under:
-        drain_and_tell(context, stream, meant.drains_under, drain=drain, lake=lake, session=session)
-
-
 def drain_and_tell(
     context: dg.AssetExecutionContext,
     stream: Stream,
@@ -73,6 +50,9 @@ def drain_and_tell(
 
     Args:
         day: Where the observation is shown.
+
+    Raises:
+        KdiError: What the drain refuses; what it committed before is told.
     """
     # Commit by commit, and each only after it: a date told of stays told of, whatever happens to the run later. What a
     # crash leaves untold in between, the sensor's reconcile finds in the table's log.
@@ -99,9 +79,9 @@ def tell(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, l
 
 def tell_of_rows(context: dg.AssetExecutionContext, stream: Stream, commit: Commit, *, lake: str) -> None:
     """Log the materializations of the table; say how many rows Dagster's partitions have no date for."""
-    if not commit.rows:
+    if not commit.touched:
         return
-    facts = column_facts(stream, lake, version=commit.version, days=commit.rows_by_date)
+    facts = column_facts(stream, lake, version=commit.version, days=commit.touched)
     for failure in standing_failures(context.instance, stream, but=context.selected_asset_check_keys):
         context.log_event(failure)
     letters = events.letters_metadata(stream, [commit], lake=lake)

@@ -23,7 +23,7 @@ FEW_FIELDS, MANY_FIELDS = 10, 100
 def materializations(
     stream: Stream, commit: Commit, *, facts: Mapping[str, Any], by_date: Mapping[date, Mapping[str, Any]]
 ) -> Iterator[dg.AssetMaterialization]:
-    """One event per date that got rows; none for a date that got none, or that Dagster's partitions do not have.
+    """One event per date that got or lost rows; none for another, or for one that Dagster's partitions do not have.
 
     Args:
         facts: Metadata that every event carries.
@@ -34,14 +34,14 @@ def materializations(
 
 
 def touched_dates(stream: Stream, commit: Commit) -> list[date]:
-    """The dates that got rows and that Dagster's partitions have; an unknown one would be stored and never shown."""
+    """The dates that got or lost rows and that Dagster's partitions have; another would be stored and never shown."""
     known = dates(stream)
-    return [d for d, rows in sorted(commit.rows_by_date.items()) if rows and known.has_partition_key(d.isoformat())]
+    return [day for day in commit.touched if known.has_partition_key(day.isoformat())]
 
 
 def rows_without_partition(stream: Stream, commit: Commit) -> int:
     """Rows of dates that Dagster's partitions do not have: the window's start moved, or the stream takes every date."""
-    return commit.rows - sum(commit.rows_by_date[day] for day in touched_dates(stream, commit))
+    return commit.rows - sum(commit.rows_by_date.get(day, 0) for day in touched_dates(stream, commit))
 
 
 def materialization(
@@ -59,8 +59,14 @@ def materialization(
         table_key(stream),
         partition=day.isoformat(),
         tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
-        metadata={"rows_added": commit.rows_by_date[day], **metadata, **commit_metadata(stream, commit)},
+        metadata={**rows_metadata(commit, day), **metadata, **commit_metadata(stream, commit)},
     )
+
+
+def rows_metadata(commit: Commit, day: date) -> dict[str, int]:
+    """The rows of a date; a replay takes those of its messages out and puts them in anew, the unchanged ones too."""
+    removed = {"rows_removed": commit.removed_by_date.get(day, 0)} if commit.removed_by_date else {}
+    return {"rows_added": commit.rows_by_date.get(day, 0), **removed}
 
 
 def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
@@ -85,7 +91,8 @@ def commit_counts(commit: Commit) -> dict[str, int]:
     """What a commit brought."""
     return {
         "rows": commit.rows,
-        "dates": len(commit.rows_by_date),  # not which: a commit of 3,000 dates has 3,000 events
+        **({"rows_removed": sum(commit.removed_by_date.values())} if commit.removed_by_date else {}),
+        "dates": len(commit.touched),  # not which: a commit of 3,000 dates has 3,000 events
         "dead_letters": commit.dead_letters,
         "tombstones": commit.tombstones,
         "filtered": commit.filtered,

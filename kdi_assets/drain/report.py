@@ -16,6 +16,7 @@ class Commit:
     """One plan that became a version of the table.
 
     Attributes:
+        removed_by_date: Rows that it took out, by their date; those that it wrote anew are in ``rows_by_date``.
         letters_by_date: Dead letters that it added, or said something of, by the date of their messages' timestamps.
         unmet: By expectation, the messages that did not meet it.
         unknown: Fields that messages had and the record had not.
@@ -33,6 +34,7 @@ class Commit:
     gaps: int
     bytes: int
     filtered: int = 0
+    removed_by_date: Mapping[date, int] = field(default_factory=dict)
     letters_by_date: Mapping[date, int] = field(default_factory=dict)
     unmet: Mapping[str, int] = field(default_factory=dict)
     unknown: FieldCounts = FieldCounts()
@@ -53,6 +55,7 @@ class Commit:
             gaps=sum(gap.offset_count for gap in entry.gaps),
             bytes=entry.bytes,
             filtered=entry.filtered,
+            removed_by_date=entry.removed_by_date,
             letters_by_date=entry.letters_by_date,
             unmet=entry.unmet,
             unknown=entry.unknown,
@@ -62,6 +65,12 @@ class Commit:
     @property
     def rows(self) -> int:
         return sum(self.rows_by_date.values())
+
+    @property
+    def touched(self) -> list[date]:
+        """The dates that lost or got rows."""
+        rows, removed = self.rows_by_date, self.removed_by_date
+        return sorted(day for day in {*rows, *removed} if rows.get(day) or removed.get(day))
 
     @property
     def offset_count(self) -> int:

@@ -18,6 +18,8 @@ from kdi_assets.components.names import check_key, table_key
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.audit import AuditReport
+from kdi_assets.replay.compared import Change
+from kdi_assets.replay.replay_dates import Replayed
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition
 from resources.spark import SparkResource
@@ -72,6 +74,24 @@ class ScriptedDrain:
         )
 
 
+@dataclass
+class ScriptedReplay:
+    """Says what a replay of dates would have done, or ends with ``ending``."""
+
+    commit: Commit | None = None
+    ending: BaseException | None = None
+    asked: list[tuple[date, date]] = field(default_factory=list)
+
+    def __call__(self, stream: Stream, *, first: date, last: date, **_unused: object) -> Replayed:
+        self.asked.append((first, last))
+        if self.ending is not None:
+            raise self.ending
+        rows, removed = (self.commit.rows_by_date, self.commit.removed_by_date) if self.commit else ({}, {})
+        changes: dict[Change, int] = {"moved": 2} if self.commit else {}
+        outcomes = {"row": 5, "dead_letter": 1}
+        return Replayed(stream.name, first, last, 6, outcomes, rows, removed, changes, commit=self.commit)
+
+
 def an_audit(*, complete: bool) -> AuditReport:
     return AuditReport(complete=complete)
 
@@ -86,12 +106,14 @@ def run(
     drain: ScriptedDrain,
     *,
     day: date = TODAY,
+    until: date | None = None,
+    replay: ScriptedReplay | None = None,
     audit: Audit | None = None,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """Materialize the stream's asset under a date; with ``audit``, the check that it is for too."""
-    asset = table_asset(stream, drain=drain, audit=audit or no_audit)
-    return _materialize(instance, [asset], day=day, checks=audit is not None, tags=tags)
+    """Materialize the stream's asset under a date, or a range of them; with ``audit``, the check that it is for too."""
+    asset = table_asset(stream, drain=drain, replay=replay or ScriptedReplay(), audit=audit or no_audit)
+    return _materialize(instance, [asset], day=day, until=until, checks=audit is not None, tags=tags)
 
 
 def run_together(
@@ -106,6 +128,7 @@ def _materialize(
     assets: Sequence[dg.AssetsDefinition],
     *,
     day: date = TODAY,
+    until: date | None = None,
     checks: bool = False,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
@@ -115,11 +138,17 @@ def _materialize(
         assets,
         selection=selection | dg.AssetSelection.checks(*audits) if checks else selection,
         instance=instance,
-        partition_key=day.isoformat(),
+        partition_key=None if until else day.isoformat(),
         resources={"spark": SparkResource()},
-        tags=tags,
+        tags={**(tags or {}), **(range_tags(day, until) if until else {})},
         raise_on_error=False,
     )
+
+
+def range_tags(first: date, last: date) -> dict[str, str]:
+    """The tags of a run over a range of dates, as a backfill starts it."""
+    bounds = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    return {name: day.isoformat() for name, day in bounds.items()}
 
 
 def unfinished_run(

@@ -21,7 +21,7 @@ from kdi_assets.replay.deciding import Decided
 from kdi_assets.replay.standing import Standing
 from kdi_assets.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
-from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit, run
+from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit, range_tags, run
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -62,11 +62,10 @@ def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:
     """A run over a range of dates, as a backfill of them starts it."""
-    bounds = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     return dg.materialize(
         [letters_asset(a_stream(), replay=replay)],
         instance=instance,
-        tags={name: day.isoformat() for name, day in bounds.items()},
+        tags=range_tags(first, last),
         resources={"spark": SparkResource()},
         raise_on_error=False,
     )

@@ -10,11 +10,22 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.components.drain_run import REQUESTED_TAG
-from kdi_assets.components.names import dates, table_key
+from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import DateWindow, Stream
-from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, an_audit, retry, run, run_together
+from tests.dagster.fakes import (
+    TODAY,
+    YESTERDAY,
+    ScriptedDrain,
+    ScriptedReplay,
+    a_commit,
+    a_stream,
+    an_audit,
+    retry,
+    run,
+    run_together,
+)
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -140,17 +151,52 @@ def test_a_date_ahead_drains_because_the_dialog_offers_it_as_the_latest(instance
     assert materialized(instance, stream) == {TODAY.isoformat()}
 
 
-@pytest.mark.parametrize("day", [YESTERDAY, OLD])
-def test_an_older_date_is_refused_because_replay_is_not_there(instance: DagsterInstance, day: date) -> None:
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {OLD: 1})])
+def test_an_older_date_is_replayed_and_every_date_that_lost_or_got_rows_is_told(instance: DagsterInstance) -> None:
+    stream, drain = a_stream(), ScriptedDrain()
+    before = OLD - timedelta(days=1)
+    commit = a_commit(4, {OLD: 3, YESTERDAY: 2}, removed_by_date={OLD: 5, before: 1}, letters_by_date={OLD: 1})
+    replay = ScriptedReplay(commit)
 
-    result = run(instance, stream, drain, day=day)
+    result = run(instance, stream, drain, day=OLD, replay=replay)
 
-    description, said = failure(result)
-    assert not result.success and drain.run_ids == []
-    assert "replaying an older date is not there yet" in description
-    assert (said["last"], said["error"]) == (day.isoformat(), "ReplayNotThere")
+    assert result.success and drain.run_ids == []
+    assert replay.asked == [(OLD, OLD)]
+    records = instance.fetch_materializations(table_key(stream), limit=10).records
+    events = {e.partition: e.metadata for r in records if (e := r.asset_materialization)}
+    rows = {day: tuple(said[name].value for name in ("rows_added", "rows_removed")) for day, said in events.items()}
+    assert rows == {before.isoformat(): (0, 1), OLD.isoformat(): (3, 5), YESTERDAY.isoformat(): (2, 0)}
+    assert instance.get_materialized_partitions(letters_key(stream)) == {OLD.isoformat()}
+    (record,) = instance.fetch_observations(table_key(stream), limit=10).records
+    assert record.asset_observation is not None
+    seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
+    assert (seen["replayed_messages"], seen["replayed_into"]) == (6, {"row": 5, "dead_letter": 1})
+    assert (seen["replayed_changes"], seen["delta_version"]) == ({"rows_moved": 2}, 4)
+
+
+def test_a_replay_that_finds_nothing_different_materializes_nothing_and_is_still_seen(
+    instance: DagsterInstance,
+) -> None:
+    stream = a_stream()
+
+    result = run(instance, stream, ScriptedDrain(), day=OLD, replay=ScriptedReplay())
+
+    assert result.success
     assert materialized(instance, stream) == set()
+    assert len(instance.fetch_observations(table_key(stream), limit=10).records) == 1
+
+
+def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_what_was_before(
+    instance: DagsterInstance,
+) -> None:
+    stream = a_stream()
+    drain, replay = ScriptedDrain([a_commit(1, {TODAY: 1})]), ScriptedReplay(a_commit(2, {OLD: 1}))
+
+    result = run(instance, stream, drain, day=OLD, until=TODAY, replay=replay)
+
+    assert result.success
+    assert (drain.run_ids, replay.asked) == ([result.run_id], [(OLD, YESTERDAY)])
+    records = instance.fetch_materializations(table_key(stream), limit=10).records
+    assert [r.partition_key for r in reversed(records)] == [TODAY.isoformat(), OLD.isoformat()]
 
 
 @pytest.mark.scenario("sensor daemon crashes, ticks are slow")
@@ -210,15 +256,16 @@ def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(inst
     assert materialized(instance, fine) == {OLD.isoformat()}
 
 
-def test_a_refused_drain_does_not_keep_the_check_from_being_made(instance: DagsterInstance) -> None:
+def test_a_refused_replay_does_not_keep_the_check_from_being_made(instance: DagsterInstance) -> None:
     """A check that was selected and not made counts as failed, and holds up what is built on the table."""
     complete = an_audit(complete=True)
 
-    result = run(instance, a_stream(), ScriptedDrain(), day=OLD, audit=lambda *_, **__: complete)
+    replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
+    result = run(instance, a_stream(), ScriptedDrain(), day=OLD, replay=replay, audit=lambda *_, **__: complete)
 
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.passed and not result.success
-    assert "replaying an older date" in failure(result)[0]
+    assert "offsets are gone" in failure(result)[0]
 
 
 def test_dead_letters_come_with_a_statement_that_shows_those_of_the_commit(instance: DagsterInstance) -> None:
