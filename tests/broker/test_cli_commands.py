@@ -22,7 +22,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
 from tests.kafka_log import Publisher
-from tests.typed import Kdi, typed
+from tests.typed import Kdi
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,24 +32,6 @@ type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/{table}, app_id: {table}, schema: "id bigint, at date", date: at}}
 """
 GOOD = '{{"id": {id}, "at": "2026-03-{day:02}"}}'
-
-
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Broker, lake: str, defs: Path) -> Settings:
-    """What a user has set."""
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
-    monkeypatch.setenv("KDI_LAKE", lake)
-    monkeypatch.setenv("KDI_KAFKA", broker.bootstrap_servers)
-    monkeypatch.setenv("KDI_SPARK_MASTER", settings.spark_master)
-    monkeypatch.setenv("KDI_DRIVER", "own")
-    monkeypatch.setenv("KDI_DEFS", str(defs))
-    return settings
-
-
-@pytest.fixture
-def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
-    """Runs a command in this process, whose Spark then is the session's."""
-    return typed(monkeypatch, capsys)
 
 
 @dataclass(frozen=True)

@@ -9,37 +9,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.settings import Settings
 from tests.conftest import TopicFactory
 from tests.kafka_log import Publisher
-from tests.typed import Kdi, typed
+from tests.typed import Kdi
 
 DOCUMENT = """
 type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/orders, schema: "id bigint, at string", date: {date}}}
 """
+pytestmark = pytest.mark.usefixtures("spark")
+"""The session that the commands take."""
 WRONG, RIGHT = "CAST(concat(at, '?') AS DATE)", "CAST(at AS DATE)"
-
-
-@pytest.fixture
-def kdi(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    settings: Settings,
-    broker: Broker,
-    lake: str,
-    defs: Path,
-    spark: object,
-) -> Kdi:
-    """Runs a command in this process, whose Spark then is the session's."""
-    monkeypatch.setenv("KDI_HOME", str(settings.home))
-    monkeypatch.setenv("KDI_LAKE", lake)
-    monkeypatch.setenv("KDI_KAFKA", broker.bootstrap_servers)
-    monkeypatch.setenv("KDI_SPARK_MASTER", settings.spark_master)
-    monkeypatch.setenv("KDI_DRIVER", "own")
-    monkeypatch.setenv("KDI_DEFS", str(defs))
-    return typed(monkeypatch, capsys)
 
 
 def document(defs: Path, topic: str, *, date: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kdi_assets.doctor.kafka import RetentionNear
-from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicMissing
 from tests.conftest import TopicFactory
@@ -23,21 +22,10 @@ attributes: {{topic: {topic}, table: bronze/{topic}, schema: "id bigint", date: 
 
 
 @pytest.fixture
-def kdi(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    settings: Settings,
-    broker: Broker,
-    lake: str,
-    defs: Path,
-) -> Kdi:
-    """Runs `kdi doctor` in this process."""
-    environment = {"KDI_HOME": settings.home, "KDI_LAKE": lake, "KDI_KAFKA": broker.bootstrap_servers, "KDI_DEFS": defs}
-    for name, value in environment.items():
-        monkeypatch.setenv(name, str(value))
-    for name in ("DAGSTER_HOME", "KDI_DRIVER"):
+def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
+    """Runs `kdi doctor` in this process, for a user who has set what must be."""
+    for name in ("DAGSTER_HOME", "KDI_DRIVER", "KDI_SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
-
     return typed(monkeypatch, capsys, "doctor")
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_sample import sample
@@ -24,7 +24,7 @@ from tests.conftest import TopicFactory
 from tests.documents import REGISTRY, written
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.kafka_log import Publisher
-from tests.typed import Kdi, typed
+from tests.typed import Kdi
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,29 +39,13 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
 
 
 @pytest.fixture
-def kdi(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    settings: Settings,
-    broker: Broker,
-    lake: str,
-    defs: Path,
-    tmp_path: Path,
-) -> Kdi:
-    """Runs a command in this process, whose Spark then is the session's."""
-    home = tmp_path / "home"  # what is kept of a registry is kept there
+def environment(environment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
+    """What a user has set, and a home of the test's own: what is kept of a registry is kept there."""
+    home = tmp_path / "home"
     home.mkdir()
-    (home / "jars").symlink_to(settings.home / "jars")
-    for name, value in {
-        "KDI_HOME": str(home),
-        "KDI_LAKE": lake,
-        "KDI_KAFKA": broker.bootstrap_servers,
-        "KDI_SPARK_MASTER": settings.spark_master,
-        "KDI_DRIVER": "own",
-        "KDI_DEFS": str(defs),
-    }.items():
-        monkeypatch.setenv(name, value)
-    return typed(monkeypatch, capsys)
+    (home / "jars").symlink_to(environment.home / "jars")
+    monkeypatch.setenv("KDI_HOME", str(home))
+    return replace(environment, home=home)
 
 
 def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_what_may_be_read(
