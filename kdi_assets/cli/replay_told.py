@@ -55,6 +55,8 @@ def _fields(done: Replayed, *, looked: bool, into: str) -> dict[str, Any]:
             "rows_by_date": missing.rows_by_date,
         },
         "waiting": done.waiting,
+        "torn": done.torn,
+        "unplaced": done.unplaced,
         "into": into or None,
         "done": not looked,
         "table_version": done.commit.version if done.commit else None,
@@ -80,6 +82,10 @@ def _lines(done: Replayed, *, looked: bool, into: str) -> Iterator[str]:
         yield f"Kafka no longer holds {lost}: {done.missing.rows:,} rows and {done.missing.letters:,} dead letters stay"
     if done.waiting:
         yield f"{counted(done.waiting, 'message')} at or behind the position: left to the next drain"
+    if done.torn:
+        yield f"{counted(done.torn, 'message')} of which someone deleted some rows: left alone"
+    if done.unplaced:
+        yield f"{counted(done.unplaced, 'row')} that do not say where their message stood: left alone"
     if into:
         yield f"Old and new rows lie side by side in {into}; nothing else was changed."
     elif looked:

@@ -103,7 +103,8 @@ def carry_out(
     condemning = partial(_letters, plan, stream, decoder, counts, read)
     refuse_other_types(stream, condemning, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
     if not accept_dead_letters:
-        refuse_too_many_letters(stream, counts, condemning)
+        judged = counts.became_rows + counts.dead_letters
+        refuse_too_many_letters(stream, counts.dead_letters, condemning, of=judged)
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.

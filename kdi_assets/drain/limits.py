@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import Counts
 from kdi_assets.drain.refusals import RunAgain
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import Stream
@@ -53,23 +52,22 @@ class TooManyDeadLetters(RunAgain, Terminal):
         )
 
 
-def refuse_too_many_letters(stream: Stream, counts: Counts, letters: Callable[[], DataFrame]) -> None:
-    """Refuse a plan that has more dead letters than the stream's limit allows.
+def refuse_too_many_letters(stream: Stream, dead_letters: int, letters: Callable[[], DataFrame], *, of: int) -> None:
+    """Refuse where more messages would be dead letters than the stream's limit allows.
 
     Args:
-        counts: From the pass that judged.
+        of: The messages that should become rows, these among them.
         letters: Gives what ``judge.condemned`` does; called and read only to name the reasons.
 
     Raises:
         TooManyDeadLetters: There are more.
     """
-    found, judged = counts.dead_letters, counts.became_rows + counts.dead_letters
-    if not stream.dead_letter_limit.is_passed_by(found, of=judged):
+    if not stream.dead_letter_limit.is_passed_by(dead_letters, of=of):
         return
     with spark_failures(stream, "counting the reasons of dead letters"):
         reasons = _reasons(letters())
     raise TooManyDeadLetters(
-        stream=stream.name, dead_letters=found, messages=judged, limit=str(stream.dead_letter_limit), reasons=reasons
+        stream=stream.name, dead_letters=dead_letters, messages=of, limit=str(stream.dead_letter_limit), reasons=reasons
     )
 
 

@@ -15,7 +15,7 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.start import refuse_other_start
-from kdi_assets.ledger.entry import DeadLettersAt, Kind, LedgerEntry
+from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, Kind, LedgerEntry
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState, partition_id, version_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
@@ -161,7 +161,7 @@ def moving_nothing(
         version=-1,
         kind=kind,
         app_id=stream.app_id,
-        attempt_id=str(uuid.uuid4()),
+        attempt_id=f"{OF_REPLAY if kind == 'replay' else ''}{uuid.uuid4()}",
         topic=stream.topic,
         topic_id=topic.topic_id,
         table_id=ledger.table_id,

@@ -282,3 +282,18 @@ class StreamRetired(Terminal):
             "the table and its ledger stay as they are.",
             "remove the line from the document, if it is to be drained again",
         )
+
+
+@dataclass(eq=False, kw_only=True)
+class NotDrainedYet(Terminal):
+    """The table has positions of another writer, which no drain has taken over: its rows are nobody's to replay."""
+
+    stream: str
+    uri: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.uri} has positions of another writer, and no drain has taken it over yet.",
+            "nothing was read and nothing was written.",
+            f"kdi drain {self.stream}   (it takes over the positions; then the same command again)",
+        )

@@ -116,7 +116,7 @@ class _Table:
     def agreed(self, counted: Mapping[int, Found]) -> Reckoned | None:
         """What counts and digests prove; ``None`` if they prove nothing."""
         untraced = sum((p.counts.untraced for p in self.covered.pieces), Untraced())
-        untraced = sum(self.covered.withdrawn_by.values(), untraced)
+        untraced = sum((r.untraced for r in self.covered.withdrawn_by.values()), untraced)
         if _agrees(counted, self.covered):
             return Reckoned(untraced=untraced)
         deleted = self._deleted()

@@ -147,6 +147,7 @@ def commit(
             newest = _newest(uri, entry)
             refuse_if_concerned(newest, after=behind, expect=expect, app_id=entry.app_id, passing=passing)
             _refuse_if_taken(newest, staged.replaces, after=behind)
+            entry = _counting_on_newest_letters(entry, newest, after=behind)
             behind = newest.version
             if positions_at:
                 entry = replace(entry, positions=positions_at(newest))
@@ -173,6 +174,16 @@ def refuse_if_concerned(
         moved = expect.keys() & found.transactions.keys() and not _is_of(found, app_id, passing)
         if found.replaces_rows or found.changes_metadata or moved:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
+
+
+def _counting_on_newest_letters(entry: LedgerEntry, newest: TableLog, *, after: int) -> LedgerEntry:
+    """The entry with the dead letters of ledger commits that it lands behind: their loss must be seen ever after."""
+    for version in range(after + 1, newest.version + 1):
+        other = entry_of(newest.commit(version).user_metadata, version, entry.app_id)
+        theirs, ours = other.dead_letters_at if other else None, entry.dead_letters_at
+        if theirs and (ours is None or (theirs.table_id == ours.table_id and theirs.version > ours.version)):
+            entry = replace(entry, dead_letters_at=theirs)
+    return entry
 
 
 def _refuse_if_taken(newest: TableLog, files: Collection[str], *, after: int) -> None:

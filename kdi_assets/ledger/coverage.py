@@ -40,7 +40,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Counts and digest of what an entry took and what left no other trace: tombstones and filtered messages."""
+    """Counts and digest of what an entry took, or took out, and what left no other trace: tombstones and filtered."""
 
     untraced: Untraced
     digest: int
@@ -80,7 +80,7 @@ class Coverage:
     set_back: tuple[str, ...] = ()
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
     withdrawn: Mapping[TopicPartition, int] = field(default_factory=dict)
-    withdrawn_by: Mapping[int, Untraced] = field(default_factory=dict)
+    withdrawn_by: Mapping[int, Recorded] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -168,7 +168,11 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         set_back=tuple(set_back),
         returned=returned,
         withdrawn=withdrawn,
-        withdrawn_by={e.version: sum(e.withdrawn.values(), Untraced()) for e in standing if e.withdrawn},
+        withdrawn_by={
+            e.version: Recorded(sum(e.withdrawn.values(), Untraced()), e.withdrawn_digest)
+            for e in standing
+            if e.withdrawn
+        },
     )
 
 

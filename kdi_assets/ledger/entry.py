@@ -24,6 +24,8 @@ FORMAT = 5
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard"]
 """``routes``: positions as they were, and other conditions of a route group from there on."""
+OF_REPLAY = "replay-"
+"""The attempt id of a replay begins so: its dead letters lie below the positions before its commit."""
 MOVING_NOTHING: tuple[Kind, ...] = ("replay", "discard")
 """Commits that leave positions as they are: a drain that was planned before one of them is none the worse for it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kdi_assets.ledger.archive import Archive
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import OF_REPLAY, LedgerEntry, entry_of
 from kdi_assets.ledger.history import commit_or_archived
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.log import TableLog
@@ -15,7 +15,8 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     """Remove the letters of tries that no commit of the log names, where they can no longer matter.
 
     Only below the position: a drain that is under way writes at or behind it, and can no longer commit once the
-    position moved past. Only letters: what became of them a replay says below the position, and it may be under way.
+    position moved past. Nothing of a replay, which writes below the position and may be under way: neither what became
+    of letters nor, known by the name of its try, letters of messages that were rows.
     Never inside a declared loss, where a ghost may be the only copy of its message. And never those of a commit that a
     RESTORE undid: another RESTORE may bring it back.
 
@@ -39,7 +40,8 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     kept = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if replays else [])])
     written = pc.unique((kept.filter(pc.is_null(kept[OUTCOME])) if replays else kept)["attempt_id"]).to_pylist()
     committed = _every_entry(stream, lake)
-    ghosts = sorted(set(written) - {e.attempt_id for e in committed})
+    named_otherwise = {attempt for attempt in written if attempt.startswith(OF_REPLAY)}
+    ghosts = sorted(set(written) - named_otherwise - {e.attempt_id for e in committed})
     if not ghosts or not committed:
         return 0
     named = ", ".join(f"'{attempt}'" for attempt in ghosts)

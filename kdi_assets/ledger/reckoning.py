@@ -119,6 +119,7 @@ class _Reckoning:
     def _missing(self) -> Reckoned:
         """What leaves no trace, deletions and holes."""
         from pyspark import StorageLevel
+        from pyspark.sql import functions as F
 
         missing = self.off.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
         removing = (*self.history.removing, *self.history.withdrawing)
@@ -126,16 +127,33 @@ class _Reckoning:
         taken = taken_away(self.spark, self.stream, self.lake, missing, feed, self.history)
         taken = taken.persist(StorageLevel.DISK_ONLY)
         try:
-            deletions, withdrawn = self._deletions(taken)
-            left = taken.where("NOT coalesce(deliberate, false)")
+            deletions, withdrawn = self._deletions(taken), self._withdrawn(taken)
+            by_replay = F.col("taken_by").isin(list(withdrawn))
+            left = taken.where("NOT coalesce(deliberate, false)").where(~F.coalesce(by_replay, F.lit(False)))
             settled = self._settle_untraced(left)
             explained = self._explain(left, settled, deletions, feed)
-            return replace(explained, untraced=explained.untraced + withdrawn)
+            return replace(explained, untraced=sum(withdrawn.values(), explained.untraced))
         finally:
             taken.unpersist()
 
-    def _deletions(self, taken: DataFrame) -> tuple[tuple[Deletion, ...], Untraced]:
-        """What others deleted on purpose, and what replays took out because it is no row by its definition."""
+    def _withdrawn(self, taken: DataFrame) -> dict[int, Untraced]:
+        """What replays took out because it leaves no trace by its definition, as far as they recorded it.
+
+        There may be fewer: what was drained again since. Of a replay that took others than it recorded nothing counts.
+        """
+        from pyspark.sql import functions as F
+
+        recorded = self.covered.withdrawn_by
+        of_replays = taken.where(F.col("taken_by").isin(list(recorded))).groupBy("taken_by")
+        found = of_replays.agg(F.sum("n").alias("n"), F.expr(DIGEST).alias("digest")).collect()
+        return {
+            r["taken_by"]: as_recorded(r["n"], all_.untraced)
+            for r in found
+            if (all_ := recorded[r["taken_by"]])
+            and (r["n"] < all_.untraced.count or (r["n"], r["digest"]) == (all_.untraced.count, all_.digest))
+        }
+
+    def _deletions(self, taken: DataFrame) -> tuple[Deletion, ...]:
         from pyspark.sql import functions as F
 
         counted = taken.where("deliberate").groupBy("taken_by", "letter").agg(F.sum("n").alias("n")).collect()
@@ -146,10 +164,9 @@ class _Reckoning:
                 rows[r["taken_by"]] += r["n"]
             else:
                 letters[r["letter"]] += r["n"]
-        withdrawn = sum((as_recorded(rows.pop(v, 0), all_) for v, all_ in self.covered.withdrawn_by.items()), NONE)
         of_rows = [deletion(self._operations[v], n) for v, n in sorted(rows.items())]
         of_letters = [Deletion(v, "DELETE", "", n, what="dead letters") for v, n in sorted(letters.items())]
-        return (*of_rows, *of_letters), withdrawn
+        return (*of_rows, *of_letters)
 
     def _settle_untraced(self, left: DataFrame) -> Settled:
         """Which of the offsets that nobody took are the tombstones and filtered messages that entries recorded."""
@@ -183,11 +200,19 @@ class _Reckoning:
             said = ", ".join(f"v{d.version} {d.operation}" for d in by_count)
             missing = max(0, missing - sum(d.offsets for d in by_count))
             notes.append(f"{said}: what it changed can no longer be read; its own count explains what is missing")
+        unread_replays = [v for c in feed.unread if (v := c.version) in self.covered.withdrawn_by]
+        withdrawn = NONE
+        if missing and unread_replays:
+            recorded = sum((self.covered.withdrawn_by[v].untraced for v in unread_replays), NONE)
+            withdrawn = as_recorded(min(missing, recorded.count), recorded)
+            missing -= withdrawn.count
+            said = ", ".join(f"v{v}" for v in unread_replays)
+            notes.append(f"{said}: which messages a replay withdrew can no longer be read: known by their count")
         holes = self._holes(suspects) if missing else ()
         if missing and settled.among_suspects.count:
             notes.append(f"among the offsets named as missing are {settled.among_suspects}; which ones, is not known")
         return Reckoned(
-            untraced=settled.untraced + settled.among_suspects,
+            untraced=settled.untraced + settled.among_suspects + withdrawn,
             missing=missing,
             holes=holes,
             deletions=(*deletions, *by_count),
@@ -235,9 +260,11 @@ def taken_away(
     from pyspark.sql import functions as F
 
     deliberate = [c.version for c in history.removing if removes_rows(c)]
-    deliberate += [c.version for c in history.withdrawing]
+    # What a replay withdrew went with all its rows; of other messages it exchanged them.
+    replays = [c.version for c in history.withdrawing]
+    whole = F.expr("whole") | ~F.col("changed_by").isin(replays)
     rows = (
-        missing.join(feed.net.where("net < 0"), _AT)
+        missing.join(feed.net.where("net < 0").where(whole), _AT)
         .where("changed_by > version")  # what was removed before it was drained again does not explain it
         .groupBy(*_AT)
         .agg(F.max("changed_by").alias("taken_by"))

@@ -16,6 +16,8 @@ Change = Literal["same", "changed", "moved", "added", "gone", "missing"]
 """``moved``: to another date. ``missing``: Kafka no longer holds the message, so the row stays."""
 CHANGES: tuple[Change, ...] = ("changed", "moved", "added", "gone", "missing", "same")
 SHOWN = 3
+_EXACT = "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+"""Options of JSON: without them moments are cut to milliseconds."""
 _ROW = ("partition", "offset", "timestamp", "index")
 
 
@@ -41,7 +43,7 @@ class Moved(NamedTuple):
 
 
 def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
-    """Put rows side by side.
+    """Put rows side by side; of rows that are there twice, the second is one that goes.
 
     Args:
         was: Rows of the table, whole messages.
@@ -51,6 +53,7 @@ def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
         ``change: string, partition: int, offset: bigint, timestamp: timestamp, index: int, was: struct, now: struct``,
         one of the structs null where there is no such row. Lazy.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     def side(rows: DataFrame, name: str) -> DataFrame:
@@ -58,13 +61,23 @@ def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
         named = rows.select(at, F.struct(*(F.col(f"`{column}`") for column in rows.columns)).alias(name))
         return named.select(*(f"_kdi_at.{column}" for column in _ROW), name)
 
+    copies = F.row_number().over(Window.partitionBy(*_ROW).orderBy("partition"))
+    old = side(was, "was").withColumn("copy", copies)
+    new = side(now.select(*_in_order_of(was, now)), "now").withColumn("copy", F.lit(1))
     # As JSON: Spark does not compare maps, and a column that only one of them has is null in the other.
+    same = f"to_json(was, {_EXACT}) = to_json(now, {_EXACT})"
     change = (
         "CASE WHEN now IS NULL THEN 'gone' WHEN was IS NULL THEN 'added' "
-        "WHEN NOT (was.date <=> now.date) THEN 'moved' WHEN to_json(was) = to_json(now) THEN 'same' ELSE 'changed' END"
+        f"WHEN NOT (was.date <=> now.date) THEN 'moved' WHEN {same} THEN 'same' ELSE 'changed' END"
     )
-    both = side(was, "was").join(side(now, "now"), list(_ROW), "full")
+    both = old.join(new, [*_ROW, "copy"], "full")
     return both.select(F.expr(change).alias("change"), *_ROW, "was", "now")
+
+
+def _in_order_of(table: DataFrame, rows: DataFrame) -> list[str]:
+    """The columns of rows as the table has them, whatever order and case the document gives; new ones behind."""
+    named = {column.lower(): f"`{column}`" for column in rows.columns}
+    return [named.pop(column.lower()) for column in table.columns if column.lower() in named] + list(named.values())
 
 
 def feed(differing: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
 from kdi_assets.drain.failures import jvm_loss_named, spark_failures
 from kdi_assets.drain.plan import expected, moving_nothing
-from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, DeadLettersGone
+from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.settle import settle
 from kdi_assets.drain.survey import survey
@@ -203,12 +203,13 @@ def until_not_overtaken(
 
     Args:
         act: Is given what its commit is planned on.
-        nothing: The answer where there is no table of ours.
+        nothing: The answer where nothing was drained yet.
         settles: Whether what must be committed before anything is read is, as a drain would: the answer to a RESTORE,
             and for a replay other route conditions.
 
     Raises:
         AnotherDrainActive: Overtaken again and again.
+        NotDrainedYet: The table is another writer's still.
         KdiError: What a drain would refuse as well.
     """
     for left in reversed(range(TRIES)):
@@ -216,6 +217,8 @@ def until_not_overtaken(
         pending = seen.settlement
         if pending and kind == "discard" and pending.kind == "routes":
             pending = None
+        if pending and pending.kind == "takeover":
+            raise NotDrainedYet(stream=stream.name, uri=stream.table_uri(lake))
         if seen.ledger is None or (pending and pending.kind not in ("restore", "routes")):
             return nothing
         if seen.refusal and kind == "replay":

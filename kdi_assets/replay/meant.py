@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,14 @@ from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.records import KAFKA_DDL
 from kdi_assets.ledger.coverage import Bounds
-from kdi_assets.ledger.offsets import DIGEST, coordinates, inside
+from kdi_assets.ledger.offsets import DIGEST, coordinates, explodes, inside
 from kdi_assets.ledger.rewrite import MESSAGE, of_messages
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.deciding import Deciding
 from kdi_assets.replay.gone import Missing
 from kdi_assets.replay.open_letters import THERE, OpenLetters, Tally
 from kdi_assets.sources.kafka_frame import read_ranges
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +36,8 @@ class Meant:
         rows, letters: How many they are.
         ranges: Where they lie; other offsets lie between them.
         waiting: How many more lie at or behind the positions: they are drained again anyway.
+        torn: How many more lack some of the rows that they became: someone deleted these, and would have them back.
+        unplaced: Rows of the dates that do not say where their message stood.
     """
 
     frame: DataFrame
@@ -44,6 +46,8 @@ class Meant:
     ranges: tuple[OffsetRange, ...]
     open_letters: OpenLetters
     waiting: int = 0
+    torn: int = 0
+    unplaced: int = 0
 
     @property
     def messages(self) -> Tally:
@@ -65,16 +69,24 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
 
     table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
     of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
-    rows = of_dates.select(*coordinates(of_dates, case.stream)).select(*MESSAGE).distinct()
+    at = of_dates.select(*coordinates(of_dates, case.stream))
+    placed = " AND ".join(f"{column} IS NOT NULL" for column in MESSAGE)
+    rows = at.where(placed).select(*MESSAGE).distinct()
     with ExitStack() as until_done:
+        with spark_failures(case.stream, "looking for the messages of the dates"):
+            unplaced = at.where(f"NOT ({placed})").count()
+        torn = 0
+        if explodes(table, case.stream):
+            torn_ones = until_done.enter_context(kept(_torn(of_messages(table, case.stream, rows), case.stream)))
+            rows = rows.join(torn_ones, list(MESSAGE), "left_anti")
+            torn = torn_ones.count()
         letters = until_done.enter_context(case.open_letters(Chosen(first=first, last=last)))
         without_row = letters.frame.where(f"NOT {THERE}").select(*MESSAGE)
         both = rows.withColumn(IS_LETTER, F.lit(False)).unionByName(without_row.withColumn(IS_LETTER, F.lit(True)))
         frame = until_done.enter_context(kept(both))
-        # A position that was set back: what lies behind it is drained again.
-        behind = inside({tp: OffsetRange(tp, at, 2**63 - 1) for tp, at in case.ledger.positions.items()})
+        waits = _waits(case)
         groups = (
-            frame.withColumn("waits", F.expr(behind))
+            frame.withColumn("waits", F.expr(waits))
             .groupBy("waits", "partition", IS_LETTER)
             .agg(
                 F.count("*").alias("n"),
@@ -93,13 +105,35 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
                 start, end = bounds.get(r["partition"], (r["start"], r["end"]))
                 bounds[r["partition"]] = min(start, r["start"]), max(end, r["end"])
         yield Meant(
-            frame=frame.where(f"NOT ({behind})"),
+            frame=frame.where(f"NOT ({waits})"),
             rows=tally[False],
             letters=tally[True],
             ranges=tuple(OffsetRange(TopicPartition(case.stream.topic, p), *b) for p, b in sorted(bounds.items())),
             open_letters=letters,
             waiting=letters.waiting + sum(r["n"] for r in found if r["waits"]),
+            torn=torn,
+            unplaced=unplaced,
         )
+
+
+def _waits(case: Deciding) -> str:
+    """Spark SQL over the messages: whether a position that was set back lies before it, so that it is drained again.
+
+    Of letters those that wait are left out already. Where a topic was made anew, nothing in a row says of which one it
+    is: then all of them are looked for in Kafka, which has no message of the old one.
+    """
+    if len({entry.topic_id for entry in case.history.entries}) > 1:
+        return "false"
+    behind = inside({tp: OffsetRange(tp, at, 2**63 - 1) for tp, at in case.ledger.positions.items()})
+    return f"NOT {IS_LETTER} AND ({behind})"
+
+
+def _torn(rows: DataFrame, stream: Stream) -> DataFrame:
+    """``partition, offset, timestamp`` of the messages of which not all rows are there."""
+    from pyspark.sql import functions as F
+
+    at = rows.select(*coordinates(rows, stream)).groupBy(*MESSAGE)
+    return at.agg(F.countDistinct("index").alias("n"), F.max("count").alias("of")).where("n < of").select(*MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +153,11 @@ class Held:
     asked: Bounds
     missing: Missing = Missing()
     lacking: DataFrame | None = None
+
+    @property
+    def topic_partitions(self) -> int:
+        """How many the messages are of; 1 of none."""
+        return max(1, len(self.meant.ranges))
 
 
 @contextmanager
@@ -143,7 +182,7 @@ def held_by_kafka(case: Deciding, meant: Meant, first: date, last: date) -> Iter
             with spark_failures(case.stream, "looking for what the topic has lost"):
                 missing = _missing(case, lacking, meant, first, last)
             rest = meant.frame.join(there, list(MESSAGE), "left_semi")
-            partial = Meant(rest, tally[False], tally[True], readable, meant.open_letters, meant.waiting)
+            partial = replace(meant, frame=rest, rows=tally[False], letters=tally[True], ranges=readable)
             yield Held(messages, partial, meant.bounds, missing, lacking)
 
 

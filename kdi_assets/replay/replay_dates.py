@@ -7,7 +7,7 @@ at which the messages were chosen; whatever is added meanwhile is none of them. 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reached = Callable[[str], None]
+_UNTRACED = {VERDICTS[TOMBSTONE]: "tombstones", VERDICTS[FILTERED]: "filtered"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Replayed:
         changes: Rows, by what is different about them.
         missing: Messages that Kafka no longer holds; what became of them before stays.
         waiting: Messages at or behind the positions, which the next drain reads; left alone.
+        torn: Messages of which someone deleted some rows; left alone, or these would come back.
+        unplaced: Rows of the dates that do not say where their message stood; left alone.
         commit: ``None`` if nothing is different, or nothing was to be done.
         examples, moved: Of a look that does nothing.
     """
@@ -61,6 +64,8 @@ class Replayed:
     changes: Mapping[Change, int] = field(default_factory=dict)
     missing: Missing = Missing()
     waiting: int = 0
+    torn: int = 0
+    unplaced: int = 0
     commit: Commit | None = None
     examples: tuple[Example, ...] = ()
     moved: tuple[Moved, ...] = ()
@@ -110,7 +115,8 @@ def replay_dates(
             )
 
     nothing = Replayed(stream.name, first, last)
-    with refused_to(f"kdi replay {stream.name} --from {first} --to {last}"):
+    flags = (" --leave-missing" if leave_missing else "") + (" --accept-dead-letters" if accept_dead_letters else "")
+    with refused_to(f"kdi replay {stream.name} --from {first} --to {last}{flags}"):
         return until_not_overtaken(stream, lake, session, "replay", replay, nothing=nothing, run_id=run_id)
 
 
@@ -159,7 +165,15 @@ def _again(case: Deciding, first: date, last: date, at: Reached) -> Iterator[Hel
 
 
 def _done(held: Held, nothing: Replayed) -> Replayed:
-    return replace(nothing, messages=held.meant.messages.count, missing=held.missing, waiting=held.meant.waiting)
+    meant = held.meant
+    return replace(
+        nothing,
+        messages=meant.messages.count,
+        missing=held.missing,
+        waiting=meant.waiting,
+        torn=meant.torn,
+        unplaced=meant.unplaced,
+    )
 
 
 def _replayed(case: Deciding, held: Held, done: Replayed, at: Reached, *, accept_dead_letters: bool) -> Replayed:
@@ -200,6 +214,8 @@ def _exchanged(case: Deciding, held: Held, judged: JudgedAgain) -> tuple[Staged,
         now = rows_written(case.spark, files, judged.staged)
         with kept(compared(was, now, stream).where("change <> 'same'")) as differing:
             changes = counts(differing)
+            if not changes:  # what came out the same stays as it is
+                return Staged(), {"same": judged.staged.rows}
             same = judged.staged.rows - sum(n for change, n in changes.items() if change != "gone")
             exchanged = stage_rewrite(
                 case.spark, stream, files, judged.rows_that_go, changes=feed(differing), added=judged.staged
@@ -215,16 +231,19 @@ def _exchanged(case: Deciding, held: Held, judged: JudgedAgain) -> tuple[Staged,
 
 def _entry(case: Deciding, done: Replayed, judged: JudgedAgain, staged: Staged, told: Told | None) -> LedgerEntry:
     found = judged.counts
-    by_verdict = judged.of_rows
-    withdrawn = {
-        tp: Untraced(of[VERDICTS[TOMBSTONE]].count, of[VERDICTS[FILTERED]].count) for tp, of in by_verdict.items()
-    }
-    digest = 0
-    for of in by_verdict.values():
-        digest ^= of[VERDICTS[TOMBSTONE]].digest ^ of[VERDICTS[FILTERED]].digest
     returned = Counter[TopicPartition]()
-    returned.update({tp: of[VERDICTS[ROW]].count for tp, of in judged.of_letters.items()})
-    returned.subtract({tp: of[VERDICTS[DEAD_LETTER]].count for tp, of in by_verdict.items()})
+    withdrawn: defaultdict[TopicPartition, Untraced] = defaultdict(Untraced)
+    digest = 0
+    for tp, was_letter, known, outcome, messages in judged.became:
+        if not known:
+            continue  # another writer's: no entry counts them
+        if was_letter and outcome == VERDICTS[ROW]:
+            returned[tp] += messages.count
+        if not was_letter and outcome == VERDICTS[DEAD_LETTER]:
+            returned[tp] -= messages.count
+        if not was_letter and outcome in _UNTRACED:
+            withdrawn[tp] += Untraced(**{_UNTRACED[outcome]: messages.count})
+            digest ^= messages.digest
     return replace(
         case.entry,
         dead_letters_at=told.at if told else case.dead_letters_at,
@@ -232,7 +251,7 @@ def _entry(case: Deciding, done: Replayed, judged: JudgedAgain, staged: Staged, 
         dates=(done.first, done.last),
         outcomes=done.outcomes,
         returned={tp: n for tp, n in sorted(returned.items()) if n},
-        withdrawn={tp: untraced for tp, untraced in sorted(withdrawn.items()) if untraced.count},
+        withdrawn=dict(sorted(withdrawn.items())),
         withdrawn_digest=digest,
         rows_by_date=done.rows_by_date,
         removed_by_date=done.removed_by_date,

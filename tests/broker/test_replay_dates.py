@@ -17,6 +17,7 @@ from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.replay.gone import MessagesNotInKafka
 from kdi_assets.replay.replay_dates import Replayed, look_at_dates, replay_dates
 from kdi_assets.stream import OffsetRange, TopicPartition
+from tests.broker.test_explode import ORDERS, order
 from tests.broker.test_replay_beside_others import dying_at
 from tests.condemned import RIGHT
 from tests.conftest import DrivenFactory
@@ -218,6 +219,33 @@ def test_what_kafka_no_longer_holds_is_counted_and_left_only_by_decision(driven:
         *((DAYS[0], True), (DAYS[0], False), (DAYS[1], True), (DAYS[2], True), (DAYS[2], False))
     }
     assert web.audit().complete
+    delete_records(web, {0: -1, 1: -1})
+    assert looked_at(web, DAYS[1]).changes == {"missing": held + gone}
+
+
+def test_a_message_of_many_rows_is_replayed_whole_or_left_alone(driven: DrivenFactory) -> None:
+    """Procedure: orders whose lines have several dates; one line of one of them is deleted; replay one of the dates.
+
+    Pass: all lines of every order that has one of the date are made anew, on whatever dates; the order that lacks one
+    is left as it is, and the line does not come back.
+    """
+    orders = driven(partitions=1, **{**ORDERS, "columns": {"line": "concat('old ', item.sku)"}})
+    for number in range(40):
+        orders.publisher.produce(orders.stream.topic, order(number).encode(), key="k", partition=0)
+    orders.publisher.flush()
+    orders.drain()
+    orders.session().sql(f"DELETE FROM delta.`{orders.uri}` WHERE id = 4 AND item.sku = 's3'")
+    anew = orders.with_definition(columns={"line": "item.sku"})
+
+    done = replayed(anew, date(2026, 3, 3))
+
+    of_date = {r["id"] for r in anew.found().rows if r["item"] and r["item"]["qty"] % 3 == 2} - {4}
+    new = {r["id"] for r in anew.found().rows if r["line"] and not r["line"].startswith("old ")}
+    assert (done.torn, new) == (1, of_date)
+    assert done.changes == {"changed": sum(r["id"] in of_date for r in anew.found().rows)}
+    assert sorted(r["item"]["sku"] for r in anew.found().rows if r["id"] == 4) == ["s0", "s1", "s2"]
+    audit = anew.audit()
+    assert (audit.complete, audit.missing, audit.twice) == (False, 1, 0)  # as before: a part of a message is missing
 
 
 def lost(row: Any) -> bool:

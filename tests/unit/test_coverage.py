@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kdi_assets.ledger.coverage import Coverage, coverage
+from kdi_assets.ledger.coverage import Coverage, Recorded, coverage
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, Untraced
 from kdi_assets.ledger.untraced import BY_COUNT, EITHER, Group, settle
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -136,5 +136,5 @@ def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
 
     assert covered.returned == {P0: -2, P1: -1}
     assert covered.withdrawn == {P0: 2, P1: 1}
-    assert covered.withdrawn_by == {3: Untraced(tombstones=1, filtered=2)}
+    assert covered.withdrawn_by == {3: Recorded(Untraced(tombstones=1, filtered=2), 0b0110)}
     assert covered.digest == 0b0101  # of what is in the tables: of what was read, neither of the two

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
@@ -61,13 +61,14 @@ def test_ghosts_are_kept_while_a_commit_that_may_name_them_cannot_be_read(
 
 
 def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(lake: str, first_commit: Path) -> None:
-    """It says so below the position, and may be about to commit."""
-    said = {"partition": [0, 0], "offset": [3, 4], "attempt_id": ["a replay", "never committed"]}
-    outcome = {"outcome": ["row", None]}
+    """It says so below the position, and may be about to commit; so may what condemns messages that were rows."""
+    attempt_ids = ["a replay", "never committed", f"{OF_REPLAY}of dates"]
+    said = {"partition": [0, 0, 0], "offset": [3, 4, 5], "attempt_id": attempt_ids}
+    outcome = {"outcome": ["row", None, None]}
     write_deltalake(STREAM.dead_letters_uri(lake), pa.table(said | outcome), mode="append", schema_mode="merge")
 
     assert remove_ghosts(STREAM, lake) == 2
-    assert attempts(lake) == ["a replay", "committed"]
+    assert attempts(lake) == ["a replay", "committed", f"{OF_REPLAY}of dates"]
 
 
 def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(lake: str, first_commit: Path) -> None:
