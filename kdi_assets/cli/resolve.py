@@ -38,6 +38,13 @@ class Action(StrEnum):
     accept_routes = "accept-routes"
 
 
+class Rows(StrEnum):
+    """What becomes of rows that lie behind positions that are set back."""
+
+    keep = "keep"
+    remove = "remove"
+
+
 def resolve(
     stream: StreamName,
     action: Annotated[Action, typer.Argument(metavar="ACTION", help="What is decided, see above.")],
@@ -54,6 +61,13 @@ def resolve(
     ] = None,
     to_version: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="rewind: to where positions stood at version N of the table.")
+    ] = None,
+    rows: Annotated[
+        Rows | None,
+        typer.Option(
+            help="rewind: rows that lie behind the new positions stay until they are drained again (keep, the "
+            "default), or go at once."
+        ),
     ] = None,
     checkpoint: Annotated[
         str | None,
@@ -73,7 +87,9 @@ def resolve(
     new-topic begins at the start of a topic that was made anew.
 
     rewind sets positions back, to an offset, a timestamp or a version of the
-    table; without any, behind the table's rows.
+    table; without any, behind the table's rows. Rows behind the new positions
+    stay, each until its message is drained again; --rows remove takes them out
+    in the same commit.
 
     adopt takes a table, or dead letters, that lie in the old ones' place, or
     with --checkpoint the table that a Structured Streaming query wrote.
@@ -87,7 +103,7 @@ def resolve(
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
-    _refuse_misfits(action, topic_partition, until, targets, checkpoint, because)
+    _refuse_misfits(action, topic_partition, until, targets, {"--rows": rows, "--checkpoint": checkpoint}, because)
     moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
     with (
@@ -105,6 +121,7 @@ def resolve(
             to=to,
             to_timestamp=moment,
             to_version=to_version,
+            rows=(rows or Rows.keep).value,
             checkpoint=checkpoint or "",
             session=session,
         )
@@ -118,14 +135,15 @@ def _refuse_misfits(
     topic_partition: str | None,
     until: int | None,
     targets: Mapping[str, int | str | None],
-    checkpoint: str | None,
+    others: Mapping[str, str | None],
     because: str,
 ) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
     fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
         "--until": (until, (Action.accept_loss,)),
         **{option: (given, (Action.rewind,)) for option, given in targets.items()},
-        "--checkpoint": (checkpoint, (Action.adopt,)),
+        "--rows": (others["--rows"], (Action.rewind,)),
+        "--checkpoint": (others["--checkpoint"], (Action.adopt,)),
         "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
     }
     for option, (given, actions) in fitting.items():
@@ -169,7 +187,19 @@ def _text(stream: Stream, decision: Decision) -> str:
     ]
     table = columns(("TOPIC PARTITION", "POSITION", "NEW POSITION"), rows, align="<>>")
     losses = [f"declared loss: {r}, {counted(r.offset_count, 'offset')}" for r in decision.declared_losses]
-    return "\n".join([f"{stream.name}: {decision.action}: {decision.reason}", table, *losses])
+    return "\n".join([f"{stream.name}: {decision.action}: {decision.reason}", table, *losses, *_beyond(decision)])
+
+
+def _beyond(decision: Decision) -> list[str]:
+    """What lies behind positions that are set back, and what becomes of it."""
+    beyond, told = decision.beyond, []
+    if beyond.rows:
+        of = f"{counted(beyond.row_count, 'row')} of {counted(beyond.messages, 'message')} behind the new positions"
+        stay = "stay until their messages are drained again (--rows remove takes them out at once)"
+        told.append(f"{of} {'are removed' if decision.rows == 'remove' else stay}")
+    if beyond.letters:
+        told.append(f"{counted(beyond.letters, 'open dead letter')} there: drained again as well")
+    return told
 
 
 def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> dict[str, object]:
@@ -182,6 +212,10 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "positions_before": decision.before,
         "positions_after": {tp: None if at == RETIRED else at for tp, at in decision.after.items()},
         "declared_losses": decision.declared_losses,
+        "rows": decision.rows if decision.beyond.rows else None,
+        "rows_beyond": decision.beyond.row_count,
+        "messages_beyond": decision.beyond.messages,
+        "open_dead_letters_beyond": decision.beyond.letters,
         "table_version_before": decision.table_version,
         "done": entry is not None,
         "table_version": entry.version if entry else None,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.drain.accounting import Account, account_for
+from kdi_assets.drain.beyond import in_place_of_rows
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, replaced
 from kdi_assets.drain.evolution import evolved
@@ -119,6 +120,9 @@ def carry_out(
     refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
     stages.ended("account")
     at("accounted for")
+    with spark_failures(stream, "taking out the rows that are drained again"):
+        staged = in_place_of_rows(spark, stream, uri, staged, messages, version=plan.version, within=plan.replaces)
+    at("rows taken out")
     entry = _entry(plan, stream, staged, counts, letters, account)
     entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
     with spark_failures(stream, "committing"):
@@ -201,6 +205,8 @@ def _entry(
         unknown=counts.unknown.fields,
         misfits=counts.misfits.fields,
         routes=plan.routes,
+        removed_by_date=staged.removed_by_date,
+        rows_until=plan.rows_until,
     )
 
 

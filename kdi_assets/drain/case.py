@@ -52,11 +52,13 @@ class Proposal(NamedTuple):
         after: Next offset of every topic partition.
         reason: What that means, in a sentence.
         expect: Transaction ids of others that it rests on: they must still be these when it is committed.
+        rows_until: Below which offsets rows may lie at or behind these positions, where the table brings such rows.
     """
 
     after: Mapping[TopicPartition, int]
     reason: str
     expect: Mapping[str, int] = {}
+    rows_until: Mapping[TopicPartition, int] = {}
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,8 @@ class RowsWithoutPositions(Terminal):
         return (
             f"{self.stream}: {self.uri} has rows up to offset {self.highest} and no positions: a clone or a copy.",
             "nothing was read and nothing was written.",
-            f"kdi resolve {self.stream} adopt   (positions from its rows)",
+            f"kdi resolve {self.stream} adopt   (positions from its rows; of a Structured Streaming query's table give "
+            "its --checkpoint)",
         )
 
 

@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.drain.adopt import adopted, letters_there
+from kdi_assets.drain.beyond import Beyond, Standing, from_positions
 from kdi_assets.drain.case import Action as Action
 from kdi_assets.drain.case import Case, Proposal
 from kdi_assets.drain.case import NothingToResolve as NothingToResolve
@@ -28,6 +29,8 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Rows = Literal["keep", "remove"]
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -41,6 +44,10 @@ class Decision:
         table_version: The version that the decision was made on; its commit lands directly behind.
         routes: By which conditions of its route group the table is drained from there on.
         expect: Transaction ids of others that it rests on.
+        rows: Of a rewind, what becomes of the rows that lie at or behind the positions: they are taken out in the
+            commit of the decision, or stay until a drain replaces them.
+        beyond: These rows, and dead letters.
+        rows_until: Below which offsets rows may lie at or behind the positions, once it is committed.
     """
 
     action: Action
@@ -55,6 +62,15 @@ class Decision:
     dead_letters_at: DeadLettersAt | None
     routes: Routes | None = None
     expect: Mapping[str, int] = field(default_factory=dict)
+    rows: Rows = "keep"
+    beyond: Beyond = Beyond()
+    rows_until: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def removes(self) -> dict[TopicPartition, OffsetRange]:
+        """Where rows are taken out."""
+        gone = {tp: self.after[tp] for tp in self.beyond.rows} if self.rows == "remove" else {}
+        return from_positions(gone)
 
 
 def decide(
@@ -67,6 +83,7 @@ def decide(
     to: int | None = None,
     to_timestamp: datetime | None = None,
     to_version: int | None = None,
+    rows: Rows = "keep",
     checkpoint: str = "",
     session: Callable[[], SparkSession],
 ) -> Decision:
@@ -83,6 +100,8 @@ def decide(
 
     Args:
         topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
+        rows: What becomes of rows that lie at or behind positions that ``rewind`` sets back: ``keep`` leaves them until
+            a drain brings their messages again, ``remove`` takes them out at once.
         checkpoint: Of that query, a path or URI.
         session: Called where the rows must be read.
 
@@ -110,6 +129,7 @@ def decide(
             proposal = _accept_routes(case)
     after = proposal.after
     losses = _losses(case, after) if action == "accept-loss" else ()
+    beyond = _beyond(case, after, topic_partition)
     return Decision(
         action=action,
         before=case.before,
@@ -123,6 +143,9 @@ def decide(
         dead_letters_at=_dead_letters_at(case),
         routes=_routes(case, after),
         expect=proposal.expect,
+        rows=rows,
+        beyond=beyond,
+        rows_until=_rows_until(case, proposal, beyond, rows),
     )
 
 
@@ -137,7 +160,13 @@ def carry_out_decision(
 
     Raises:
         OvertakenCommit: The table moved on meanwhile; decide again.
+        AccountingMismatch: Other rows would be taken out than those that were counted.
     """
+    staged = Staged()
+    if within := decision.removes:
+        topic = read_topic(stream.cluster, stream.topic)
+        standing = Standing(spark, stream, lake, decision.table_version, topic, within)
+        staged = standing.removal(decision.beyond.row_count)
     ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in decision.after)]
     entry = LedgerEntry(
         version=-1,
@@ -152,12 +181,14 @@ def carry_out_decision(
         declared_losses=decision.declared_losses,
         dead_letters_at=decision.dead_letters_at,
         routes=decision.routes,
+        removed_by_date=staged.removed_by_date,
+        rows_until=decision.rows_until,
         decided_by=decided_by,
         because=because,
     )
     expect = {**{app_id: decision.transactions.get(app_id, -1) for app_id in ids}, **decision.expect}
     uri = stream.table_uri(lake)
-    return commit(spark, Staged(), uri, behind=decision.table_version, expect=expect, entry=entry)
+    return commit(spark, staged, uri, behind=decision.table_version, expect=expect, entry=entry)
 
 
 def _accept_loss(case: Case, only: TopicPartition | None, until: int | None) -> Proposal:
@@ -174,9 +205,12 @@ def _accept_loss(case: Case, only: TopicPartition | None, until: int | None) -> 
             after[tp] = max(positions[tp], target)
     if after == positions:
         raise case.no("no offset behind the positions is missing at the broker")
-    given_up = sum(after[tp] - positions[tp] for tp in after)
-    readable = sum(max(0, after[tp] - max(positions[tp], o.earliest)) for tp, o in held.items())
+    losses = _losses(case, after)
+    given_up = sum(lost.offset_count for lost in losses)
+    stay = sum(after[tp] - positions[tp] for tp in after) - given_up
+    readable = sum(max(0, lost.end - max(lost.start, held[lost.topic_partition].earliest)) for lost in losses)
     besides = f"; {readable:,} of them are still at the broker" if readable else ""
+    besides += f"; {stay:,} more are not drained again and keep the rows that they have" if stay else ""
     return Proposal(after, f"{given_up:,} offsets are given up and recorded as lost{besides}")
 
 
@@ -223,5 +257,33 @@ def _dead_letters_at(case: Case) -> DeadLettersAt | None:
 
 
 def _losses(case: Case, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:
-    before = case.before
-    return tuple(OffsetRange(tp, before.get(tp, 0), end) for tp, end in after.items() if before.get(tp, 0) < end)
+    """What nothing is left of: below ``rows_until`` there are the rows and letters of an earlier drain."""
+    until = case.ledger.rows_until if case.ledger else {}
+    starts = {tp: max(case.before.get(tp, 0), until.get(tp, 0)) for tp in after}
+    return tuple(OffsetRange(tp, starts[tp], end) for tp, end in after.items() if starts[tp] < end)
+
+
+def _beyond(case: Case, after: Mapping[TopicPartition, int], chosen: TopicPartition | None) -> Beyond:
+    """What lies at or behind positions that a rewind sets back, or at those of the topic partition that it names."""
+    back = {tp: at for tp, at in after.items() if at < case.before.get(tp, 0) or tp == chosen}
+    if case.action != "rewind" or not back:
+        return Beyond()
+    within = from_positions(back)
+    beyond = Standing(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
+    if beyond.untold:
+        raise case.no(
+            f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, so nothing "
+            "tells them for certain; delete them, or rewind to behind them"
+        )
+    return beyond
+
+
+def _rows_until(case: Case, proposal: Proposal, beyond: Beyond, rows: Rows) -> dict[TopicPartition, int]:
+    ledger = case.ledger
+    known = ledger is not None and ledger.knows_topic and ledger.knows_table
+    until = dict(ledger.rows_until if ledger and known else proposal.rows_until)
+    if case.action == "rewind":
+        # By the rows too: someone may have set the position back before, and left them there.
+        kept = {tp: max(case.before.get(tp, 0), until.get(tp, 0), end) for tp, end in beyond.ends.items()}
+        until |= dict.fromkeys(beyond.rows, 0) if rows == "remove" else kept
+    return {tp: end for tp, end in until.items() if proposal.after.get(tp, end) < end}

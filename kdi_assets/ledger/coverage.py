@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import xor
 
+from kdi_assets.ledger.anew import StepBack, anew, positions, steps_back, without
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, Untraced
 from kdi_assets.ledger.state import RETIRED
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -132,22 +133,18 @@ class Coverage:
 
 
 def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
-    """Put the live entries together, the oldest first: from where a position was set back, older ones count no more."""
-    standing: list[LedgerEntry] = []
-    torn, set_back = [], []
+    """Put the live entries together, the oldest first: of what is drained again, older ones count no more."""
+    torn = []
     at: dict[TopicPartition, int] = {}
-    topic_id = ""
     for entry in entries:
         for r in (r.range for r in entry.ranges):
             if at.get(r.topic_partition, 0 if at else r.start) != r.start:
                 torn.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
-        if entry.kind == "resolve" and entry.topic_id == topic_id:
-            for tp, position in entry.positions.items():
-                if position < at.get(tp, position):
-                    set_back.append(f"v{entry.version} set {tp} back from {at[tp]} to {position}")
-                    standing = [_cut(e, tp, position) if e.topic_id == topic_id else e for e in standing]
-        standing.append(entry)
-        at, topic_id = {tp: p for tp, p in entry.positions.items() if p != RETIRED}, entry.topic_id
+        at = positions(entry)
+    standing = list(entries)
+    for again in anew(entries):
+        standing = [without(e, again.range) if again.silences(e) else e for e in standing]
+    back = list(steps_back(entries))
     whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
     recorded = (e.digest ^ e.untraced_digest ^ e.withdrawn_digest for e in standing)
     returned, withdrawn = Counter[TopicPartition](), Counter[TopicPartition]()
@@ -156,8 +153,8 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         withdrawn.update({tp: untraced.count for tp, untraced in e.withdrawn.items()})
     return Coverage(
         topic=entries[-1].topic,
-        begin=_begin(entries[0]),
-        end=entries[-1].positions,
+        begin=_begin(entries, back),
+        end={**entries[-1].positions, **{tp: r.end for tp, r in entries[-1].standing.items()}},
         drained=tuple(Piece(e.version, r.range, r) for e in entries for r in e.ranges),
         pieces=tuple(_pieces(standing, entries)),
         declared_losses=tuple(r for e in standing for r in e.declared_losses),
@@ -165,7 +162,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         digest=reduce(xor, recorded, 0) if len(whole) == len(entries) else None,
         renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
         torn=tuple(torn),
-        set_back=tuple(set_back),
+        set_back=tuple(f"v{e.version} set {tp} back from {was} to {at}" for e, tp, was, at in back),
         returned=returned,
         withdrawn=withdrawn,
         withdrawn_by={
@@ -176,13 +173,19 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
     )
 
 
-def _begin(first: LedgerEntry) -> dict[TopicPartition, int]:
-    """Where the oldest entry that can be read began. Of a stream that we began, everything is ours to speak of."""
+def _begin(entries: Sequence[LedgerEntry], back: Iterable[StepBack]) -> dict[TopicPartition, int]:
+    """Where the oldest entry that can be read began, or what was drained again since. Of a stream that we began,
+    everything is ours to speak of."""
+    first, last = entries[0], entries[-1]
     if first.kind == "start":
         return {}
-    positions = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
-    began = {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
-    return {**positions, **began}
+    begun = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
+    begun |= {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
+    for entry, tp, _, at in back:
+        # Rows of others that still stand behind the position are theirs until a drain has replaced them.
+        if at < begun.get(tp, 0) and (tp not in entry.rows_until or last.positions.get(tp, 0) >= begun[tp]):
+            begun[tp] = at
+    return begun
 
 
 def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> Iterator[Piece]:
@@ -193,21 +196,8 @@ def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> 
             gaps.setdefault(gap.topic_partition, []).append(gap)
         for r in entry.ranges:
             tp = r.range.topic_partition
-            yield Piece(entry.version, r.range, whole[tp], tuple(gaps.get(tp, ())))
-
-
-def _cut(entry: LedgerEntry, tp: TopicPartition, end: int) -> LedgerEntry:
-    """The entry without what lies behind ``end`` in one topic partition."""
-
-    def below(r: OffsetRange) -> OffsetRange:
-        return replace(r, end=max(r.start, min(r.end, end))) if r.topic_partition == tp else r
-
-    return replace(
-        entry,
-        ranges=tuple(replace(r, range=below(r.range)) for r in entry.ranges if below(r.range).offset_count),
-        gaps=tuple(below(g) for g in entry.gaps if below(g).offset_count),
-        declared_losses=tuple(below(r) for r in entry.declared_losses if below(r).offset_count),
-    )
+            within = (_common(r.range, gap) for gap in gaps.get(tp, ()))
+            yield Piece(entry.version, r.range, whole[tp], tuple(gap for gap in within if gap.offset_count))
 
 
 def _whole(kept: Sequence[tuple[int, bool]]) -> dict[int, bool]:

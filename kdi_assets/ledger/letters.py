@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.ledger.anew import ENDLESS, anew, positions
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.log import TableLog
@@ -31,6 +32,8 @@ _DDL = (
 _AT = ["partition", "offset", "timestamp"]
 _SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id")
 _MESSAGE = ("key", "value", "headers")
+_SILENCED, _AGAIN, _RANGES = "_kdi_silenced", "_kdi_again", "_kdi_ranges"
+_RANGE = "partition: int, start: bigint, end: bigint, version: bigint, topic_id: string, drained_to: bigint"
 _STATE = (
     f"CASE WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' WHEN coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' "
     "THEN 'open' ELSE 'resolved' END"
@@ -59,7 +62,8 @@ def standing_letters(
     named = spark.createDataFrame(entries, "attempt_id string, version bigint, topic_id string")
     counting = _table(spark, stream, lake).join(F.broadcast(named), "attempt_id")
     kept = (*_SMALL, *(_MESSAGE if with_messages else ()))
-    of_letter = f"max_by(struct({', '.join(kept)}, version), version) FILTER (WHERE {OUTCOME} IS NULL)"
+    counting = _silenced(spark, counting, history.entries)
+    of_letter = f"max_by(struct({', '.join(kept)}, version, {_AGAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
     why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
     letters = (
         counting.groupBy(*_AT)
@@ -80,7 +84,8 @@ def standing_letters(
         *(f"letter.{column}" for column in kept[1:]),
         "why.reason",
         "why.field",
-        f"{_STATE} AS state",
+        # A letter whose message was drained again, and condemned again, is not the newest one of it.
+        f"CASE WHEN letter.{_AGAIN} THEN 'resolved' ELSE {_STATE} END AS state",
         OUTCOME,
         "letter.version AS drained_by",
         "said_by",
@@ -104,6 +109,8 @@ def letters_now(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -
 def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
     """The dead letters of which no entry says that they became rows; one condemned anew after that is a letter again.
 
+    Of a message that was drained again, or whose rows a decision took out so that it is, older letters are none.
+
     Args:
         kept: A dead-letter table, at some version.
 
@@ -114,14 +121,47 @@ def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEnt
 
     counts = F.col("attempt_id").isin([e.attempt_id for e in entries]).alias("counts")
     letter = ["partition", "offset", "attempt_id"]
-    if OUTCOME not in kept.columns:
+    if OUTCOME not in kept.columns and not anew(entries):
         return kept.select(*letter, counts)
-    versions = spark.createDataFrame([(e.attempt_id, e.version) for e in entries], "attempt_id string, version bigint")
-    said = kept.select(*letter, "timestamp", OUTCOME, counts).join(F.broadcast(versions), "attempt_id", "left")
+    outcome = OUTCOME if OUTCOME in kept.columns else F.lit(None).cast("string").alias(OUTCOME)
+    named = [(e.attempt_id, e.version, e.topic_id) for e in entries]
+    versions = spark.createDataFrame(named, "attempt_id string, version bigint, topic_id string")
+    said = kept.select(*letter, "timestamp", outcome, counts).join(F.broadcast(versions), "attempt_id", "left")
+    said = _silenced(spark, said, entries).where(f"NOT coalesce({_SILENCED}, false)")
     rows = said.where(f"{OUTCOME} = 'row' AND counts").selectExpr(*_AT, "version AS returned_by")
     rows = rows.groupBy(*_AT).agg(F.max("returned_by").alias("returned_by"))
     letters = said.where(f"{OUTCOME} IS NULL").join(rows, _AT, "left")
     return letters.where("NOT coalesce(counts AND version < returned_by, false)").select(*letter, "counts")
+
+
+def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """Add whether a newer entry is to speak of the message of each letter, and whether its message was drained again.
+
+    Args:
+        letters: With ``partition, offset``, and ``version, topic_id`` of the entry that names their attempt.
+    """
+    from pyspark.sql import functions as F
+
+    again = anew(entries)
+    if not again:
+        return letters.withColumns({_SILENCED: F.lit(False), _AGAIN: F.lit(False)})
+    at, tps = positions(entries[-1]), [a.range.topic_partition for a in again]
+    ranges = [
+        (tp.partition, a.range.start, a.range.end, a.version, a.topic_id, at.get(tp, ENDLESS))
+        for tp, a in zip(tps, again, strict=True)
+    ]
+    one = spark.createDataFrame([(ranges,)], f"{_RANGES} array<struct<{_RANGE}>>")
+    silences = (
+        "r.partition = partition AND r.start <= offset AND offset < r.end AND version < r.version "
+        "AND r.topic_id = topic_id"
+    )
+    both = letters.crossJoin(F.broadcast(one))
+    return both.withColumns(
+        {
+            _SILENCED: F.expr(f"exists({_RANGES}, r -> {silences})"),
+            _AGAIN: F.expr(f"exists({_RANGES}, r -> {silences} AND offset < r.drained_to)"),
+        }
+    ).drop(_RANGES)
 
 
 def _table(spark: SparkSession, stream: Stream, lake: str) -> DataFrame:

@@ -147,7 +147,13 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
             return "other route conditions from here on"
     losses = [f"{r} given up" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
-    return "; ".join([*steps, *losses]) or "positions as they were"
+    stay = [f"rows of {r} stay until it is drained again" for r in entry.standing.values()]
+    return "; ".join([*steps, *losses, *_removed(entry), *stay]) or "positions as they were"
+
+
+def _removed(entry: LedgerEntry) -> list[str]:
+    removed = sum(entry.removed_by_date.values())
+    return [f"{removed:,} row{'' if removed == 1 else 's'} removed"] if removed else []
 
 
 def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:
@@ -167,7 +173,8 @@ def _drained(entry: LedgerEntry) -> str:
         "filtered": entry.filtered,
         "gap offsets": _offsets(entry.gaps),
     }
-    return ", ".join([*facts, *(f"{count:,} {name}" for name, count in others.items() if count)])
+    facts += [f"{count:,} {name}" for name, count in others.items() if count]
+    return ", ".join([*facts, *(f"for {told}" for told in _removed(entry))])
 
 
 def _of_other(commit: CommitInfo, live: bool | None) -> Event:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.resolve import Decision, NothingToResolve, carry_out_decision, decide
-from kdi_assets.stream import TopicPartition
+from kdi_assets.settings import Settings
+from kdi_assets.stream import KafkaCluster, TopicPartition
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
+from tests.driven import DrivenStream, web_requests_document
 from tests.faults.topics import delete_records
+from tests.typed import Kdi, typed
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -61,9 +64,27 @@ def test_positions_go_back_to_the_first_message_of_a_moment_and_never_forward(dr
     assert f"[3, 10) of {second}" in one.reason
 
 
-def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_have_it(driven: DrivenFactory) -> None:
+@pytest.fixture
+def kdi(
+    settings: Settings,
+    tmp_path: Path,
+    cluster: KafkaCluster,
+    lake: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Kdi:
+    """Runs a command over the documents in ``tmp_path``."""
+    given = {"KDI_LAKE": lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": cluster.bootstrap_servers}
+    for name, value in {**given, "KDI_HOME": str(settings.home), "KDI_DRIVER": "own"}.items():
+        monkeypatch.setenv(name, value)
+    return typed(monkeypatch, capsys)
+
+
+def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_have_it(
+    driven: DrivenFactory, kdi: Kdi, tmp_path: Path
+) -> None:
     """Procedure: drains as versions 1 and 2; a RESTORE to 1, answered by 4; drain as 5; rewind to 3, which is the
-    RESTORE; to what is not there, not readable, or not held by the broker any more."""
+    RESTORE; to what is not there, not readable, or not held by the broker any more; and as a person types it."""
     web = by_the_hour(driven)
     first, second = (TopicPartition(web.stream.topic, p) for p in range(2))
     DeltaTable(web.uri).restore(1)
@@ -80,7 +101,18 @@ def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_h
     with pytest.raises(NothingToResolve, match="nothing below|first ledger commit"):
         decide(other, web.lake, "rewind", to_version=1, session=web.session)
     carry_out_decision(web.session(), begun, web.stream, web.lake, decided_by="ann", because="a wrong schema")
+    (tmp_path / "defs.yaml").write_text(web_requests_document(web.stream.topic))
+    words = "resolve", web.stream.table, "rewind", "--topic-partition", "1", "--to", "8"
+    shown, done = kdi(*words), kdi(*words, "--rows", "remove", "--because", "two bad ones", "--yes", "--json")
+    history = kdi("history", web.stream.table, "--decisions")
 
+    assert shown.code == done.code == history.code == 0, shown.err + done.err
+    assert "2 rows of 2 messages behind the new positions stay until their messages are drained again" in shown.out
+    assert "Nothing was changed" in shown.out
+    told = done.objects[0]
+    assert (told["rows"], told["rows_beyond"], told["open_dead_letters_beyond"]) == ("remove", 2, 0)
+    stay = f"rows of {first} [0, 10) stay until it is drained again"
+    assert f'{second}: 10 to 8; 2 rows removed; {stay} ("two bad ones"' in history.out
     assert restored.after == {first: 5, second: 5}
     assert begun.after == {first: 0, second: 10}
     with pytest.raises(NothingToResolve, match="nothing below"):

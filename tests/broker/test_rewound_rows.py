@@ -1,0 +1,214 @@
+"""Rows behind positions that are set back: taken out at once, or replaced as their messages are drained again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from kdi_assets.drain.resolve import Decision, Rows, carry_out_decision, decide
+from kdi_assets.ledger.audit import AuditReport
+from kdi_assets.ledger.commit import OvertakenCommit
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.life import life
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.stream import TopicPartition
+from tests.condemned import WRONG, states
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.faults.topics import delete_records
+
+
+def rewound(web: DrivenStream, version: int, rows: Rows = "keep") -> Decision:
+    return decide(web.stream, web.lake, "rewind", to_version=version, rows=rows, session=web.session)
+
+
+def carried_out(web: DrivenStream, decision: Decision) -> int:
+    entry = carry_out_decision(
+        web.session(), decision, web.stream, web.lake, decided_by="ann", because="a wrong column"
+    )
+    return entry.version
+
+
+def is_closed(web: DrivenStream) -> AuditReport:
+    """Nothing is missing and nothing there twice, by the audit."""
+    report = web.audit()
+    assert (report.complete, report.missing, report.twice) == (True, 0, 0), report.line()
+    kept = report.became_rows + report.dead_letters + report.tombstones + report.filtered + report.gaps
+    assert report.offsets == kept + report.declared_losses + report.deleted
+    return report
+
+
+def feed(web: DrivenStream, version: int) -> Counter[str]:
+    """What the change feed tells of a commit."""
+    reader = web.session().read.format("delta").option("readChangeFeed", "true")
+    changes = reader.option("startingVersion", version).option("endingVersion", version).load(web.uri)
+    return Counter(r["_change_type"] for r in changes.select("_change_type").collect())
+
+
+def told(web: DrivenStream) -> list[str]:
+    return [event.told for event in life(web.stream, web.lake)]
+
+
+def halves(driven: DrivenFactory) -> DrivenStream:
+    """Two drains with dead letters and tombstones, of two topic partitions."""
+    web = driven(partitions=2)
+    for seed in range(2):
+        web.produce(40, bad=0.2, tombstones=0.1, seed=seed)
+        web.drain()
+    return web
+
+
+def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: DrivenFactory) -> None:
+    """Procedure: rewind to the first of two drains, removing; once more by the same decision; audit; drain; audit."""
+    web = halves(driven)
+    produced, before = web.produce(0), is_closed(web)
+
+    decision = rewound(web, 1, "remove")
+    assert TableLog.existing(web.uri).version == 2  # shown is not done
+    version = carried_out(web, decision)
+    removed = is_closed(web)
+    with pytest.raises(OvertakenCommit):
+        carry_out_decision(web.session(), decision, web.stream, web.lake)
+    left = len(web.found().rows)
+    listed = states(web)
+    web.drain()
+    again = is_closed(web)
+
+    assert decision.beyond.row_count == decision.beyond.messages == before.rows - left > 20
+    assert decision.beyond.letters == before.dead_letters - removed.dead_letters > 0
+    assert feed(web, version) == {"delete": decision.beyond.row_count}
+    assert listed["open"] == before.dead_letters  # they wait
+    assert states(web) == {"open": again.dead_letters}
+    assert (again.rows, again.dead_letters, again.tombstones) == (before.rows, before.dead_letters, before.tombstones)
+    web.assert_each_offset_once(produced)
+    assert f"{decision.beyond.row_count} rows removed" in told(web)[1]
+    assert f"{web.stream.topic}/0: 40 to 20" in told(web)[1]
+    entry = entries(web.uri, web.stream.app_id)[-2]
+    assert (entry.decided_by, entry.because, entry.kind) == ("ann", "a wrong column", "resolve")
+
+
+def test_rows_stay_and_are_replaced_by_what_is_drained_of_their_messages(driven: DrivenFactory) -> None:
+    """Purpose: readers see every message once, at every version, whatever happens meanwhile.
+    Procedure: three drains, the second by a definition that condemns all; rewind to the first, keeping; drain in small
+    plans by the right definition: one is killed before its commit and one behind it; a replay of letters; an OPTIMIZE
+    comes between the next and its commit; a RESTORE to before it; drain.
+    Pass: the audit closes in between, and all is as if it had been right from the start.
+    """
+    web = driven(partitions=2, max_records=16)
+    web.produce(40, bad=0.1)
+    web.drain()
+    wrong = web.with_definition(columns=WRONG)
+    wrong.produce(40, bad=0.1, tombstones=0.1, seed=1)
+    wrong.drain(replace(wrong.stream, max_records=1000))
+    web.produce(40, bad=0.1, seed=2)
+    web.drain(replace(web.stream, max_records=1000))
+    first = entries(web.uri, web.stream.app_id)[3].version
+
+    decision = rewound(web, first)
+    carried_out(web, decision)
+    is_closed(web)
+    for point in ("rows taken out", "commit sent"):
+        with pytest.raises(KeyboardInterrupt):
+            web.drain(at=dying_at(point))
+    replayed = replay_letters(web.stream, lake=web.lake, session=web.session)
+    is_closed(web)
+    middle = TableLog.existing(web.uri).version
+    with pytest.raises(KeyboardInterrupt):
+        web.drain(at=stopping(optimizing(web), dying_at("commit sent")))
+    DeltaTable(web.uri).restore(middle)
+    web.drain(replace(web.stream, max_records=50))
+    report = is_closed(web)
+
+    assert decision.beyond.row_count > 30
+    assert replayed.waiting > 15
+    web.assert_each_offset_once(web.produce(0))
+    assert report.rows == len(web.found().rows) > 90
+    assert states(web)["open"] == report.dead_letters
+    assert entries(web.uri, web.stream.app_id)[-1].rows_until == {}
+    assert f"rows of {web.stream.topic}/0 [20, 60) stay until it is drained again" in "".join(told(web))
+    assert any("rows removed" in line for line in told(web))
+
+
+def test_rows_that_stay_outlast_the_messages_that_retention_takes(driven: DrivenFactory) -> None:
+    """Procedure: rewind to the start, keeping; half of the topic goes; accept that; drain what is left; then rewind to
+    where the position is, removing what still stands behind it."""
+    web = halves(driven)
+    produced, rows = web.produce(0), len(web.found().rows)
+    tp = TopicPartition(web.stream.topic, 0)
+    carried_out(web, rewound(web, 0))
+    delete_records(web, {0: 10})
+
+    loss = decide(web.stream, web.lake, "accept-loss", session=web.session)
+    carried_out(web, loss)
+    standing = decide(web.stream, web.lake, "rewind", topic_partition=tp, to=10, rows="remove", session=web.session)
+    carried_out(web, standing)
+    is_closed(web)
+    web.drain()
+    after = is_closed(web)
+
+    assert (loss.declared_losses, loss.after[tp]) == ((), 10)
+    assert "10 more are not drained again and keep the rows that they have" in loss.reason
+    assert (standing.after, standing.beyond.row_count > 10) == ({**loss.after}, True)
+    assert (after.rows, after.declared_losses) == (rows, 0)
+    web.assert_each_offset_once(produced)
+
+
+def test_rows_of_a_topic_that_was_there_before_are_not_taken(driven: DrivenFactory) -> None:
+    """Procedure: drain; the topic is made again and drained from its start; rewind to there, once each way."""
+    from tests.faults.topics import make_again
+
+    web = driven(partitions=1)
+    web.produce(20)
+    web.drain()
+    old = len(web.found().rows)
+    anew = replace(web, publisher=make_again(web, partitions=1))
+    carried_out(web, decide(web.stream, web.lake, "new-topic", session=web.session))
+    anew.produce(10, bad=0.2, seed=1)
+    anew.drain()
+    start = entries(web.uri, web.stream.app_id)[-2].version
+
+    for rows in ("keep", "remove"):
+        decision = rewound(web, start, rows)
+        assert decision.beyond.row_count == len(web.found().rows) - old
+        carried_out(web, decision)
+        web.drain()
+    assert web.audit().complete
+
+    found = Counter(r["meta"]["kafka"]["offset"] for r in web.found().rows)
+    letters = Counter(r["offset"] for r in web.found().dead_letters) if states(web)["open"] else Counter()
+    assert sum(found.values()) == old + decision.beyond.row_count
+    assert all(found[offset] >= 1 for offset in range(20))
+    assert letters.keys() <= set(range(10))
+
+
+def dying_at(point: str) -> Callable[[str], None]:
+    def at(reached: str) -> None:
+        if reached == point:
+            raise KeyboardInterrupt
+
+    return at
+
+
+def optimizing(web: DrivenStream) -> Callable[[str], None]:
+    """Has the table's files exchanged once, just before a commit."""
+    done: list[str] = []
+
+    def at(reached: str) -> None:
+        if reached == "rows taken out" and not done:
+            done.append(reached)
+            DeltaTable(web.uri).optimize.compact()
+
+    return at
+
+
+def stopping(*each: Callable[[str], None]) -> Callable[[str], None]:
+    def at(reached: str) -> None:
+        for one in each:
+            one(reached)
+
+    return at
