@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from kdi_assets.drain.case import Case, Proposal
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import DeadLettersAt
-from kdi_assets.ledger.history import takes_table
+from kdi_assets.ledger.history import SAME_ROWS, live_commits, takes_table
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.state import read_ledger
 from kdi_assets.sources.checkpoint import Checkpoint, CheckpointUnfit
 from kdi_assets.stream import TopicPartition
 
@@ -34,13 +40,61 @@ def adopted(case: Case, checkpoint: str = "") -> Proposal:
     if ledger is not None and ledger.ledger_version is not None and not ledger.knows_topic:
         reason = f"{table}; its topic is another one too, drained from offset 0"
         return Proposal(dict.fromkeys(case.topic.partitions, 0), reason)
-    return Proposal(case.behind_rows(), f"{table}; positions lie behind the highest offset in its rows")
+    return _of_clone(case) or Proposal(
+        case.behind_rows(), f"{table}; positions lie behind the highest offset in its rows"
+    )
 
 
 def letters_there(case: Case) -> DeadLettersAt | None:
     """The dead letters that lie in the stream's place now."""
     letters = TableLog.open(case.stream.dead_letters_uri(case.lake))
     return DeadLettersAt(letters.table_id, letters.version) if letters else None
+
+
+def _of_clone(case: Case) -> Proposal | None:
+    """The positions of the table that this one is a clone of: clones have the rows, and drop the positions."""
+    made = _clone_commit(case.log)
+    if made is None:
+        return None
+    source, version = _source(str(made.parameters.get("source", ""))), _number(made.parameters.get("sourceVersion"))
+    lake, _, name = source.rpartition("/")
+    if version is None or not lake:
+        return None
+    topic, count = case.topic.topic_id, len(case.topic.partitions)
+    try:
+        of = replace(case.stream, table=name)
+        ledger = read_ledger(of, lake, topic_id=topic, topic_partitions=count, version=version)
+    except (CommitUnreadable, KdiError):
+        return None  # gone, or out of reach: the rows are here
+    if ledger is None or ledger.ledger_version is None or not ledger.knows_topic:
+        return None
+    after = {tp: ledger.positions.get(tp, 0) for tp in case.topic.partitions}
+    reason = (
+        f"table {case.log.table_id} is the stream's; positions are those of {source} at version {version}, of which it "
+        "is a clone"
+    )
+    return Proposal(after, reason, rows_until=ledger.rows_until)
+
+
+def _clone_commit(log: TableLog) -> CommitInfo | None:
+    """The commit that made the table as a clone, if its rows are those of the clone still."""
+    for commit in live_commits(log):
+        if commit.operation.startswith("CLONE"):
+            return commit
+        if not commit.operation.startswith((*SAME_ROWS, "DELETE", "UPDATE")):
+            return None
+    return None
+
+
+def _source(named: str) -> str:
+    """Where a clone's source lies; Delta names a table by its path as ``delta.`file:/…```."""
+    path = re.sub(r"^delta\.`(.*)`$", r"\1", named.strip('"'))
+    return re.sub(r"^file:/+", "/", path).rstrip("/")
+
+
+def _number(told: object) -> int | None:
+    text = str(told).strip('"')
+    return int(text) if text.isdecimal() else None
 
 
 def _of_query(case: Case, uri: str) -> Proposal:

@@ -13,7 +13,7 @@ from kdi_assets.ledger.state import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
 _REPLACING = ("CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
-_SAME_ROWS = ("OPTIMIZE", "VACUUM", "REORG", "SET ", "UNSET ", "ADD ", "CHANGE ", "DROP ", "RENAME ", "COMPUTE ")
+SAME_ROWS = ("OPTIMIZE", "VACUUM", "REORG", "SET ", "UNSET ", "ADD ", "CHANGE ", "DROP ", "RENAME ", "COMPUTE ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
         if entry := entry_of(commit.user_metadata, commit.version, app_id):
             found.append(entry)
             withdrawing += [commit] if entry.withdrawn else []
-        elif not commit.operation.startswith(_SAME_ROWS):
+        elif not commit.operation.startswith(SAME_ROWS):
             foreign.append(commit)
     knows_ledger = bool(found) or log.transaction(version_id(app_id)) is not None
     entries, others = tuple(found[::-1]), tuple(foreign[::-1])

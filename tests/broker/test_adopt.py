@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,31 @@ def test_a_table_with_another_writers_positions_needs_no_decision(driven: Driven
 
     with pytest.raises(NothingToResolve, match="a drain takes them over"):
         decide(web.stream, web.lake, "adopt", session=web.session)
+
+
+def test_a_clone_goes_on_where_the_table_stood_that_it_is_a_clone_of(driven: DrivenFactory) -> None:
+    """Procedure: drain, the last messages are tombstones; the table is moved away and cloned back; someone deletes rows
+    there; adopt; drain what came meanwhile."""
+    web = driven(partitions=1)
+    web.produce(20)
+    web.produce(10, tombstones=1.0, seed=1)
+    web.drain()
+    Path(web.uri).rename(f"{web.uri}_moved")
+    web.session().sql(f"CREATE TABLE delta.`{web.uri}` SHALLOW CLONE delta.`{web.uri}_moved`")
+    web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset >= 15")
+    web.produce(5, seed=2)
+
+    decision = decide(web.stream, web.lake, "adopt", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.drain()
+
+    assert decision.after == {TopicPartition(web.stream.topic, 0): 30}
+    assert f"{web.uri}_moved at version 1" in decision.reason
+    table = web.session().read.format("delta").load(web.uri)  # delta-rs does not read files of another folder
+    assert Counter(r["offset"] for r in table.select("meta.kafka.offset").collect()) == Counter(
+        [*range(15), *range(30, 35)]
+    )
+    assert web.audit().complete
 
 
 def adopt(web: DrivenStream, checkpoint: Path) -> Decision:
