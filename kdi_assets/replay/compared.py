@@ -10,7 +10,7 @@ from kdi_assets.ledger.offsets import coordinates
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Change = Literal["same", "changed", "moved", "added", "gone", "missing"]
 """``moved``: to another date. ``missing``: Kafka no longer holds the message, so the row stays."""
@@ -63,7 +63,7 @@ def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
 
     copies = F.row_number().over(Window.partitionBy(*_ROW).orderBy("partition"))
     old = side(was, "was").withColumn("copy", copies)
-    new = side(now.select(*_in_order_of(was, now)), "now").withColumn("copy", F.lit(1))
+    new = side(now.select(*_as_in(was, now)), "now").withColumn("copy", F.lit(1))
     # As JSON: Spark does not compare maps, and a column that only one of them has is null in the other.
     same = f"to_json(was, {_EXACT}) = to_json(now, {_EXACT})"
     change = (
@@ -74,10 +74,13 @@ def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
     return both.select(F.expr(change).alias("change"), *_ROW, "was", "now")
 
 
-def _in_order_of(table: DataFrame, rows: DataFrame) -> list[str]:
+def _as_in(table: DataFrame, rows: DataFrame) -> list[Column]:
     """The columns of rows as the table has them, whatever order and case the document gives; new ones behind."""
-    named = {column.lower(): f"`{column}`" for column in rows.columns}
-    return [named.pop(column.lower()) for column in table.columns if column.lower() in named] + list(named.values())
+    from pyspark.sql import functions as F
+
+    named = {column.lower(): F.col(f"`{column}`") for column in rows.columns}
+    known = [named.pop(column.lower()).alias(column) for column in table.columns if column.lower() in named]
+    return [*known, *named.values()]
 
 
 def feed(differing: DataFrame) -> DataFrame:
