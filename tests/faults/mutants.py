@@ -25,6 +25,7 @@ from kdi_assets.drain.accounting import Account
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import ReadOrWriteFailed
+from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.drain.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
@@ -32,10 +33,13 @@ from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta, ghosts
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.ledger.state import _Ledger
+from kdi_assets.replay import deciding, open_letters
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources import kafka, kafka_frame
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests import oracle
+from tests.condemned import WRONG
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced, Publisher
 from tests.waiting import wait_until
@@ -184,6 +188,37 @@ def partition_added(web: DrivenStream) -> Sequence[Produced]:
     wait_until(lambda: web.partitions() == more)
     web.produce(12, seed=1)
     _drain(web)
+    return web.publisher.flush()
+
+
+def replayed_while_drained(web: DrivenStream) -> Sequence[Produced]:
+    """A drain commits between what a replay said of letters and its commit."""
+    web.produce(12)
+    _drain(web.with_definition(columns=WRONG))
+    web.produce(12, seed=1)
+    others: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "outcomes written" and not others:
+            others.append(point)
+            web.drain()
+
+    with suppress(KdiError):
+        replay_letters(web.stream, lake=web.lake, session=web.session, at=at)
+    _drain(web)
+    return web.publisher.flush()
+
+
+def replayed_after_a_rewind(web: DrivenStream) -> Sequence[Produced]:
+    """Letters whose messages were drained again, and became rows, are replayed."""
+    web.produce(12)
+    _drain(web.with_definition(columns=WRONG))
+    first = TopicPartition(web.stream.topic, 0)
+    decision = decide(web.stream, web.lake, "rewind", topic_partition=first, to=0, session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    _drain(web)
+    with suppress(KdiError):
+        replay_letters(web.stream, lake=web.lake, session=web.session)
     return web.publisher.flush()
 
 
@@ -338,6 +373,18 @@ def totals_from_the_plan(patch: MonkeyPatch) -> None:
     patch.setattr(carrying, "account_for", account_for)
 
 
+def replay_with_planned_positions(patch: MonkeyPatch) -> None:
+    def commit(*arguments: Any, **options: Any) -> Any:
+        return adapter.commit(*arguments, **{**options, "positions_at": None})
+
+    patch.setattr(deciding, "commit", commit)
+
+
+def replay_blind_to_rows(patch: MonkeyPatch) -> None:
+    real = open_letters._rows_of
+    patch.setattr(open_letters, "_rows_of", lambda *arguments: real(*arguments).where("false"))
+
+
 MUTANTS = (
     Mutant("commit before dead letters", commit_before_letters, crashed_around_the_letters),
     Mutant("letters counted without asking the ledger", every_letter_counts, crashed_around_the_letters),
@@ -352,5 +399,7 @@ MUTANTS = (
     Mutant("RESTORE ignored", restore_ignored, restored),
     Mutant("a committed attempt's letters removed as ghosts", committed_letters_are_ghosts, swept),
     Mutant("new topic partition started at latest", new_partition_at_latest, partition_added),
+    Mutant("a replay sets the positions that it was planned on", replay_with_planned_positions, replayed_while_drained),
+    Mutant("a replay does not look for rows", replay_blind_to_rows, replayed_after_a_rewind),
     Mutant("totals taken from the plan instead of the read", totals_from_the_plan, messages_unread),
 )
