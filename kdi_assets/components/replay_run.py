@@ -45,7 +45,7 @@ def replay_and_tell(
 ) -> None:
     """Replay dates; one materialization per date that lost or got rows, one observation of the whole.
 
-    A date that was asked for and is what it was gets no materialization: what is built on it has nothing to do.
+    A date that was asked for and is what it was gets none: what is built on it has nothing to do.
 
     Raises:
         KdiError: What the replay refuses.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -22,16 +23,16 @@ class Person:
     page: Page
     url: str
 
-    def open_graph(self) -> None:
-        """The lineage of everything, its groups unfolded, as large as the window allows."""
+    def open_graph(self, *unfolded: str) -> None:
+        """The lineage of everything, as large as the window allows, these groups unfolded."""
         self.page.goto(f"{self.url}/asset-groups")
-        folded = self.page.get_by_label("unfold_more")
-        expect(folded.first).to_be_visible()
-        for left in reversed(range(folded.count())):
-            folded.first.click()
-            expect(folded).to_have_count(left)
-        self.page.reload()
-        expect(self.page.get_by_label("unfold_less").first).to_be_visible()
+        self.page.get_by_label("unfold_more").first.click()
+        self.page.wait_for_url("**expanded=**")
+        # The view moves to what was unfolded, and the other groups may be outside of the window then: by address.
+        (first,) = parse_qs(urlsplit(self.page.url).query)["expanded"]
+        location = re.sub(r"[^:]+$", "", first)
+        self.page.goto(f"{self.url}/asset-groups?expanded={','.join(location + group for group in unfolded)}")
+        expect(self.page.get_by_label("unfold_less")).to_have_count(len(unfolded))
 
     def open_asset(self, table: str, tab: str = "Overview") -> None:
         """The page of a table."""

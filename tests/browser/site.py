@@ -17,6 +17,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from urllib.error import URLError
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
@@ -66,6 +67,12 @@ class Site:
             self.publisher.produce("orders", value, partition=0)
         self.publisher.flush()
         return now.date()
+
+    def delete_orders(self, until: Mapping[int, int]) -> None:
+        """Delete everything before these offsets of the topic, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.environment["KDI_KAFKA"], "log_level": 2})
+        for deleted in admin.delete_records([TopicPartition("orders", *at) for at in until.items()]).values():
+            deleted.result(30)
 
     def publish_clicks(self, count: int) -> None:
         """Clicks of today."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 import pytest
+from deltalake import DeltaTable
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import VIEWPORT, Shot
@@ -25,6 +26,7 @@ BAD_ORDERS = {
     "date_outside_window": b'{"id": 1, "at": "2131-01-01T00:00:00Z"}',
 }
 AUDIT = "every_offset_accounted_for"
+LETTERS = "bronze/orders_dead_letters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +140,12 @@ def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drain
     shot("check")
 
 
-def test_the_graph_leads_from_each_topic_to_its_table(drained: Drained, person: Person, shot: Shot) -> None:
-    person.open_graph()
+def test_the_graph_leads_from_each_topic_to_its_table_and_its_dead_letters(
+    drained: Drained, person: Person, shot: Shot
+) -> None:
+    person.open_graph("kafka", "bronze")
 
+    expect(person.page.get_by_text("dead_letters", exact=True).last).to_be_visible()
     for name in ("clicks", "orders", "refunds"):
         expect(person.page.get_by_text(name, exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
@@ -170,19 +175,54 @@ def test_a_tick_that_requests_a_run_says_which_stream_is_due_and_why(site: Site,
     shot("tick_with_run")
 
 
-def test_an_older_date_is_refused_with_what_happened_what_is_safe_and_what_to_run(
+def test_the_letters_of_a_date_are_replayed_from_their_asset_which_says_how_they_stand(
     person: Person, drained: Drained, shot: Shot
 ) -> None:
-    older = drained.day(20)
+    person.open_asset(LETTERS)
+    person.materialize(drained.today)
+    person.wait_for_the_run("Success")
+
+    person.open_asset(LETTERS, "Partitions")
+    person.page.get_by_text(str(drained.today), exact=True).last.click()  # the bar ends with the same text
+    for name, letters in {"open": 4, "resolved": 0, "discarded": 0}.items():
+        expect(person.value_of(name)).to_have_text(str(letters))
+    shot("dead_letters")
+
+
+def test_an_older_date_is_replayed_and_says_how_many_rows_went_and_came(
+    site: Site, person: Person, drained: Drained, shot: Shot
+) -> None:
+    """Someone changed the rows of a date; their messages still say what they were."""
+    older = drained.day(9)
+    orders = DeltaTable(f"{site.lake}/bronze/orders")
+    orders.update(updates={"customer": "'someone else'"}, predicate=f"date = '{older}'")
+
+    person.open_asset("bronze/orders")
+    person.materialize(older)
+    person.wait_for_the_run("Success")
+
+    assert site.rows_by_date("bronze/orders") == {drained.day(ago): rows for ago, rows in Counter(DAYS_AGO).items()}
+    person.open_asset("bronze/orders", "Partitions")
+    person.page.get_by_text(str(older), exact=True).first.click()
+    for name in ("rows_added", "rows_removed", "dagster/partition_row_count"):
+        expect(person.value_of(name)).to_have_text("7")
+    shot("replayed")
+
+
+def test_dates_that_kafka_no_longer_holds_are_refused_with_what_happened_what_is_safe_and_what_to_run(
+    site: Site, person: Person, drained: Drained, shot: Shot
+) -> None:
+    older = drained.day(2)
+    site.delete_orders({0: 120, 1: 120})
 
     person.open_asset("bronze/orders")
     person.materialize(older)
     person.wait_for_the_run("Failure")
     told = person.full_message("STEP_FAILURE")
 
-    expect(person.row_of("what happened", within=told)).to_contain_text(f"this run asks for {older}")
-    expect(person.row_of("what is safe", within=told)).to_contain_text("nothing was read and nothing was written")
-    expect(person.row_of("what to run", within=told)).to_contain_text("kdi drain bronze/orders")
+    expect(person.row_of("what happened", within=told)).to_contain_text("Kafka no longer holds")
+    expect(person.row_of("what is safe", within=told)).to_contain_text("nothing was written")
+    expect(person.row_of("what to run", within=told)).to_contain_text(f"kdi replay bronze/orders --from {older}")
     shot("refused", above=told.get_by_text('File "').first)  # Dagster's traceback follows
     person.open_check("bronze/orders", AUDIT)
     expect(person.page.get_by_text("Passed", exact=True)).to_be_visible()

@@ -185,6 +185,28 @@ def test_a_replay_that_finds_nothing_different_materializes_nothing_and_is_still
     assert len(instance.fetch_observations(table_key(stream), limit=10).records) == 1
 
 
+def test_a_backfill_is_told_of_every_date_that_it_asked_for(instance: DagsterInstance) -> None:
+    """Dagster counts a date without an event as failed, and with it the whole backfill."""
+    stream, replay = a_stream(), ScriptedReplay(a_commit(2, {OLD + timedelta(days=1): 4}))
+
+    result = run(
+        instance,
+        stream,
+        ScriptedDrain(),
+        day=OLD,
+        until=OLD + timedelta(days=2),
+        replay=replay,
+        tags={"dagster/backfill": "some"},
+    )
+
+    assert result.success
+    records = instance.fetch_materializations(table_key(stream), limit=10).records
+    events = [e for r in records if (e := r.asset_materialization)]
+    rows = {e.partition: (e.metadata["rows_added"].value, "kdi/attempt" in (e.tags or {})) for e in events}
+    days = [(OLD + timedelta(days=n)).isoformat() for n in range(3)]
+    assert (rows, len(records)) == ({days[0]: (0, False), days[1]: (4, True), days[2]: (0, False)}, 3)
+
+
 def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_what_was_before(
     instance: DagsterInstance,
 ) -> None:
