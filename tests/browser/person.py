@@ -33,6 +33,8 @@ class Person:
         location = re.sub(r"[^:]+$", "", first)
         self.page.goto(f"{self.url}/asset-groups?expanded={','.join(location + group for group in unfolded)}")
         expect(self.page.get_by_label("unfold_less")).to_have_count(len(unfolded))
+        self.page.reload()  # as large as the window allows
+        expect(self.page.get_by_label("unfold_less")).to_have_count(len(unfolded))
 
     def open_asset(self, table: str, tab: str = "Overview") -> None:
         """The page of a table."""
