@@ -14,12 +14,14 @@ from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from kdi_assets.components.assets import Audit, table_asset
+from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.replay.compared import Change
 from kdi_assets.replay.replay_dates import Replayed
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition
 from resources.spark import SparkResource
@@ -152,16 +154,22 @@ def range_tags(first: date, last: date) -> dict[str, str]:
 
 
 def unfinished_run(
-    instance: DagsterInstance, stream: Stream, *, status: str = "STARTED", selected: bool = True
+    instance: DagsterInstance,
+    stream: Stream,
+    *,
+    status: str = "STARTED",
+    selected: bool = True,
+    letters: bool = False,
 ) -> DagsterRun:
-    """A run of the stream's asset that nobody carries out; ``selected`` or as part of a whole job."""
-    asset = table_asset(stream, drain=ScriptedDrain(), audit=no_audit)
+    """A run of the stream's table, or of its letters, that nobody carries out; selected or as part of a whole job."""
+    of_letters = letters_asset(stream, replay=replay_letters)
+    asset = of_letters if letters else table_asset(stream, drain=ScriptedDrain(), audit=no_audit)
     defs = dg.Definitions(assets=[asset], resources={"spark": SparkResource()})
     return instance.create_run_for_job(
         defs.resolve_implicit_global_asset_job_def(),
         status=dg.DagsterRunStatus(status),
         remote_job_origin=AN_ORIGIN,
-        asset_selection=frozenset({table_key(stream)}) if selected else None,
+        asset_selection=frozenset(asset.keys) if selected else None,
         tags={"dagster/partition": TODAY.isoformat()},
     )
 

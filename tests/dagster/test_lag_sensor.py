@@ -144,6 +144,14 @@ def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
     )
 
 
+def test_a_stream_whose_letters_are_replayed_is_in_flight_too(cluster: Cluster) -> None:
+    """Its drain would wait for the replay in their pool, and hold up all that it is packed with."""
+    cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 5000}
+    unfinished_run(cluster.instance, ORDERS, letters=True)
+
+    assert requested(cluster.tick()) == [["bronze/clicks"]]
+
+
 def test_a_tick_waits_for_a_run_to_end_and_requests_what_came_meanwhile(instance: DagsterInstance) -> None:
     """The next one begins up to five seconds later; with nobody waiting that would be half of a message's way."""
     cluster = Cluster(instance, waiting={"bronze/orders": 5000}, wait_seconds=60.0)
