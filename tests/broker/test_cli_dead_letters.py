@@ -29,10 +29,12 @@ def document(defs: Path, topic: str, *, date: str) -> None:
     (folder / "defs.yaml").write_text(DOCUMENT.format(topic=topic, date=f'"{date}"'))
 
 
-def test_letters_are_listed_shown_replayed_and_discarded(
+def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to_another_date(
     kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path, spark: SparkSession
 ) -> None:
-    """Procedure: a wrong expression condemns all; it is corrected; what stays bad is discarded."""
+    """Procedure: a wrong expression condemns all; it is corrected; what stays bad is discarded; then it is corrected
+    once more, and the date replayed.
+    """
     name = topic(1)
     document(defs, name, date=WRONG)
     producer.produce_all(name, ['{"id": 1, "at": "2026-03-01"}'] * 3 + ['{"id": 2, "at": "soon"}', "no JSON \x1b[31m"])
@@ -50,6 +52,10 @@ def test_letters_are_listed_shown_replayed_and_discarded(
         "dead-letters", "discard", "orders", "--because", "never a date", "--field", "date", "--yes", "--json"
     ).objects
     [after] = kdi("dead-letters", "list", "orders", "--json").objects
+    document(defs, name, date=f"date_add({RIGHT}, 1)")
+    asked = ("--from", "2026-03-01", "--to", "2026-03-01")
+    looked = kdi("replay", "orders", *asked, "--dry-run")
+    [moved] = kdi("replay", "orders", *asked, "--json").objects
     history = kdi("history", "orders")
     [told] = kdi("history", "orders", "--decisions", "--json").objects
 
@@ -71,7 +77,13 @@ def test_letters_are_listed_shown_replayed_and_discarded(
     assert {(g["state"], g["letters"]) for g in after["groups"]} == {("open", 1), ("resolved", 3), ("discarded", 1)}
     assert "dead letters: 3 became rows, 2 stay open" in history.out
     assert f'dead letters: 1 discarded ("never a date" by {getpass.getuser()})' in history.out
-    assert [c["what"] for c in told["commits"]] == ["discard", "replay", "start"]
+    assert "bronze/orders: 3 messages of 2026-03-01: 3 rows" in looked.out
+    assert "2026-03-01  2026-03-02     3" in looked.out
+    assert 'date: "2026-03-01" -> "2026-03-02"' in looked.out
+    assert (moved["messages"], moved["changes"], moved["done"]) == (3, {"moved": 3}, True)
+    assert (moved["removed_by_date"], moved["rows_by_date"]) == ({"2026-03-01": 3}, {"2026-03-02": 3})
+    assert "messages of 2026-03-01: 3 are rows; 3 rows out, 3 in" in history.out
+    assert [c["what"] for c in told["commits"]] == ["replay", "discard", "replay", "start"]
     audit = kdi("audit", "orders")
     assert (audit.code, "1 dead letter" in audit.out or "2 dead letters" in audit.out) == (0, True), audit.out
 
