@@ -12,14 +12,14 @@ from kdi_assets.checks.finding import Finding, refused
 from kdi_assets.checks.measures import MEASURES, Measure, measured
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components import names
-from kdi_assets.components.asset_checks import check_result, check_specs, freshness_policy
+from kdi_assets.components.asset_checks import check_evaluation, check_result, check_specs, freshness_policy
 from kdi_assets.components.drain_run import Drain
 from kdi_assets.components.failures import refusals_shown, refuse_retries
 from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.one_pass import OnePass, drained_by
 from kdi_assets.components.replay_run import ReplayDates
 from kdi_assets.components.run_date import RunDates
-from kdi_assets.components.table_run import meant_by, run_and_tell
+from kdi_assets.components.table_run import dates_told, meant_by, run_and_tell
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.audit import audit
@@ -81,22 +81,28 @@ def table_asset(
             except Terminal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
                 # table: whoever replays a date that Kafka no longer holds would hold up everything downstream.
-                yield from _checked(context, Subject(stream, lake, spark.session), measures)
+                yield from _checked(context, Subject(stream, lake, spark.session), measures, meant)
                 raise
             subject = Subject(stream, lake, spark.session, drained=meant.drains_under is not None)
-            yield from _checked(context, subject, measures)
+            yield from _checked(context, subject, measures, meant)
 
     return drained
 
 
 def _checked(
-    context: dg.AssetExecutionContext, subject: Subject, measures: Mapping[CheckName, Measure]
+    context: dg.AssetExecutionContext, subject: Subject, measures: Mapping[CheckName, Measure], meant: RunDates
 ) -> Iterator[dg.AssetCheckResult]:
     """The checks that were selected."""
     stream = subject.stream
+    only_of_its_date = meant.replays is not None and not dates_told(context, stream)
     for name in stream.check_names:
         if names.check_key(stream, name) in context.selected_asset_check_keys:
-            yield check_result(stream, name, _finding(context, name, measures[name], subject))
+            finding = _finding(context, name, measures[name], subject)
+            yield check_result(stream, name, finding)
+            if only_of_its_date:
+                # Dagster takes the result for one about the run's own date, and for outdated where another date was
+                # told of later: it would show nothing, and hold up nothing. Said again, it is about the table.
+                context.log_event(check_evaluation(stream, name, finding))
 
 
 def _finding(context: dg.AssetExecutionContext, name: CheckName, measure: Measure, subject: Subject) -> Finding:

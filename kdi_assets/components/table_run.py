@@ -55,10 +55,15 @@ def tell_of_the_rest(context: dg.AssetExecutionContext, stream: Stream) -> None:
 
     Only a backfill needs it: one that ends without an event of a date counts that date, and itself, as failed.
     """
-    events = context.instance.get_records_for_run(context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-    logged = (record.event_log_entry.asset_materialization for record in events.records)
-    told = {e.partition for e in logged if e is not None and e.asset_key == table_key(stream)}
+    told = dates_told(context, stream)
     for day in context.partition_keys:
         if day not in told:
             # No attempt and no data version: it is of no commit, and the date is what it was.
             context.log_event(dg.AssetMaterialization(table_key(stream), partition=day, metadata={"rows_added": 0}))
+
+
+def dates_told(context: dg.AssetExecutionContext, stream: Stream) -> set[str | None]:
+    """The dates of the table that the run has told of so far."""
+    events = context.instance.get_records_for_run(context.run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    logged = (record.event_log_entry.asset_materialization for record in events.records)
+    return {e.partition for e in logged if e is not None and e.asset_key == table_key(stream)}

@@ -22,6 +22,7 @@ from tests.dagster.fakes import (
     a_commit,
     a_stream,
     an_audit,
+    latest_check,
     retry,
     run,
     run_together,
@@ -288,6 +289,19 @@ def test_a_refused_replay_does_not_keep_the_check_from_being_made(instance: Dags
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.passed and not result.success
     assert "offsets are gone" in failure(result)[0]
+
+
+def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:
+    """Dagster takes it for one of the run's own date, which was told of before another one."""
+    stream = a_stream()
+    run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {YESTERDAY: 2})]))
+    replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
+
+    run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=lambda *_, **__: an_audit(complete=False))
+
+    evaluation = latest_check(instance, stream, "every_offset_accounted_for")
+    assert evaluation is not None
+    assert (evaluation.passed, evaluation.blocking, evaluation.target_materialization_data) == (False, True, None)
 
 
 def test_dead_letters_come_with_a_statement_that_shows_those_of_the_commit(instance: DagsterInstance) -> None:
