@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 import dagster as dg
@@ -81,7 +82,9 @@ def table_asset(
             except Terminal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
                 # table: whoever replays a date that Kafka no longer holds would hold up everything downstream.
-                yield from _checked(context, Subject(stream, lake, spark.session), measures, meant)
+                refuse_retries(context)
+                with suppress(Transient):  # it would hide what was refused
+                    yield from _checked(context, Subject(stream, lake, spark.session), measures, meant)
                 raise
             subject = Subject(stream, lake, spark.session, drained=meant.drains_under is not None)
             yield from _checked(context, subject, measures, meant)

@@ -48,7 +48,7 @@ def materialization(
         partition=day.isoformat(),
         tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
         metadata={
-            "letters_written": commit.letters_by_date.get(day, 0),
+            "letters_written" if commit.ranges else "letters_judged": commit.letters_by_date.get(day, 0),
             **metadata,
             "commit": dg.MetadataValue.json(commit_counts(commit)),
             "delta_version": commit.version,

@@ -283,7 +283,10 @@ def _rows_until(case: Case, proposal: Proposal, beyond: Beyond, rows: Rows) -> d
     known = ledger is not None and ledger.knows_topic and ledger.knows_table
     until = dict(ledger.rows_until if ledger and known else proposal.rows_until)
     if case.action == "rewind":
-        # By the rows too: someone may have set the position back before, and left them there.
-        kept = {tp: max(case.before.get(tp, 0), until.get(tp, 0), end) for tp, end in beyond.ends.items()}
+        # By the rows too: someone may have set the position back before, and left them there. And where there is none:
+        # dead letters that lie there stand until their messages are drained again, which they may never be.
+        lowered = {tp for tp, at in proposal.after.items() if at < case.before.get(tp, 0)}
+        lying = sorted(lowered | beyond.ends.keys())
+        kept = {tp: max(ends.get(tp, 0) for ends in (case.before, until, beyond.ends)) for tp in lying}
         until |= dict.fromkeys(beyond.rows, 0) if rows == "remove" else kept
     return {tp: end for tp, end in until.items() if proposal.after.get(tp, end) < end}

@@ -17,8 +17,9 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     Only below the position: a drain that is under way writes at or behind it, and can no longer commit once the
     position moved past. Nothing of a replay, which writes below the position and may be under way: neither what became
     of letters nor, known by the name of its try, letters of messages that were rows.
-    Never inside a declared loss, where a ghost may be the only copy of its message. And never those of a commit that a
-    RESTORE undid: another RESTORE may bring it back.
+    Never inside a declared loss, where a ghost may be the only copy of its message. Never those of a commit that a
+    RESTORE undid: another RESTORE may bring it back. And none at all of a table that was adopted: the letters that lie
+    there may be those of the table in whose place it was put, and the only copies of their messages.
 
     Returns:
         How many were removed.
@@ -42,7 +43,7 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     committed = _every_entry(stream, lake)
     named_otherwise = {attempt for attempt in written if attempt.startswith(OF_REPLAY)}
     ghosts = sorted(set(written) - named_otherwise - {e.attempt_id for e in committed})
-    if not ghosts or not committed:
+    if not ghosts or not committed or committed[0].kind == "resolve":
         return 0
     named = ", ".join(f"'{attempt}'" for attempt in ghosts)
     below = " OR ".join(

@@ -237,7 +237,7 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
     assert of_rows == {}
     rows, letters = told_late
     assert rows.keys() == {OLD.isoformat()} and rows[OLD.isoformat()]["rows_added"] == 3
-    assert letters[YESTERDAY.isoformat()]["letters_written"] == 3, "of one letter nothing new was said"
+    assert letters[YESTERDAY.isoformat()]["letters_judged"] == 3, "of one letter nothing new was said"
     assert rows[OLD.isoformat()]["told_by"] == letters[YESTERDAY.isoformat()]["told_by"] == "reconcile"
 
 

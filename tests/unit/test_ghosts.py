@@ -71,6 +71,17 @@ def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(
     assert attempts(lake) == ["a replay", "committed", f"{OF_REPLAY}of dates"]
 
 
+def test_letters_of_the_table_in_whose_place_an_adopted_one_was_put_are_no_ghosts(lake: str) -> None:
+    """No entry of the new table's log names those who wrote them."""
+    adopted = replace(DRAIN, kind="resolve", ranges=())
+    properties = CommitProperties(custom_metadata={"userMetadata": adopted.to_json()})
+    write_deltalake(STREAM.table_uri(lake), pa.table({"id": [1]}), commit_properties=properties)
+    letters = {"partition": [0], "offset": [3], "attempt_id": ["of the former table"]}
+    write_deltalake(STREAM.dead_letters_uri(lake), pa.table(letters))
+
+    assert (remove_ghosts(STREAM, lake), attempts(lake)) == (0, ["of the former table"])
+
+
 def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(lake: str, first_commit: Path) -> None:
     drained = [replace(DRAIN, dead_letters_at=COUNTS_ON)]  # version 1 of the letters, where one drain makes one: 0
     hidden = first_commit.rename(first_commit.with_name("hidden"))
