@@ -147,7 +147,7 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
             return "other route conditions from here on"
     losses = [f"{r} given up" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
-    stay = [f"rows of {r} stay until it is drained again" for r in entry.standing.values()]
+    stay = [f"rows and dead letters of {r} stay until it is drained again" for r in entry.standing.values()]
     return "; ".join([*steps, *losses, *_removed(entry), *stay]) or "positions as they were"
 
 

@@ -111,7 +111,7 @@ def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_h
     assert "Nothing was changed" in shown.out
     told = done.objects[0]
     assert (told["rows"], told["rows_beyond"], told["open_dead_letters_beyond"]) == ("remove", 2, 0)
-    stay = f"rows of {first} [0, 10) stay until it is drained again"
+    stay = f"rows and dead letters of {first} [0, 10) stay until it is drained again"
     assert f'{second}: 10 to 8; 2 rows removed; {stay} ("two bad ones"' in history.out
     assert restored.after == {first: 5, second: 5}
     assert begun.after == {first: 0, second: 10}

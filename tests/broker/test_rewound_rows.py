@@ -130,7 +130,8 @@ def test_rows_stay_and_are_replaced_by_what_is_drained_of_their_messages(driven:
     assert report.rows == len(web.found().rows) > 90
     assert states(web)["open"] == report.dead_letters
     assert entries(web.uri, web.stream.app_id)[-1].rows_until == {}
-    assert f"rows of {web.stream.topic}/0 [20, 60) stay until it is drained again" in "".join(told(web))
+    assert "rows and dead letters of " in "".join(told(web))
+    assert f"{web.stream.topic}/0 [20, 60) stay until it is drained again" in "".join(told(web))
     assert any("rows removed" in line for line in told(web))
 
 
