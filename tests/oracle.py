@@ -18,7 +18,7 @@ from urllib.parse import urlparse
 from deltalake import DeltaTable
 
 from kdi_assets.ledger.history import live_history
-from kdi_assets.stream import OffsetRange, Stream
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Produced
 
 Row = Mapping[str, Any]
@@ -68,17 +68,22 @@ def attempts_that_count(stream: Stream, lake: str) -> frozenset[str]:
 
 
 def drained_again(stream: Stream, lake: str) -> Callable[[Row], bool]:
-    """Whether a later drain of the same topic read the message of a letter: then that one's word counts."""
+    """Whether someone set the position back before a letter's message, and a drain read it since: then that one's word
+    counts. A drain that reads a message twice by itself has no such decision behind it."""
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     entries = history.entries if history else ()
     by_attempt = {e.attempt_id: e for e in entries}
 
     def later(letter: Row) -> bool:
         of = by_attempt.get(letter["attempt_id"])
-        return of is not None and any(
-            r.range.topic_partition.partition == letter["partition"] and r.range.start <= letter["offset"] < r.range.end
-            for e in entries
-            if e.version > of.version and e.topic_id == of.topic_id
+        tp, offset = TopicPartition(stream.topic, letter["partition"]), letter["offset"]
+        since = [e for e in entries if of and e.version > of.version and e.topic_id == of.topic_id]
+        back = (e.version for e in since if e.kind == "resolve" and e.positions.get(tp, offset + 1) <= offset)
+        decided = min(back, default=None)
+        return decided is not None and any(
+            r.range.topic_partition == tp and r.range.start <= offset < r.range.end
+            for e in since
+            if e.version > decided
             for r in e.ranges
         )
 
