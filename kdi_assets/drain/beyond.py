@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.ledger.anew import ENDLESS
 from kdi_assets.ledger.coverage import Bounds
@@ -14,17 +15,7 @@ from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.offsets import coordinates, inside
-from kdi_assets.ledger.rewrite import (
-    FILE,
-    MESSAGE,
-    as_changes,
-    of_messages,
-    rows_with_files,
-    rows_written,
-    stage_removal,
-    stage_rewrite,
-    touched,
-)
+from kdi_assets.ledger.rewrite import MESSAGE, as_changes, old_rows, rows_with_files
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -42,7 +33,7 @@ class Beyond:
         ends: Of these, the offset behind the highest.
         messages: That these rows are of.
         letters: Dead letters that are open.
-        untold: Rows without a timestamp among their coordinates: nothing tells for certain whose they are.
+        untold: Rows where those of an older topic may lie, and that have no timestamp to tell whose they are.
     """
 
     rows: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -89,7 +80,6 @@ class Standing:
             .agg(
                 F.count("*").alias("rows"),
                 F.count_distinct("offset").alias("messages"),
-                F.expr("count_if(timestamp IS NULL)").alias("untold"),
                 F.expr("max(offset) + 1").alias("end"),
             )
         )
@@ -99,7 +89,7 @@ class Standing:
             ends={tp: r["end"] for tp, r in found.items()},
             messages=sum(r["messages"] for r in found.values()),
             letters=self._letters(),
-            untold=sum(r["untold"] for r in found.values()),
+            untold=self._untold(),
         )
 
     def removal(self, expected: int) -> Staged:
@@ -112,36 +102,50 @@ class Standing:
             AccountingMismatch: As many would not go.
         """
         messages = self._rows().select(*MESSAGE).distinct()
-        staged = stage_removal(self.spark, self.stream, self.uri, messages, version=self.version, within=self.within)
-        return _accounted(self.stream, staged, expected, self.within)
+        old = old_rows(
+            self.spark,
+            self.stream,
+            self.uri,
+            messages,
+            version=self.version,
+            within=self.within,
+            doubtful=self._doubtful,
+        )
+        staged = old.exchanged(as_changes(old.rows, "delete")) if old else Staged()
+        if staged.removed_rows != expected:
+            detail = f"{staged.removed_rows:,} rows would be taken out, of {expected:,} that were counted"
+            raise AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(self.within.values()))
+        return staged
 
     def _rows(self) -> DataFrame:
         """``coordinates`` of the rows."""
-        table = rows_with_files(self.spark, self.stream, self.uri, version=self.version, within=self.within)
-        rows = table.select(*coordinates(table, self.stream))
-        doubtful = self._doubtful()
-        if not doubtful:
+        rows = self._within()
+        if not self._doubtful:
             return rows
-        certain = rows.where(f"NOT ({inside(doubtful)})")
+        certain = rows.where(f"NOT ({inside(self._doubtful)})")
         # A row says of when its message is, and not of which topic: the topic itself knows its messages.
-        held = [r for r in (self._held(r) for r in doubtful.values()) if r.offset_count]
+        held = [r for r in (self._held(r) for r in self._doubtful.values()) if r.offset_count]
         if not held:
             return certain
         messages = read_ranges(self.spark, self.stream.cluster, held, headers=False).select(*MESSAGE)
-        return certain.unionByName(rows.where(inside(doubtful)).join(messages, list(MESSAGE), "left_semi"))
+        return certain.unionByName(rows.where(inside(self._doubtful)).join(messages, list(MESSAGE), "left_semi"))
+
+    def _within(self) -> DataFrame:
+        table = rows_with_files(self.spark, self.stream, self.uri, version=self.version, within=self.within)
+        return table.select(*coordinates(table, self.stream))
+
+    def _untold(self) -> int:
+        if not self._doubtful:
+            return 0
+        return self._within().where(f"({inside(self._doubtful)}) AND timestamp IS NULL").count()
 
     def _held(self, r: OffsetRange) -> OffsetRange:
         offsets = self.topic.partitions[r.topic_partition]
         return replace(r, start=max(r.start, offsets.earliest), end=max(r.start, min(r.end, offsets.end)))
 
+    @cached_property
     def _doubtful(self) -> dict[TopicPartition, OffsetRange]:
-        """Where rows of a topic that was there before may lie."""
-        before: dict[TopicPartition, int] = {}
-        for entry in self._history.entries if self._history else ():
-            if entry.topic_id != self.topic.topic_id:
-                before |= {tp: max(at, before.get(tp, 0)) for tp, at in entry.positions.items()}
-        ends = ((r, min(r.end, before.get(tp, 0))) for tp, r in self.within.items())
-        return {r.topic_partition: OffsetRange(r.topic_partition, r.start, end) for r, end in ends if r.start < end}
+        return doubtful(self._history, self.topic.topic_id, self.within)
 
     def _letters(self) -> int:
         if self._history is None:
@@ -160,45 +164,34 @@ def from_positions(positions: Mapping[TopicPartition, int]) -> dict[TopicPartiti
     return {tp: OffsetRange(tp, at, ENDLESS) for tp, at in sorted(positions.items())}
 
 
+def doubtful(history: LiveHistory | None, topic_id: str, within: Bounds) -> dict[TopicPartition, OffsetRange]:
+    """Where rows of a topic of this name that was there before may lie, at the offsets of the present one."""
+    before: dict[TopicPartition, int] = {}
+    for entry in history.entries if history else ():
+        if entry.topic_id != topic_id:
+            before |= {tp: max(at, before.get(tp, 0)) for tp, at in entry.positions.items()}
+    ends = ((r, min(r.end, before.get(tp, 0))) for tp, r in within.items())
+    return {r.topic_partition: OffsetRange(r.topic_partition, r.start, end) for r, end in ends if r.start < end}
+
+
 def in_place_of_rows(
-    spark: SparkSession,
-    stream: Stream,
-    uri: str,
-    staged: Staged,
-    messages: DataFrame,
-    *,
-    version: int,
-    within: Bounds,
+    spark: SparkSession, plan: Plan, stream: Stream, lake: str, staged: Staged, messages: DataFrame
 ) -> Staged:
     """What a drain has written, in the place of the rows that its messages have already.
 
     Rows of messages that the topic no longer holds, because it is compacted, stay.
 
     Args:
-        messages: Those of the drain, as ``kafka_frame.read_ranges`` gives them.
-        version: Of the table, that the drain was planned on.
-        within: Where there may be such rows.
+        messages: ``partition: int, offset: bigint, timestamp: timestamp`` of those of the drain that may have rows.
 
     Raises:
-        AccountingMismatch: Other rows would go than these.
+        RowsUnaccounted: Other rows would go than these.
     """
-    if not within:
+    uri, within = stream.table_uri(lake), plan.replaces
+    history = live_history(uri, stream.app_id, archive_uri=stream.archive_uri(lake))
+    of_older_topics = doubtful(history, plan.topic_id, within)
+    old = old_rows(spark, stream, uri, messages, version=plan.version, within=within, doubtful=of_older_topics)
+    if old is None:
         return staged
-    again = messages.where(inside(within)).select(*MESSAGE)
-    table = rows_with_files(spark, stream, uri, version=version, within=within)
-    lying = {r[FILE]: r["count"] for r in of_messages(table, stream, again).groupBy(FILE).count().collect()}
-    if not lying:
-        return staged
-    files = touched(spark, uri, lying, version=version)
-    was = as_changes(of_messages(files.rows, stream, again), "delete")
-    now = as_changes(rows_written(spark, files, staged), "insert")
-    changes = was.unionByName(now, allowMissingColumns=True)
-    exchanged = stage_rewrite(spark, stream, files, again, changes=changes, added=staged)
-    return _accounted(stream, exchanged, sum(lying.values()), within)
-
-
-def _accounted(stream: Stream, staged: Staged, expected: int, within: Bounds) -> Staged:
-    if staged.removed_rows != expected:
-        detail = f"{staged.removed_rows:,} rows would be taken out, of {expected:,} that are there"
-        raise AccountingMismatch(stream=stream.name, detail=detail, ranges=tuple(within.values()))
-    return staged
+    came = as_changes(old.written(staged), "insert")
+    return old.exchanged(as_changes(old.rows, "delete").unionByName(came, allowMissingColumns=True), staged)

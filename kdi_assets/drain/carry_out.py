@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from kdi_assets.drain.accounting import Account, account_for
+from kdi_assets.drain.accounting import Account, account_for, refuse_other_messages
 from kdi_assets.drain.beyond import in_place_of_rows
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, replaced
@@ -30,6 +30,8 @@ from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import MOVING_NOTHING, LedgerEntry
+from kdi_assets.ledger.offsets import inside
+from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -78,6 +80,7 @@ def carry_out(
         TooManyDeadLetters: Nobody said yet that the document is right.
         OvertakenCommit: Another commit came first and matters; plan again.
         AccountingMismatch, UnexplainedGap: What was read is not what was planned.
+        RowsUnaccounted: Other rows would go than those that the messages have.
         TopicRecreated: The topic was made anew while it was read.
         DeadLettersGone, StagedFilesGone: Someone removed what this try wrote; plan again.
         ReadOrWriteFailed: Spark failed; trying again can help.
@@ -99,13 +102,7 @@ def carry_out(
     stream = decoder.stream  # its record may have gained fields
     stages.ended("read and write")
     at("files written")
-    refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
-    refuse_unmet(stream, counts.unmet, of=counts.became_rows)
-    condemning = partial(_letters, plan, stream, decoder, counts, read)
-    refuse_other_types(stream, condemning, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
-    if not accept_dead_letters:
-        judged = counts.became_rows + counts.dead_letters
-        refuse_too_many_letters(stream, counts.dead_letters, condemning, of=judged)
+    _refuse_by_document(plan, stream, decoder, counts, read, accept_dead_letters=accept_dead_letters)
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
@@ -115,14 +112,14 @@ def carry_out(
     # The last moment at which refusing costs nothing.
     with spark_failures(stream, "accounting for the offsets"):
         account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
+    if plan.replaces:
+        with spark_failures(stream, "exchanging rows of messages that are drained again"):
+            staged = _in_place_of_rows(spark, plan, stream, lake, staged, messages, account)
     _refuse_recreated(plan, stream)
     # All that the plan counts on, and not only what this try appended: older letters may have been taken meanwhile.
     refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
     stages.ended("account")
     at("accounted for")
-    with spark_failures(stream, "taking out the rows that are drained again"):
-        staged = in_place_of_rows(spark, stream, uri, staged, messages, version=plan.version, within=plan.replaces)
-    at("rows taken out")
     entry = _entry(plan, stream, staged, counts, letters, account)
     entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
     with spark_failures(stream, "committing"):
@@ -146,6 +143,25 @@ class _Stages:
         self.seconds[stage], self._since = round(now - self._since, 3), now
 
 
+def _refuse_by_document(
+    plan: Plan,
+    stream: Stream,
+    decoder: StreamDecoder,
+    counts: Counts,
+    read: ReadMessages,
+    *,
+    accept_dead_letters: bool,
+) -> None:
+    """Refuse what the stream's document does not put up with."""
+    refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
+    refuse_unmet(stream, counts.unmet, of=counts.became_rows)
+    condemning = partial(_letters, plan, stream, decoder, counts, read)
+    refuse_other_types(stream, condemning, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
+    if not accept_dead_letters:
+        judged = counts.became_rows + counts.dead_letters
+        refuse_too_many_letters(stream, counts.dead_letters, condemning, of=judged)
+
+
 def _write_letters(
     plan: Plan, stream: Stream, lake: str, decoder: StreamDecoder, counts: Counts, read: ReadMessages
 ) -> Written:
@@ -165,6 +181,15 @@ def _write_letters(
 def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts, read: ReadMessages) -> DataFrame:
     messages = suspects(undecoded(read(plan.ranges, headers=True)), counts)
     return condemned(messages, stream, decoder, now=plan.now)
+
+
+def _in_place_of_rows(
+    spark: SparkSession, plan: Plan, stream: Stream, lake: str, staged: Staged, messages: DataFrame, account: Account
+) -> Staged:
+    """What was written, in the place of rows that the same messages have already."""
+    again = messages.where(inside(plan.replaces)).select(*MESSAGE)
+    refuse_other_messages(spark, plan, account, again, within=plan.replaces)
+    return in_place_of_rows(spark, plan, stream, lake, staged, again)
 
 
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:

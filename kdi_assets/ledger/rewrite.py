@@ -1,4 +1,4 @@
-"""Rows taken out of a table: the files that hold them are written anew without them, and no version says so yet.
+"""Rows taken out of a table, or exchanged: the files that hold them are written anew, and no version says so yet.
 
 Copy on write, by Delta's own writer; one commit then exchanges the files. The change feed tells of the rows that went
 and came, and not of those beside them.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from kdi_assets.errors import Terminal
 from kdi_assets.ledger.coverage import Bounds
 from kdi_assets.ledger.delta import (
     Staged,
@@ -38,69 +39,202 @@ _AT = "_kdi_at"
 _NAMES_AT_ONCE = 1_000
 
 
+@dataclass(eq=False, kw_only=True)
+class RowsUnaccounted(Terminal):
+    """Files were written anew, and other rows are missing in them than those that were to go."""
+
+    uri: str
+    version: int
+    expected: int
+    missing: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: {self.missing:,} rows would go with the files that are written anew, of {self.expected:,} "
+            f"that version {self.version} has of the messages.",
+            "nothing was committed; rows and positions stay as they are.",
+            "kdi audit   (says what lies there); then once more, and if it repeats, report it",
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class Touched:
-    """Files of one version of a table that hold rows which are to go.
+class OldRows:
+    """Rows that one version of a table has of some messages, and the files that hold them.
 
     Attributes:
-        snapshot: Delta's, of that version.
-        rows: All rows of these files.
-        rows_by_date: How many they are, by the files' statistics.
-        removes: Delta's actions that take the files away.
+        rows: All of them.
+        rows_by_date: How many they are.
+        messages: How many messages they are of, if each is there once: these have a first row.
         names: The files as the log names them.
     """
 
-    log: Any
-    snapshot: Any
     rows: DataFrame
     rows_by_date: Mapping[date, int]
-    removes: tuple[Any, ...]
+    messages: int
     names: frozenset[str]
+    _uri: str
+    _log: Any
+    _snapshot: Any
+    _adds: tuple[Any, ...]
+    _beside: DataFrame
+
+    def written(self, added: Staged) -> DataFrame:
+        """The rows of files that were written and that no version names yet, as the table will have them."""
+        spark, snapshot = self.rows.sparkSession, self._snapshot
+        if added.metadata is not None:
+            delta = jvm_of(spark).org.apache.spark.sql.delta
+            protocol = jvm_of(spark).scala.Option.apply(snapshot.protocol())
+            snapshot = delta.DummySnapshot(snapshot.logPath(), self._log, added.metadata, scala_none(spark), protocol)
+        adds = [action for action in _listed(added.actions) if "add" in json.loads(action.json())]
+        return _frame(spark, self._log, snapshot, adds)
+
+    def exchanged(self, changes: DataFrame, added: Staged | None = None) -> Staged:
+        """Write what else the files hold anew.
+
+        Args:
+            changes: The table's columns and ``_change_type``: all that the change feed is to tell of the commit.
+            added: Rows that the same commit adds; they are not written again.
+
+        Returns:
+            All that the commit is made of; ``removed_by_date`` counts the old rows.
+
+        Raises:
+            RowsUnaccounted: By the files' statistics not exactly these rows go.
+        """
+        from pyspark.sql import functions as F
+
+        spark, added = self.rows.sparkSession, added or Staged()
+        transaction = start_transaction(spark, self._log, self._snapshot)
+        if added.metadata is not None:
+            transaction.updateMetadata(added.metadata, False)
+        kept = self._beside
+        if _tells_changes(spark, transaction):
+            # Delta's writer puts what has a kind of change into files of the change feed, and the rest into the table.
+            kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
+        jvm, to_map = jvm_of(spark), jvm_of(spark).PythonUtils.toScalaMap
+        # Few files of one date: the rows come from joins, and each task would write a file of its own.
+        told = jvm.org.apache.spark.sql.delta.DeltaOptions(
+            to_map({"optimizeWrite": "true"}), spark._jsparkSession.sessionState().conf()
+        )
+        written = transaction.writeFiles(kept._jdf, jvm.scala.Option.apply(told), scala_seq(spark, []))
+        again = staged_of(written, date_column=self._date_column)
+        now = int(time.time() * 1000)
+        staged = Staged(
+            actions=scala_seq(
+                spark,
+                [
+                    *_listed(added.actions),
+                    *_listed(written),
+                    *(add.removeWithTimestamp(now, True) for add in self._adds),
+                ],
+            ),
+            files=(*added.files, *again.files),
+            rows_by_date=added.rows_by_date,
+            bytes=added.bytes + again.bytes,
+            metadata=added.metadata,
+            replaces=self.names,
+            removed_by_date=_difference(self._rows_in_files(), again.rows_by_date),
+        )
+        if staged.removed_by_date != self.rows_by_date:
+            there = sum(self.rows_by_date.values())
+            version = self._snapshot.version()
+            raise RowsUnaccounted(uri=self._uri, version=version, expected=there, missing=staged.removed_rows)
+        return staged
+
+    @property
+    def _date_column(self) -> str:
+        return physical_name("date", self._snapshot.metadata().schemaString())
+
+    def _rows_in_files(self) -> Mapping[date, int]:
+        """By the statistics of the files; by counting where another writer left them without."""
+        counted: Counter[date] = Counter()
+        for add in self._adds:
+            if not add.numLogicalRecords().isDefined():
+                rows = _frame(self.rows.sparkSession, self._log, self._snapshot, self._adds)
+                return {r["date"]: r["count"] for r in rows.groupBy("date").count().collect()}
+            day = json.loads(add.json())["add"]["partitionValues"][self._date_column]
+            counted[date.fromisoformat(day)] += int(add.numLogicalRecords().get())
+        return counted
 
 
-def stage_removal(
-    spark: SparkSession, stream: Stream, uri: str, messages: DataFrame, *, version: int, within: Bounds
-) -> Staged:
-    """Take all rows of some messages out of the table; they go with the commit of what this gives.
+def old_rows(
+    spark: SparkSession,
+    stream: Stream,
+    uri: str,
+    messages: DataFrame,
+    *,
+    version: int,
+    within: Bounds,
+    doubtful: Bounds | None = None,
+) -> OldRows | None:
+    """The rows that a version of a table has of some messages; ``None`` if it has none.
 
     Args:
-        messages: ``partition: int, offset: bigint, timestamp: timestamp``, each once.
+        messages: ``partition: int, offset: bigint, timestamp: timestamp``.
         within: Bounds of their offsets: what lies elsewhere is not looked at.
+        doubtful: As that of ``of_messages``.
 
-    Returns:
-        ``removed_by_date`` counts the rows; nothing to commit if there are none.
+    Raises:
+        AssertionError: The version does not have the files that its rows lie in.
     """
-    rows = rows_with_files(spark, stream, uri, version=version, within=within)
-    held = of_messages(rows, stream, messages).select(FILE).distinct().collect()
-    if not held:
-        return Staged()
-    files = touched(spark, uri, [r[FILE] for r in held], version=version)
-    gone = of_messages(files.rows, stream, messages)
-    return stage_rewrite(spark, stream, files, messages, changes=as_changes(gone, "delete"))
+    from pyspark.sql import functions as F
+
+    there = of_messages(
+        rows_with_files(spark, stream, uri, version=version, within=within), stream, messages, doubtful=doubtful
+    )
+    first = F.expr("count_if(index = 0)").alias("messages")
+    at = there.select(F.col(FILE), F.col("date"), *coordinates(there, stream))
+    found = at.groupBy(FILE, "date").agg(F.count("*").alias("rows"), first).collect()
+    if not found:
+        return None
+    rows_by_date: Counter[date] = Counter()
+    for r in found:
+        rows_by_date[r["date"]] += r["rows"]
+    log = delta_log(spark, uri)
+    snapshot = log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False)
+    adds = _files(snapshot, {r[FILE] for r in found}, uri=uri, version=version)
+    rows = _frame(spark, log, snapshot, adds)
+    return OldRows(
+        of_messages(rows, stream, messages, doubtful=doubtful),
+        dict(sorted(rows_by_date.items())),
+        sum(r["messages"] for r in found),
+        frozenset(add.path() for add in adds),
+        uri,
+        log,
+        snapshot,
+        adds,
+        of_messages(rows, stream, messages, doubtful=doubtful, others=True),
+    )
 
 
 def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: int, within: Bounds) -> DataFrame:
-    """Rows of a table at a version, and ``_kdi_file: string``, the file that each lies in, as ``touched`` asks."""
+    """Rows of a table at a version, and ``_kdi_file: string``, the file that each lies in."""
     table = spark.read.format("delta").option("versionAsOf", version).load(uri)
     # By the columns themselves: only so Delta leaves files out by their statistics.
     bounded = table.where(inside(within, struct=stream.coordinates))
     return bounded.selectExpr("*", f"_metadata.file_name AS {FILE}")
 
 
-def of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False) -> DataFrame:
+def of_messages(
+    rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False, doubtful: Bounds | None = None
+) -> DataFrame:
     """The rows of some messages, or those of all others.
 
     Args:
         rows: With the columns of the stream's table.
         messages: ``partition: int, offset: bigint, timestamp: timestamp``.
+        doubtful: Where a row may be of another message with the same offset, of a topic that was made anew; elsewhere
+            rows are told by their offsets alone, whatever they have for a timestamp. ``None``: anywhere.
     """
     from pyspark.sql import functions as F
 
     at = {column: f"_kdi_{column}" for column in MESSAGE}
     named = messages.select(*(F.col(column).alias(name) for column, name in at.items()))
     marked = rows.withColumn(_AT, F.struct(*coordinates(rows, stream)))
-    same = F.expr(" AND ".join(f"{_AT}.{column} = {name}" for column, name in at.items()))
-    return marked.join(named, same, "left_anti" if others else "left_semi").drop(_AT)
+    same = {column: f"{_AT}.{column} = {name}" for column, name in at.items()}
+    if doubtful is not None:
+        same["timestamp"] = f"({same['timestamp']} OR NOT ({inside(doubtful, struct=_AT)}))"
+    return marked.join(named, F.expr(" AND ".join(same.values())), "left_anti" if others else "left_semi").drop(_AT)
 
 
 def as_changes(rows: DataFrame, kind: str) -> DataFrame:
@@ -110,106 +244,20 @@ def as_changes(rows: DataFrame, kind: str) -> DataFrame:
     return rows.drop(FILE).withColumn(CHANGE, F.lit(kind))
 
 
-def rows_written(spark: SparkSession, files: Touched, added: Staged) -> DataFrame:
-    """The rows of files that were written and that no version names yet, as the table will have them."""
-    jvm, snapshot = jvm_of(spark), files.snapshot
-    if added.metadata is not None:
-        protocol = jvm.scala.Option.apply(snapshot.protocol())
-        snapshot = jvm.org.apache.spark.sql.delta.DummySnapshot(
-            snapshot.logPath(), files.log, added.metadata, scala_none(spark), protocol
-        )
-    adds = [action for action in _listed(added.actions) if "add" in json.loads(action.json())]
-    return _frame(spark, files.log.createDataFrame(snapshot, scala_seq(spark, adds), False, scala_none(spark)))
-
-
-def touched(spark: SparkSession, uri: str, files: Collection[str], *, version: int) -> Touched:
-    """Files of a version, by the names that ``rows_with_files`` gives.
-
-    Raises:
-        AssertionError: The version has no such file.
-    """
-    log = delta_log(spark, uri)
-    snapshot = log.getSnapshotAt(version, scala_none(spark), scala_none(spark), False)
-    adds, wanted = [], sorted(files)
+def _files(snapshot: Any, names: Collection[str], *, uri: str, version: int) -> tuple[Any, ...]:
+    """Delta's actions of the files of a version, by the last step of their paths."""
+    adds, wanted = [], sorted(names)
     for start in range(0, len(wanted), _NAMES_AT_ONCE):
-        names = ", ".join(f"'{name}'" for name in wanted[start : start + _NAMES_AT_ONCE])
-        adds += list(snapshot.allFiles().where(f"substring_index(path, '/', -1) IN ({names})").collectAsList())
+        some = ", ".join(f"'{name}'" for name in wanted[start : start + _NAMES_AT_ONCE])
+        adds += list(snapshot.allFiles().where(f"substring_index(path, '/', -1) IN ({some})").collectAsList())
     if len(adds) < len(wanted):
         raise AssertionError(f"{uri}: version {version} names {len(adds)} of {len(wanted)} files that hold its rows")
-    now = int(time.time() * 1000)
-    rows = _frame(spark, log.createDataFrame(snapshot, scala_seq(spark, adds), False, scala_none(spark)))
-    return Touched(
-        log,
-        snapshot,
-        rows,
-        _rows_by_date(adds, rows, date_column=physical_name("date", snapshot.metadata().schemaString())),
-        tuple(add.removeWithTimestamp(now, True) for add in adds),
-        frozenset(add.path() for add in adds),
-    )
-
-
-def stage_rewrite(
-    spark: SparkSession,
-    stream: Stream,
-    files: Touched,
-    messages: DataFrame,
-    *,
-    changes: DataFrame,
-    added: Staged | None = None,
-) -> Staged:
-    """Write the files' rows anew, without those of some messages.
-
-    Args:
-        messages: As those of ``of_messages``.
-        changes: The table's columns and ``_change_type``: all that the change feed is to tell of the commit.
-        added: Rows that the same commit adds; they are not written again.
-
-    Returns:
-        All that the commit is made of.
-    """
-    from pyspark.sql import functions as F
-
-    added = added or Staged()
-    transaction = start_transaction(spark, files.log, files.snapshot)
-    if added.metadata is not None:
-        transaction.updateMetadata(added.metadata, False)
-    kept = of_messages(files.rows, stream, messages, others=True)
-    if _tells_changes(spark, transaction):
-        # Delta's writer puts what has a kind of change into files of the change feed, and the rest into the table.
-        kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
-    jvm, to_map = jvm_of(spark), jvm_of(spark).PythonUtils.toScalaMap
-    # Few files of one date: the rows come from joins, and each task would write a file of its own.
-    told = jvm.org.apache.spark.sql.delta.DeltaOptions(
-        to_map({"optimizeWrite": "true"}), spark._jsparkSession.sessionState().conf()
-    )
-    written = transaction.writeFiles(kept._jdf, jvm.scala.Option.apply(told), scala_seq(spark, []))
-    date_column = physical_name("date", transaction.metadata().schemaString())
-    again = staged_of(written, date_column=date_column)
-    return Staged(
-        actions=scala_seq(spark, [*_listed(added.actions), *_listed(written), *files.removes]),
-        files=(*added.files, *again.files),
-        rows_by_date=added.rows_by_date,
-        bytes=added.bytes + again.bytes,
-        metadata=added.metadata,
-        replaces=files.names,
-        removed_by_date=_difference(files.rows_by_date, again.rows_by_date),
-    )
+    return tuple(adds)
 
 
 def _difference(all_rows: Mapping[date, int], kept: Mapping[date, int]) -> dict[date, int]:
     gone = {day: rows - kept.get(day, 0) for day, rows in all_rows.items()}
     return {day: rows for day, rows in sorted(gone.items()) if rows}
-
-
-def _rows_by_date(adds: Collection[Any], rows: DataFrame, *, date_column: str) -> dict[date, int]:
-    """By the statistics of the files; by counting where another writer left them without."""
-    counted: Counter[date] = Counter()
-    for add in adds:
-        if not add.numLogicalRecords().isDefined():
-            return {r["date"]: r["count"] for r in rows.groupBy("date").count().collect()}
-        day = json.loads(add.json())["add"]["partitionValues"][date_column]
-        counted[date.fromisoformat(day)] += int(add.numLogicalRecords().get())
-    return counted
 
 
 def _tells_changes(spark: SparkSession, transaction: Any) -> bool:
@@ -222,7 +270,9 @@ def _listed(actions: Any) -> list[Any]:
     return [] if actions is None else [actions.apply(i) for i in range(actions.size())]
 
 
-def _frame(spark: SparkSession, frame: Any) -> DataFrame:
+def _frame(spark: SparkSession, log: Any, snapshot: Any, adds: Collection[Any]) -> DataFrame:
+    """The rows of files, as a snapshot's table has them."""
     from pyspark.sql import DataFrame
 
-    return DataFrame(frame, spark)
+    files = scala_seq(spark, list(adds))
+    return DataFrame(log.createDataFrame(snapshot, files, False, scala_none(spark)), spark)

@@ -83,6 +83,11 @@ class JudgedAgain:
         """Those that were rows and are dead letters now."""
         return _fallen(self.became)
 
+    @property
+    def going(self) -> int:
+        """How many messages' rows go."""
+        return sum(b.messages.count for b in self.became if not b.was_letter and b.outcome != ELSEWHERE)
+
     def rows(self, case: Deciding, held: Held) -> DataFrame:
         """Their rows; decoded once more. Lazy."""
         from pyspark.sql import Observation

@@ -20,7 +20,7 @@ from kdi_assets.drain.report import Commit
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry, Untraced
-from kdi_assets.ledger.rewrite import FILE, of_messages, rows_with_files, rows_written, stage_rewrite, touched
+from kdi_assets.ledger.rewrite import FILE, of_messages, old_rows, rows_with_files
 from kdi_assets.replay.compared import Change, Example, Moved, compared, counts, examples, feed, moved
 from kdi_assets.replay.deciding import Deciding, Told, until_not_overtaken
 from kdi_assets.replay.gone import MessagesNotInKafka, Missing
@@ -203,29 +203,21 @@ def _replayed(case: Deciding, held: Held, done: Replayed, at: Reached, *, accept
 
 def _exchanged(case: Deciding, held: Held, judged: JudgedAgain) -> tuple[Staged, dict[Change, int]]:
     """The files of the new rows, and those that go for them, written anew with what else they hold."""
-    stream, uri, version = case.stream, case.ledger.uri, case.ledger.version
+    stream, added = case.stream, judged.staged
     with spark_failures(stream, "exchanging rows"):
-        table = rows_with_files(case.spark, stream, uri, version=version, within=held.meant.bounds)
-        lying = of_messages(table, stream, judged.rows_that_go).groupBy(FILE, "date").count().collect()
-        if not lying:
-            return judged.staged, {"added": judged.staged.rows} if judged.staged.rows else {}
-        files = touched(case.spark, uri, {r[FILE] for r in lying}, version=version)
-        was = of_messages(files.rows, stream, judged.rows_that_go)
-        now = rows_written(case.spark, files, judged.staged)
-        with kept(compared(was, now, stream).where("change <> 'same'")) as differing:
+        bounds, version = held.meant.bounds, case.ledger.version
+        old = old_rows(case.spark, stream, case.ledger.uri, judged.rows_that_go, version=version, within=bounds)
+        if (found := old.messages if old else 0) < judged.going:
+            detail = f"{found:,} messages have rows in the table, of {judged.going:,} whose rows go"
+            raise case.mismatch(detail, held.meant.ranges)
+        if old is None:
+            return added, {"added": added.rows} if added.rows else {}
+        with kept(compared(old.rows, old.written(added), stream).where("change <> 'same'")) as differing:
             changes = counts(differing)
             if not changes:  # what came out the same stays as it is
-                return Staged(), {"same": judged.staged.rows}
-            same = judged.staged.rows - sum(n for change, n in changes.items() if change != "gone")
-            exchanged = stage_rewrite(
-                case.spark, stream, files, judged.rows_that_go, changes=feed(differing), added=judged.staged
-            )
-    there: Counter[date] = Counter()
-    for r in lying:
-        there[r["date"]] += r["count"]
-    if there != Counter(exchanged.removed_by_date):
-        detail = f"{exchanged.removed_rows:,} rows would go, of {there.total():,} that the messages have"
-        raise case.mismatch(detail, held.meant.ranges)
+                return Staged(), {"same": added.rows}
+            same = added.rows - sum(n for change, n in changes.items() if change != "gone")
+            exchanged = old.exchanged(feed(differing), added)
     return exchanged, {**changes, "same": same} if same else changes
 
 

@@ -112,7 +112,7 @@ def test_rows_stay_and_are_replaced_by_what_is_drained_of_their_messages(driven:
     decision = rewound(web, first)
     carried_out(web, decision)
     is_closed(web)
-    for point in ("rows taken out", "commit sent"):
+    for point in ("accounted for", "commit sent"):
         with pytest.raises(KeyboardInterrupt):
             web.drain(at=dying_at(point))
     replayed = replay_letters(web.stream, lake=web.lake, session=web.session)
@@ -202,7 +202,7 @@ def optimizing(web: DrivenStream) -> Callable[[str], None]:
     done: list[str] = []
 
     def at(reached: str) -> None:
-        if reached == "rows taken out" and not done:
+        if reached == "accounted for" and not done:
             done.append(reached)
             DeltaTable(web.uri).optimize.compact()
 

@@ -12,7 +12,7 @@ from kdi_assets.ledger.commit import OvertakenCommit, commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.rewrite import stage_removal
+from kdi_assets.ledger.rewrite import as_changes, old_rows
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import orders
 
@@ -38,6 +38,12 @@ def messages(spark: SparkSession, *offsets: int) -> DataFrame:
     return frame.selectExpr("0 AS partition", "offset", "timestamp_seconds(1767225600 + offset) AS timestamp")
 
 
+def staged_removal(spark: SparkSession, uri: str, *offsets: int, version: int) -> Staged:
+    old = old_rows(spark, STREAM, uri, messages(spark, *offsets), version=version, within=WITHIN)
+    assert old is not None
+    return old.exchanged(as_changes(old.rows, "delete"))
+
+
 def removed(spark: SparkSession, uri: str, staged: Staged, *, behind: int) -> int:
     table_id = TableLog.existing(uri).table_id
     entry = LedgerEntry(-1, "resolve", STREAM.app_id, "try", STREAM.topic, "t", table_id, {TP: 0})
@@ -61,7 +67,7 @@ def _uri(spark: SparkSession, lake: str) -> str:
 def test_rows_go_with_the_commit_and_the_change_feed_tells_of_these_alone(spark: SparkSession, uri: str) -> None:
     before = TableLog.existing(uri)
 
-    staged = stage_removal(spark, STREAM, uri, messages(spark, 3, 10, 42, 5000), version=2, within=WITHIN)
+    staged = staged_removal(spark, uri, 3, 10, 42, 5000, version=2)
     version = removed(spark, uri, staged, behind=2)
 
     table = spark.read.format("delta").load(uri)
@@ -77,8 +83,8 @@ def test_rows_go_with_the_commit_and_the_change_feed_tells_of_these_alone(spark:
 
 def test_a_file_that_someone_else_exchanged_meanwhile_is_not_exchanged_again(spark: SparkSession, uri: str) -> None:
     """Procedure: rows are appended and rows of another file deleted before one commit; then one of the same file."""
-    staged = stage_removal(spark, STREAM, uri, messages(spark, 3), version=2, within=WITHIN)
-    stale = stage_removal(spark, STREAM, uri, messages(spark, 5), version=2, within=WITHIN)
+    staged = staged_removal(spark, uri, 3, version=2)
+    stale = staged_removal(spark, uri, 5, version=2)
     rows(spark, 200, 210).write.format("delta").mode("append").save(uri)
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 110")
 
@@ -95,7 +101,7 @@ def test_rows_that_a_deletion_vector_hides_do_not_come_back(spark: SparkSession,
     spark.sql(f"DELETE FROM delta.`{uri}` WHERE id = 4")
     version = TableLog.existing(uri).version
 
-    staged = stage_removal(spark, STREAM, uri, messages(spark, 3, 4), version=version, within=WITHIN)
+    staged = staged_removal(spark, uri, 3, 4, version=version)
     removed(spark, uri, staged, behind=version)
 
     table = spark.read.format("delta").load(uri)
