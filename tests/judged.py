@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
+from kdi_assets.drain.counts import Counts
+from kdi_assets.drain.judge import condemned, counted, judge, suspects
 from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder, undecoded, with_records
 from kdi_assets.stream import KafkaCluster, Stream
 

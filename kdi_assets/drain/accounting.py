@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.judge import Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from kdi_assets.drain.accounting import Account, account_for, refuse_other_messages
 from kdi_assets.drain.beyond import in_place_of_rows
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, replaced
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.files import file_size
-from kdi_assets.drain.judge import Counts, condemned, suspects
+from kdi_assets.drain.judge import condemned, suspects
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import undecoded
@@ -120,7 +121,7 @@ def carry_out(
     refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
     stages.ended("account")
     at("accounted for")
-    entry = _entry(plan, stream, staged, counts, letters, account)
+    entry = counts.noted_in(_entry(plan, stream, staged, counts, letters, account))
     entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
     with spark_failures(stream, "committing"):
         landed = commit(
@@ -226,9 +227,6 @@ def _entry(
         ends=plan.ends,
         ages=dict(sorted(counts.ages.items())),
         message_bytes=counts.message_bytes,
-        unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
-        unknown=counts.unknown.fields,
-        misfits=counts.misfits.fields,
         routes=plan.routes,
         removed_by_date=staged.removed_by_date,
         rows_until=plan.rows_until,

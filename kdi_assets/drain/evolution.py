@@ -11,7 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.judge import Counts, field_values, suspects
+from kdi_assets.drain.counts import Counts
+from kdi_assets.drain.judge import field_values, suspects
 from kdi_assets.drain.masking import overlap
 from kdi_assets.drain.records import is_unusable, stream_decoder
 from kdi_assets.drain.shape import columns_of

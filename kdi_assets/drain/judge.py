@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.contract import (
-    FieldsFound,
     contract_aggregates,
     contract_columns,
     fields_counted,
     unknown_rules,
     with_unknown,
 )
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.expectations import (
-    Unmet,
     expectation_rules,
     unmet_aggregates,
     unmet_columns,
@@ -58,50 +55,6 @@ _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
 _RULE = "_kdi_rule"
 _BLOOM_ITEMS, _BLOOM_BITS = 20_000, 1 << 18
 """Of many more dead letters than that the second pass looks at every message, as it would without the filter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What one pass over the messages saw.
-
-    Attributes:
-        messages: All of them.
-        became_rows: Those that became a row, or several.
-        rows: The rows that these became.
-        others: (number of the topic partition, verdict) to messages, of those that did not.
-        digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
-        dead_letter_digest: The same of the dead letters.
-        tombstone_digest: The same of the tombstones.
-        filtered_digest: The same of the filtered messages.
-        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.ages``.
-        message_bytes: Of their keys and values.
-        unknown_schemas: Those that name a schema which the decoder does not know.
-        unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
-        dead_letter_bloom: Bloom filter of ``xxhash64(partition, offset)`` of the dead letters; empty of none.
-        unknown: Fields that messages have and the record has not, among the same.
-        misfits: Fields that were left out because a value does not suit its type, among the same.
-    """
-
-    messages: int
-    became_rows: int
-    rows: int
-    others: Mapping[tuple[int, int], int]
-    digest: int
-    dead_letter_digest: int
-    tombstone_digest: int
-    filtered_digest: int = 0
-    ages: Mapping[int, int] = field(default_factory=dict)
-    message_bytes: int = 0
-    unknown_schemas: int = 0
-    unmet: Mapping[str, Unmet] = field(default_factory=dict)
-    dead_letter_bloom: bytes = b""
-    unknown: FieldsFound = FieldsFound()
-    misfits: FieldsFound = FieldsFound()
-
-    @property
-    def dead_letters(self) -> int:
-        """Dead letters of all topic partitions."""
-        return sum(n for (_, verdict), n in self.others.items() if verdict == DEAD_LETTER)
 
 
 def judge(

@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.evolution import gaining
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import Counts, counted, judge
+from kdi_assets.drain.judge import counted, judge
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, suffices, undecoded
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema

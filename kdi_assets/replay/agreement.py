@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kdi_assets.drain.judge import Counts
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.replay.deciding import Deciding
 from kdi_assets.replay.open_letters import Tally

@@ -10,11 +10,12 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.files import UNKNOWN_TOGETHER
-from kdi_assets.drain.judge import Counts, condemned, judge, suspects, verdicts
+from kdi_assets.drain.judge import condemned, judge, suspects, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.stage import stage

@@ -222,7 +222,6 @@ def _exchanged(case: Deciding, held: Held, judged: JudgedAgain) -> tuple[Staged,
 
 
 def _entry(case: Deciding, done: Replayed, judged: JudgedAgain, staged: Staged, told: Told | None) -> LedgerEntry:
-    found = judged.counts
     returned = Counter[TopicPartition]()
     withdrawn: defaultdict[TopicPartition, Untraced] = defaultdict(Untraced)
     digest = 0
@@ -236,7 +235,7 @@ def _entry(case: Deciding, done: Replayed, judged: JudgedAgain, staged: Staged, 
         if not was_letter and outcome in _UNTRACED:
             withdrawn[tp] += Untraced(**{_UNTRACED[outcome]: messages.count})
             digest ^= messages.digest
-    return replace(
+    entry = replace(
         case.entry,
         dead_letters_at=told.at if told else case.dead_letters_at,
         letters_by_date=told.by_date if told else {},
@@ -248,10 +247,8 @@ def _entry(case: Deciding, done: Replayed, judged: JudgedAgain, staged: Staged, 
         rows_by_date=done.rows_by_date,
         removed_by_date=done.removed_by_date,
         bytes=staged.bytes,
-        unmet={expected: unmet.count for expected, unmet in found.unmet.items()},
-        unknown=found.unknown.fields,
-        misfits=found.misfits.fields,
     )
+    return judged.counts.noted_in(entry)
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.contract import refuse_unknown
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import refused_to, spark_failures
-from kdi_assets.drain.judge import Counts, verdicts
+from kdi_assets.drain.judge import verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.stage import stage
@@ -190,14 +191,7 @@ def _commit(case: Deciding, letters: OpenLetters, judged: _Judged, at: Reached) 
         rows_by_date=dict(sorted(judged.staged.rows_by_date.items())),
         bytes=judged.staged.bytes,
     )
-    if counts := judged.counts:
-        entry = replace(
-            entry,
-            unmet={expected: unmet.count for expected, unmet in counts.unmet.items()},
-            unknown=counts.unknown.fields,
-            misfits=counts.misfits.fields,
-        )
-    landed = case.commit(judged.staged, entry)
+    landed = case.commit(judged.staged, judged.counts.noted_in(entry) if judged.counts else entry)
     at("commit sent")
     return replace(done, commit=Commit.of(landed))
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from kdi_assets.drain.judge import Counts, condemned, counted, judge, suspects
+from kdi_assets.drain.counts import Counts
+from kdi_assets.drain.judge import condemned, counted, judge, suspects
 from kdi_assets.drain.records import stream_decoder
 from tests.judged import stream_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain.accounting import account_for
+from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.judge import Counts
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.verdict import DEAD_LETTER
