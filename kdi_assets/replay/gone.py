@@ -30,13 +30,18 @@ class Missing:
 
 @dataclass(eq=False, kw_only=True)
 class MessagesNotInKafka(Terminal):
-    """Dates cannot be replayed whole: retention, a deletion or compaction took messages that their rows came from."""
+    """Dates cannot be replayed whole: retention, a deletion or compaction took messages that their rows came from.
+
+    Attributes:
+        flags: What else the replay was told, as the command line has it.
+    """
 
     stream: str
     first: date
     last: date
     messages: int
     missing: Missing
+    flags: str = ""
 
     def parts(self) -> tuple[str, str, str]:
         asked = f"--from {self.first} --to {self.last}"
@@ -48,6 +53,6 @@ class MessagesNotInKafka(Terminal):
             f"{self.stream}: Kafka no longer holds {self.missing.messages:,} of the {self.messages:,} messages of "
             f"{self.first} to {self.last}.{rows}{letters}",
             "nothing was written; rows and dead letters stay as they are.",
-            f"kdi replay {self.stream} {asked} --leave-missing   (replays the others, leaves these as they are), or "
-            f"kdi replay {self.stream} {asked} --into TABLE   (another table that compares, and nothing else)",
+            f"kdi replay {self.stream} {asked} --leave-missing{self.flags}   (replays the others, leaves these as they "
+            f"are), or kdi replay {self.stream} {asked} --into TABLE   (another table that compares, and nothing else)",
         )

@@ -100,12 +100,14 @@ def replay_dates(
         KdiError: What a drain would refuse as well.
     """
 
+    accepts = " --accept-dead-letters" if accept_dead_letters else ""
+
     def replay(case: Deciding) -> Replayed:
         with _again(case, first, last, at) as held:
             if held.missing.messages and not leave_missing:
                 meant = held.meant.messages.count + held.missing.messages
                 raise MessagesNotInKafka(
-                    stream=stream.name, first=first, last=last, messages=meant, missing=held.missing
+                    stream=stream.name, first=first, last=last, messages=meant, missing=held.missing, flags=accepts
                 )
             done = _done(held, Replayed(stream.name, first, last))
             return (
@@ -115,7 +117,7 @@ def replay_dates(
             )
 
     nothing = Replayed(stream.name, first, last)
-    flags = (" --leave-missing" if leave_missing else "") + (" --accept-dead-letters" if accept_dead_letters else "")
+    flags = (" --leave-missing" if leave_missing else "") + accepts
     with refused_to(f"kdi replay {stream.name} --from {first} --to {last}{flags}"):
         return until_not_overtaken(stream, lake, session, "replay", replay, nothing=nothing, run_id=run_id)
 

@@ -202,8 +202,8 @@ def test_what_kafka_no_longer_holds_is_counted_and_left_only_by_decision(driven:
     before = hosts(web)
     gone = sum(1 for r in web.found().rows if r["date"] == DAYS[1] and lost(r))
 
-    with pytest.raises(MessagesNotInKafka) as refused:
-        replayed(web, DAYS[1])
+    with pytest.raises(MessagesNotInKafka, match="--leave-missing --accept-dead-letters") as refused:
+        replayed(web, DAYS[1], accept_dead_letters=True)
     looked = looked_at(web, DAYS[1], into=f"{web.lake}/bronze/compared")
     untouched = hosts(web)
     done = replayed(web, DAYS[1], leave_missing=True)
