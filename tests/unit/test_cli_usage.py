@@ -7,7 +7,9 @@ import re
 import socket
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.typed import Kdi, typed
 
@@ -91,6 +93,25 @@ def test_what_was_typed_wrong_is_named(kdi: Kdi, arguments: list[str], said: str
     assert answer.code == 2
     assert said in re.sub(r"[\s│]+", " ", answer.err)
     assert answer.out == ""
+
+
+@pytest.mark.parametrize("there", ["a table", "other files"])
+def test_a_comparison_is_never_written_over_what_is_there(kdi: Kdi, tmp_path: Path, there: str) -> None:
+    uri = tmp_path / "lake" / "bronze" / "compared"
+    if there == "a table":
+        write_deltalake(str(uri), pa.table({"id": [1]}))
+    else:
+        uri.mkdir(parents=True)
+        (uri / "notes.parquet").write_text("someone's")
+    before = sorted(uri.rglob("*"))
+
+    answer = kdi("replay", "orders", "--from", "2026-03-01", "--to", "2026-03-01", "--into", "bronze/compared")
+
+    assert answer.code == 2
+    said = re.sub(r"[\s│]+", "", answer.err)  # a long path is broken where the line ends
+    assert "bronze/compared is there already; name another, or drop it".replace(" ", "") in said
+    assert sorted(uri.rglob("*")) == before
+    assert "starting Spark" not in answer.err
 
 
 def test_an_address_that_is_taken_is_bad_usage(kdi: Kdi) -> None:
