@@ -216,6 +216,7 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "rows_beyond": decision.beyond.row_count,
         "messages_beyond": decision.beyond.messages,
         "open_dead_letters_beyond": decision.beyond.letters,
+        "open_dead_letters_given_up": decision.letters_given_up,
         "table_version_before": decision.table_version,
         "done": entry is not None,
         "table_version": entry.version if entry else None,

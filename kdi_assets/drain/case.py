@@ -53,12 +53,14 @@ class Proposal(NamedTuple):
         reason: What that means, in a sentence.
         expect: Transaction ids of others that it rests on: they must still be these when it is committed.
         rows_until: Below which offsets rows may lie at or behind these positions, where the table brings such rows.
+        letters: Open dead letters of offsets that are given up.
     """
 
     after: Mapping[TopicPartition, int]
     reason: str
     expect: Mapping[str, int] = {}
     rows_until: Mapping[TopicPartition, int] = {}
+    letters: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kdi_assets.drain.beyond import Beyond, Standing, from_positions
 from kdi_assets.drain.case import Action as Action
 from kdi_assets.drain.case import Case, Proposal
 from kdi_assets.drain.case import NothingToResolve as NothingToResolve
+from kdi_assets.drain.given_up import given_up, losses
 from kdi_assets.drain.plan import positions_of
 from kdi_assets.drain.rewind import Target, rewound
 from kdi_assets.drain.route_change import accepted, route_step
@@ -47,6 +48,7 @@ class Decision:
         rows: Of a rewind, what becomes of the rows that lie at or behind the positions: they are taken out in the
             commit of the decision, or stay until a drain replaces them.
         beyond: These rows, and dead letters.
+        letters_given_up: Open dead letters of offsets that are given up.
         rows_until: Below which offsets rows may lie at or behind the positions, once it is committed.
     """
 
@@ -64,6 +66,7 @@ class Decision:
     expect: Mapping[str, int] = field(default_factory=dict)
     rows: Rows = "keep"
     beyond: Beyond = Beyond()
+    letters_given_up: int = 0
     rows_until: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -118,7 +121,7 @@ def decide(
     case.refuse_strangers()
     match action:
         case "accept-loss":
-            proposal = _accept_loss(case, topic_partition, until)
+            proposal = given_up(case, topic_partition, until)
         case "new-topic":
             proposal = _new_topic(case)
         case "rewind":
@@ -128,13 +131,13 @@ def decide(
         case "accept-routes":
             proposal = _accept_routes(case)
     after = proposal.after
-    losses = _losses(case, after) if action == "accept-loss" else ()
+    lost = losses(case, after) if action == "accept-loss" else ()
     beyond = _beyond(case, after, topic_partition)
     return Decision(
         action=action,
         before=case.before,
         after=after,
-        declared_losses=losses,
+        declared_losses=lost,
         reason=proposal.reason,
         topic_id=topic.topic_id,
         table_id=log.table_id,
@@ -145,6 +148,7 @@ def decide(
         expect=proposal.expect,
         rows=rows,
         beyond=beyond,
+        letters_given_up=proposal.letters,
         rows_until=_rows_until(case, proposal, beyond, rows),
     )
 
@@ -191,29 +195,6 @@ def carry_out_decision(
     return commit(spark, staged, uri, behind=decision.table_version, expect=expect, entry=entry)
 
 
-def _accept_loss(case: Case, only: TopicPartition | None, until: int | None) -> Proposal:
-    if case.ledger is None:
-        raise case.no("the positions are unknown; rewind first")
-    held = case.topic.partitions
-    positions = {**dict.fromkeys(held, 0), **case.before}
-    after = dict(positions)
-    for tp, offsets in held.items():
-        if only in (None, tp):
-            target = offsets.earliest if until is None or only is None else until
-            if target > offsets.end:
-                raise case.no(f"{tp} ends at {offsets.end}, so nothing up to {target} can be given up")
-            after[tp] = max(positions[tp], target)
-    if after == positions:
-        raise case.no("no offset behind the positions is missing at the broker")
-    losses = _losses(case, after)
-    given_up = sum(lost.offset_count for lost in losses)
-    stay = sum(after[tp] - positions[tp] for tp in after) - given_up
-    readable = sum(max(0, lost.end - max(lost.start, held[lost.topic_partition].earliest)) for lost in losses)
-    besides = f"; {readable:,} of them are still at the broker" if readable else ""
-    besides += f"; {stay:,} more are not drained again and keep the rows that they have" if stay else ""
-    return Proposal(after, f"{given_up:,} offsets are given up and recorded as lost{besides}")
-
-
 def _new_topic(case: Case) -> Proposal:
     ledger, held = case.ledger, case.topic.partitions
     if ledger and ledger.knows_topic and not ledger.positions.keys() - held.keys():
@@ -254,13 +235,6 @@ def _dead_letters_at(case: Case) -> DeadLettersAt | None:
     if case.action == "adopt":
         return letters_there(case)
     return case.ledger.entry.dead_letters_at if case.ledger and case.ledger.entry else None
-
-
-def _losses(case: Case, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:
-    """What nothing is left of: below ``rows_until`` there are the rows and letters of an earlier drain."""
-    until = case.ledger.rows_until if case.ledger else {}
-    starts = {tp: max(case.before.get(tp, 0), until.get(tp, 0)) for tp in after}
-    return tuple(OffsetRange(tp, starts[tp], end) for tp, end in after.items() if starts[tp] < end)
 
 
 def _beyond(case: Case, after: Mapping[TopicPartition, int], chosen: TopicPartition | None) -> Beyond:

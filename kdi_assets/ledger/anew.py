@@ -52,6 +52,24 @@ def anew(entries: Sequence[LedgerEntry]) -> tuple[Anew, ...]:
     return tuple(found for entry, before in _pairs(entries) for found in _of(entry, before))
 
 
+def read_again(entries: Sequence[LedgerEntry]) -> tuple[Anew, ...]:
+    """What drains read that a position had passed before, in the order of the entries.
+
+    Unlike in ``anew``, a decision alone is none: that rows were taken out does not say that their messages came back.
+
+    Args:
+        entries: The live ones, the oldest first.
+    """
+    passed: dict[tuple[str, TopicPartition], int] = {}
+    found: list[Anew] = []
+    for entry in entries:
+        for r in (counts.range for counts in entry.ranges):
+            found += _read(entry, r, passed.get((entry.topic_id, r.topic_partition), r.start))
+        for tp, at in positions(entry).items():
+            passed[entry.topic_id, tp] = max(at, passed.get((entry.topic_id, tp), 0))
+    return tuple(found)
+
+
 def steps_back(entries: Sequence[LedgerEntry]) -> Iterator[StepBack]:
     """Every decision that set a position back within its topic."""
     for entry, before in _pairs(entries):
@@ -94,11 +112,16 @@ def _of(entry: LedgerEntry, before: LedgerEntry | None) -> Iterator[Anew]:
             if before and before.positions.get(tp) == at != RETIRED and at < end and tp not in entry.rows_until:
                 yield Anew(OffsetRange(tp, at, ENDLESS), entry.version, entry.topic_id)
     for r in (counts.range for counts in entry.ranges):
-        end = min(r.end, until.get(r.topic_partition, r.start))
-        parts = [OffsetRange(r.topic_partition, r.start, end)] if r.start < end else []
-        for gap in entry.gaps:  # the topic is compacted: of a message that is gone, the older entry is right
-            parts = [part for whole in parts for part in _parts(whole, gap)]
-        yield from (Anew(part, entry.version, entry.topic_id) for part in parts)
+        yield from _read(entry, r, until.get(r.topic_partition, r.start))
+
+
+def _read(entry: LedgerEntry, r: OffsetRange, until: int) -> Iterator[Anew]:
+    """What a drain read of a range below an offset."""
+    end = min(r.end, until)
+    parts = [OffsetRange(r.topic_partition, r.start, end)] if r.start < end else []
+    for gap in entry.gaps:  # the topic is compacted: of a message that is gone, the older entry is right
+        parts = [part for whole in parts for part in _parts(whole, gap)]
+    yield from (Anew(part, entry.version, entry.topic_id) for part in parts)
 
 
 def _until(before: LedgerEntry | None, entry: LedgerEntry) -> Mapping[TopicPartition, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kdi_assets.ledger.anew import ENDLESS, anew, positions
+from kdi_assets.ledger.anew import Anew, anew, read_again
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.log import TableLog
@@ -32,11 +32,13 @@ _DDL = (
 _AT = ["partition", "offset", "timestamp"]
 _SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id")
 _MESSAGE = ("key", "value", "headers")
-_SILENCED, _AGAIN, _RANGES = "_kdi_silenced", "_kdi_again", "_kdi_ranges"
-_RANGE = "partition: int, start: bigint, end: bigint, version: bigint, topic_id: string, drained_to: bigint"
+_SILENCED, _AGAIN = "_kdi_silenced", "_kdi_again"
+_RANGE = "partition: int, start: bigint, end: bigint, version: bigint, topic_id: string"
 _STATE = (
-    f"CASE WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' WHEN coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' "
-    "THEN 'open' ELSE 'resolved' END"
+    # A letter whose message was drained again, and condemned again, is not the newest one of it.
+    f"CASE WHEN letter.{_AGAIN} THEN 'resolved' WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' "
+    # The row that it became was taken out, to be drained again, which it is not yet and may never be.
+    f"WHEN said.{_SILENCED} OR coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' THEN 'open' ELSE 'resolved' END"
 )
 
 
@@ -71,6 +73,7 @@ def standing_letters(
             F.expr(of_letter).alias("letter"),
             F.expr(why).alias("why"),
             F.expr(f"max_by({OUTCOME}, version)").alias(OUTCOME),
+            F.expr(f"max_by(struct({_SILENCED}), version)").alias("said"),
             F.max("version").alias("said_by"),
         )
         .where("letter IS NOT NULL")
@@ -84,8 +87,7 @@ def standing_letters(
         *(f"letter.{column}" for column in kept[1:]),
         "why.reason",
         "why.field",
-        # A letter whose message was drained again, and condemned again, is not the newest one of it.
-        f"CASE WHEN letter.{_AGAIN} THEN 'resolved' ELSE {_STATE} END AS state",
+        f"{_STATE} AS state",
         OUTCOME,
         "letter.version AS drained_by",
         "said_by",
@@ -123,15 +125,34 @@ def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEnt
     letter = ["partition", "offset", "attempt_id"]
     if OUTCOME not in kept.columns and not anew(entries):
         return kept.select(*letter, counts)
-    outcome = OUTCOME if OUTCOME in kept.columns else F.lit(None).cast("string").alias(OUTCOME)
-    named = [(e.attempt_id, e.version, e.topic_id) for e in entries]
-    versions = spark.createDataFrame(named, "attempt_id string, version bigint, topic_id string")
-    said = kept.select(*letter, "timestamp", outcome, counts).join(F.broadcast(versions), "attempt_id", "left")
-    said = _silenced(spark, said, entries).where(f"NOT coalesce({_SILENCED}, false)")
+    said = _standing(spark, kept, entries).withColumn("counts", counts)
     rows = said.where(f"{OUTCOME} = 'row' AND counts").selectExpr(*_AT, "version AS returned_by")
     rows = rows.groupBy(*_AT).agg(F.max("returned_by").alias("returned_by"))
     letters = said.where(f"{OUTCOME} IS NULL").join(rows, _AT, "left")
     return letters.where("NOT coalesce(counts AND version < returned_by, false)").select(*letter, "counts")
+
+
+def came_back(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """The messages of dead letters of which an entry says that they became rows: ``partition: int, offset: bigint``."""
+    nothing = spark.createDataFrame([], "partition int, offset bigint")
+    if TableLog.open(uri) is None:
+        return nothing
+    kept = spark.read.format("delta").load(uri)
+    if OUTCOME not in kept.columns:
+        return nothing
+    said = _standing(spark, kept, entries).where(f"{OUTCOME} = 'row' AND version IS NOT NULL")
+    return said.select("partition", "offset").distinct()
+
+
+def _standing(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """What letters and later words on them say, but for what a newer entry silences; with their entry's version."""
+    from pyspark.sql import functions as F
+
+    outcome = OUTCOME if OUTCOME in kept.columns else F.lit(None).cast("string").alias(OUTCOME)
+    named = [(e.attempt_id, e.version, e.topic_id) for e in entries]
+    versions = spark.createDataFrame(named, "attempt_id string, version bigint, topic_id string")
+    said = kept.select(*_AT, "attempt_id", outcome).join(F.broadcast(versions), "attempt_id", "left")
+    return _silenced(spark, said, entries).where(f"NOT coalesce({_SILENCED}, false)")
 
 
 def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
@@ -142,26 +163,23 @@ def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerE
     """
     from pyspark.sql import functions as F
 
-    again = anew(entries)
-    if not again:
-        return letters.withColumns({_SILENCED: F.lit(False), _AGAIN: F.lit(False)})
-    at, tps = positions(entries[-1]), [a.range.topic_partition for a in again]
-    ranges = [
-        (tp.partition, a.range.start, a.range.end, a.version, a.topic_id, at.get(tp, ENDLESS))
-        for tp, a in zip(tps, again, strict=True)
-    ]
-    one = spark.createDataFrame([(ranges,)], f"{_RANGES} array<struct<{_RANGE}>>")
-    silences = (
+    found = {_SILENCED: anew(entries), _AGAIN: read_again(entries)}
+    if not any(found.values()):
+        return letters.withColumns(dict.fromkeys(found, F.lit(False)))
+    ranges = {name: f"{name}_ranges" for name in found}
+    ddl = ", ".join(f"{column} array<struct<{_RANGE}>>" for column in ranges.values())
+    one = spark.createDataFrame([tuple(_plain(each) for each in found.values())], ddl)
+    lies = (
         "r.partition = partition AND r.start <= offset AND offset < r.end AND version < r.version "
         "AND r.topic_id = topic_id"
     )
     both = letters.crossJoin(F.broadcast(one))
-    return both.withColumns(
-        {
-            _SILENCED: F.expr(f"exists({_RANGES}, r -> {silences})"),
-            _AGAIN: F.expr(f"exists({_RANGES}, r -> {silences} AND offset < r.drained_to)"),
-        }
-    ).drop(_RANGES)
+    told = {name: F.expr(f"exists({column}, r -> {lies})") for name, column in ranges.items()}
+    return both.withColumns(told).drop(*ranges.values())
+
+
+def _plain(ranges: Sequence[Anew]) -> list[tuple[int, int, int, int, str]]:
+    return [(a.range.topic_partition.partition, a.range.start, a.range.end, a.version, a.topic_id) for a in ranges]
 
 
 def _table(spark: SparkSession, stream: Stream, lake: str) -> DataFrame:

@@ -16,8 +16,9 @@ from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.coverage import Coverage
 from kdi_assets.ledger.entry import Untraced
 from kdi_assets.ledger.history import LiveHistory, removes_rows
+from kdi_assets.ledger.letters import came_back
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.offsets import DIGEST, covering, differing, islands, ours
+from kdi_assets.ledger.offsets import DIGEST, covering, differing, inside, islands, ours
 from kdi_assets.ledger.report import SHOWN, Deletion, Double, Hole
 from kdi_assets.ledger.untraced import NONE, Group, Settled, as_recorded, settle
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -34,6 +35,7 @@ class Reckoned:
 
     Attributes:
         not_ours: Rows below the first positions, of which the ledger cannot speak.
+        lost_again, gaps_again: Declared losses and gaps that are rows: a dead letter had kept the message.
         at_odds: What counts that cannot both be true say; then the audit is not complete.
     """
 
@@ -41,6 +43,8 @@ class Reckoned:
     missing: int = 0
     twice: int = 0
     not_ours: int = 0
+    lost_again: int = 0
+    gaps_again: int = 0
     holes: tuple[Hole, ...] = ()
     doubles: tuple[Double, ...] = ()
     deletions: tuple[Deletion, ...] = ()
@@ -87,12 +91,16 @@ class _Reckoning:
             f"coalesce(sum(CASE WHEN present > expected AND NOT {self._ours} THEN present - expected END), 0) AS other",
         ).collect()[0]
         lost = self._missing() if sums["missing"] or self.covered.has_untraced else Reckoned()
-        doubles = self._doubles() if sums["twice"] else ()
+        again = {r["lost"]: r["count"] for r in self._again.groupBy("lost").count().collect()} if sums["twice"] else {}
+        twice = sums["twice"] - sum(again.values())
+        doubles = self._doubles() if twice else ()
         return Reckoned(
             untraced=lost.untraced,
             missing=lost.missing,
-            twice=sums["twice"],
+            twice=twice,
             not_ours=sums["other"],
+            lost_again=again.get(True, 0),
+            gaps_again=again.get(False, 0),
             holes=lost.holes,
             doubles=doubles,
             deletions=lost.deletions,
@@ -107,6 +115,14 @@ class _Reckoning:
     @property
     def _twice(self) -> str:
         return f"present > expected AND {self._ours}"
+
+    @cached_property
+    def _again(self) -> DataFrame:
+        """Offsets that no drain's word explains, and a replay's does: ``partition, offset, lost: boolean``."""
+        lost = " OR ".join(inside({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
+        letters = came_back(self.spark, self.stream.dead_letters_uri(self.lake), self.history.entries)
+        once = self.off.where(f"{self._twice} AND expected = 0 AND present = 1").join(letters, _AT, "left_semi")
+        return once.selectExpr(*_AT, f"{lost} AS lost")
 
     @cached_property
     def _log(self) -> TableLog:
@@ -228,7 +244,7 @@ class _Reckoning:
         """What is there too often, with every commit that added it."""
         from pyspark.sql import functions as F
 
-        twice = self.off.where(self._twice).select(*_AT)
+        twice = self.off.where(self._twice).select(*_AT).join(self._again, _AT, "left_anti")
         added = changes(self.spark, self.stream, self._log, self.history.foreign).net.where("net > 0")
         of_others = added.join(twice, _AT, "left_semi").select(*_AT, "changed_by")
         by = covering(self.spark, twice, self.covered.drained).unionByName(of_others)

@@ -163,6 +163,35 @@ def test_rows_that_stay_outlast_the_messages_that_retention_takes(driven: Driven
     web.assert_each_offset_once(produced)
 
 
+def test_letters_of_what_is_given_up_stay_open_and_come_back_from_what_was_kept_of_them(driven: DrivenFactory) -> None:
+    """Procedure: a drain, and one by a definition that condemns all; rewind to the start, removing; retention takes
+    the first half of the rows and of the letters; accept that; replay the letters by the right definition; drain."""
+    web = driven(partitions=1)
+    web.produce(20)
+    web.drain()
+    wrong = web.with_definition(columns=WRONG)
+    wrong.produce(20, seed=1)
+    wrong.drain()
+    carried_out(web, rewound(web, 0, "remove"))
+    delete_records(web, {0: 30})
+
+    loss = decide(web.stream, web.lake, "accept-loss", session=web.session)
+    carried_out(web, loss)
+    given_up, open_then = is_closed(web), states(web)
+    replayed = replay_letters(web.stream, lake=web.lake, session=web.session)
+    came_back = is_closed(web)
+    web.drain()
+    drained = is_closed(web)
+
+    assert (loss.letters_given_up, "open dead letters of them: 10, which stay open" in loss.reason) == (10, True)
+    assert (open_then, given_up.rows, given_up.declared_losses) == ({"open": 20}, 0, 30)
+    assert (replayed.outcomes, replayed.waiting) == ({"row": 10}, 10)
+    assert (came_back.rows, came_back.declared_losses) == (10, 20)
+    assert messages_of(web) == list(range(20, 40))
+    assert (drained.rows, drained.declared_losses, drained.dead_letters) == (20, 20, 0)
+    assert states(web) == {"resolved": 20}
+
+
 def test_rows_of_a_topic_that_was_there_before_are_not_taken(driven: DrivenFactory) -> None:
     """Procedure: drain; the topic is made again and drained from its start; rewind to there, keeping, and drain; rewind
     to there, removing."""

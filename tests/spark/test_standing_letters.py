@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.dead_letters import append_letters
 from kdi_assets.ledger.changes import letters_taken
-from kdi_assets.ledger.entry import Kind, LedgerEntry
+from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import letters_now, standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import Mask
 from kdi_assets.replay.chosen import Group
 from kdi_assets.replay.standing import counted_by_date
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -83,6 +83,28 @@ def test_a_message_that_was_a_row_and_is_condemned_anew_is_a_letter_again(
         (8, "resolved", "bad"),
     }
     assert sorted((r["offset"], r["counts"]) for r in counted.collect()) == [(5, True), (7, True)]
+
+
+def test_letters_of_messages_that_nobody_read_again_stay_open(spark: SparkSession, lake: str) -> None:
+    """Procedure: a drain of [0, 10) condemns 5 to 9, of which 6 became a row since and 9 was discarded; rows from 5 on
+    are removed by a decision; another one gives [5, 8) up; the next drain reads 8 and 9."""
+    written(lake, *({"offset": offset, "attempt_id": "first"} for offset in range(5, 10)), outcome=pa.string())
+    again = ({"offset": offset, "attempt_id": "again", "reason": None} for offset in (6, 9))
+    written(lake, *({**r, "outcome": o} for r, o in zip(again, ("row", "discarded"), strict=True)), outcome=pa.string())
+    tp = TopicPartition("orders", 0)
+    drained = replace(ENTRIES[0], ranges=(RangeCounts(OffsetRange(tp, 0, 10)),))
+    removed = replace(entry(3, "resolve", "removed"), positions={tp: 5})
+    given_up = replace(entry(4, "resolve", "given up"), positions={tp: 8})
+    rest = replace(entry(5, "drain", "rest"), ranges=(RangeCounts(OffsetRange(tp, 8, 10)),))
+
+    def states(*entries: LedgerEntry) -> list[str]:
+        history = LiveHistory(5, (drained, ENTRIES[1], *entries), 0, ())
+        found = standing_letters(spark, STREAM, lake, history, with_messages=False)
+        return [r["state"] for r in found.orderBy("offset").collect()]
+
+    assert states() == ["open", "resolved", "open", "open", "discarded"]
+    assert states(removed) == states(removed, given_up) == ["open", "open", "open", "open", "discarded"]
+    assert states(removed, given_up, rest) == ["open", "open", "open", "resolved", "resolved"]
 
 
 def test_letters_are_counted_by_date_state_and_reason(spark: SparkSession, lake: str, told: str) -> None:

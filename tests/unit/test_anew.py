@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kdi_assets.ledger.anew import ENDLESS, anew
+from kdi_assets.ledger.anew import ENDLESS, anew, read_again
 from kdi_assets.ledger.coverage import coverage
 from kdi_assets.ledger.entry import FORMAT, Kind, LedgerEntry, RangeCounts, entry_of
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -68,6 +68,20 @@ def test_what_stayed_at_first_can_be_taken_out_later() -> None:
 
     assert words(START, FIRST, SECOND, back, out) == [(0, 8, 1)]
     assert words(START, FIRST, SECOND, back, said(4, "routes", 8, until=30)) == [(0, 20, 1), (20, 30, 2)]
+
+
+def test_only_a_drain_reads_a_message_again() -> None:
+    """Not the decision that took its rows out, nor a later one that gave some of it up."""
+    taken, given_up = said(3, "resolve", 8), said(4, "resolve", 15)
+    drained = replace(said(5, "drain", 40, r(15, 40)), gaps=(r(17, 18),))
+    kept, part = said(3, "resolve", 8, until=30), said(4, "drain", 14, r(8, 14), until=30)
+
+    def again(*entries: LedgerEntry) -> list[tuple[int, int, int]]:
+        return [(a.range.start, a.range.end, a.version) for a in read_again([START, FIRST, SECOND, *entries])]
+
+    assert again(taken, given_up) == again(kept) == []
+    assert again(taken, given_up, drained) == [(15, 17, 5), (18, 30, 5)]
+    assert again(kept, part, replace(part, version=6, topic_id="other")) == [(8, 14, 4)]
 
 
 def test_a_range_cut_in_two_keeps_in_each_part_the_gaps_that_lie_there() -> None:
