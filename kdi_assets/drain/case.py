@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import highest_offsets
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.history import takes_table
+from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.state import (
     LedgerGap,
     LedgerState,
     positions_in,
     read_ledger,
     read_transactions,
+    standing_txn_id,
     table_txn_id,
     topic_txn_id,
     version_id,
@@ -31,17 +34,22 @@ Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "accept-routes"]
 
 @dataclass(eq=False, kw_only=True)
 class NothingToResolve(Terminal):
-    """The decision does not fit what is there."""
+    """The decision does not fit what is there.
+
+    Attributes:
+        then: What to run next, where that is known.
+    """
 
     stream: str
     action: str
     detail: str
+    then: str = ""
 
     def parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: {self.action} does not apply: {self.detail}.",
             "nothing was changed.",
-            f"kdi plan {self.stream}   (says what stands in the way, and what decides it)",
+            self.then or f"kdi plan {self.stream}   (says what stands in the way, and what decides it)",
         )
 
 
@@ -102,6 +110,23 @@ class Case:
         """Next offset of every topic partition that was ever resolved."""
         return dict(self.ledger.positions) if self.ledger else positions_in(self.transactions, self.stream)
 
+    @property
+    def left_rows_standing(self) -> bool:
+        """Whether the newest ledger commit, readable or not, left rows behind positions that were set back."""
+        newest = self.log.transaction(version_id(self.stream.app_id))
+        return newest is not None and self._knows(standing_txn_id(self.stream.app_id), newest)
+
+    @property
+    def positions_hold(self) -> bool:
+        """Whether the ids of the log are of the rows that are there: nobody put others in their place since."""
+        newest = self.log.transaction(version_id(self.stream.app_id))
+        try:
+            return newest is not None and not any(
+                commit.is_restore or takes_table(commit) for commit in self.log.commits(after=newest)
+            )
+        except CommitUnreadable:
+            return False
+
     def refuse_strangers(self) -> None:
         """A decision is committed with the ids that are there now, so it must not pass over one that changed."""
         newest = self.log.transaction(version_id(self.stream.app_id))
@@ -126,3 +151,8 @@ class Case:
     def no(self, detail: str) -> NothingToResolve:
         """The refusal."""
         return NothingToResolve(stream=self.stream.name, action=self.action, detail=detail)
+
+
+def told(moment: datetime) -> str:
+    """A moment as messages name it."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

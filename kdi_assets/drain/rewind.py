@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
-from kdi_assets.drain.case import Case, Proposal
+from kdi_assets.drain.case import Case, Proposal, told
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.ledger.state import LedgerGap
 from kdi_assets.sources.kafka import offsets_at
 from kdi_assets.sources.kafka_messages import oldest_timestamps
-from kdi_assets.stream import TopicPartition
+from kdi_assets.stream import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def rewound(case: Case, target: Target) -> Proposal:
     chosen = case.before if target.only is None else {target.only: case.before.get(target.only, 0)}
     chosen = {tp: at for tp, at in chosen.items() if tp in case.topic.partitions}
     if target.moment is not None:
-        after, where = _at_moment(case, chosen, target.moment), f"{_told(target.moment)} or later"
+        after, where = _at_moment(case, chosen, target.moment), f"{told(target.moment)} or later"
     else:
         after, where = _at_version(case, chosen, target.version or 0), f"not in the table at version {target.version}"
     lower = {tp: at for tp, at in after.items() if at < chosen[tp]}
@@ -64,8 +64,23 @@ def _behind_rows(case: Case) -> Proposal:
     behind = case.behind_rows()
     if case.ledger is not None:  # rows of others may lie ahead: what is before them was not drained
         behind = {tp: min(at, case.before.get(tp, at)) for tp, at in behind.items()}
+    elif case.left_rows_standing:
+        return _in_front_of_rows(case, behind)
     reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
     return Proposal(behind, reason)
+
+
+def _in_front_of_rows(case: Case, behind: Mapping[TopicPartition, int]) -> Proposal:
+    """Positions that were set back before rows that stay, where the log no longer tells which: the rows do."""
+    if not case.positions_hold:
+        reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
+        undone = "what was to be drained again, because positions had been set back, is not: rewind there once more"
+        return Proposal(behind, f"{reason}; {undone}")
+    after = {tp: min(at, case.before.get(tp, at)) for tp, at in behind.items()}
+    again = {tp: OffsetRange(tp, at, behind[tp]) for tp, at in sorted(after.items()) if at < behind[tp]}
+    shown = ", ".join(map(str, again.values())) or "none of them has any"
+    reason = f"positions stay before the rows that they were set back to, and these are drained again: {shown}"
+    return Proposal(after, reason, rows_until={tp: r.end for tp, r in again.items()})
 
 
 def _to_offset(case: Case, only: TopicPartition | None, offset: int) -> Proposal:
@@ -91,10 +106,10 @@ def _at_moment(case: Case, chosen: Mapping[TopicPartition, int], moment: datetim
     for tp, at in doubtful.items():
         since = oldest.get(tp)
         if since is None or since > moment:
-            left = f", the oldest message is of {_told(since)}" if since else ""
+            left = f", the oldest message is of {told(since)}" if since else ""
             raise case.no(
                 f"of {tp} the broker has nothing before offset {at} any more{left}: "
-                f"what else was {_told(moment)} or later may be gone"
+                f"what else was {told(moment)} or later may be gone"
             )
     return found
 
@@ -124,7 +139,3 @@ def _at_version(case: Case, chosen: Mapping[TopicPartition, int], version: int) 
 
 def _steps(case: Case, lower: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"[{at}, {case.before.get(tp, 0)}) of {tp}" for tp, at in sorted(lower.items()))
-
-
-def _told(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

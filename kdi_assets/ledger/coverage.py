@@ -181,11 +181,23 @@ def _begin(entries: Sequence[LedgerEntry], back: Iterable[StepBack]) -> dict[Top
         return {}
     begun = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
     begun |= {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
+    for tp, r in first.standing.items():
+        # So too what stood behind the very first position, until drains have replaced all of it.
+        begun[tp] = begun.get(tp, r.start) if _drained_to(entries, tp, begun.get(tp, r.start)) >= r.end else r.end
     for entry, tp, _, at in back:
         # Rows of others that still stand behind the position are theirs until a drain has replaced them.
         if at < begun.get(tp, 0) and (tp not in entry.rows_until or last.positions.get(tp, 0) >= begun[tp]):
             begun[tp] = at
     return begun
+
+
+def _drained_to(entries: Sequence[LedgerEntry], tp: TopicPartition, start: int) -> int:
+    """How far drains of the topic went from there without leaving anything out."""
+    drained = (c.range for e in entries if e.topic_id == entries[0].topic_id for c in e.ranges)
+    at = start
+    for one in sorted(one for one in drained if one.topic_partition == tp):
+        at = max(at, one.end) if one.start <= at else at
+    return at
 
 
 def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> Iterator[Piece]:

@@ -132,6 +132,20 @@ def test_rows_of_another_writer_are_ours_once_they_were_drained_again() -> None:
     assert coverage([took, ours, removed]).begin[P0] == 5
 
 
+def test_rows_of_another_writer_behind_the_first_positions_are_ours_once_they_were_drained() -> None:
+    """As of a table that was adopted by a checkpoint that another query had gone past."""
+    adopted, part = said(9, "resolve", 8, until=30), said(10, "drain", 14, r(8, 14), until=30)
+    rest, skipped = said(11, "drain", 40, r(14, 40)), said(11, "resolve", 20, until=30)
+
+    assert [coverage(entries).begin[P0] for entries in ([adopted], [adopted, part], [adopted, part, rest])] == [
+        30,
+        30,
+        8,
+    ]
+    assert coverage([adopted, part, skipped, said(12, "drain", 40, r(20, 40))]).begin[P0] == 30
+    assert words(adopted, part, rest) == [(8, 14, 10), (14, 40, 11)]
+
+
 def test_where_rows_stay_is_kept_in_the_log_for_as_long_as_they_do_and_by_no_older_release() -> None:
     open_, closed = said(3, "resolve", 8, until=30), said(4, "drain", 30, r(8, 30), until=30)
 
