@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
+from kdi_assets.drain.adopted_rows import AdoptedRows
 from kdi_assets.drain.case import Case, Proposal
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.history import SAME_ROWS, live_commits, takes_table
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.state import read_ledger
+from kdi_assets.ledger.state import read_ledger, version_id
 from kdi_assets.sources.checkpoint import Checkpoint, CheckpointUnfit
-from kdi_assets.stream import TopicPartition
+from kdi_assets.stream import OffsetRange, TopicPartition
 
 
 def adopted(case: Case, checkpoint: str = "") -> Proposal:
@@ -40,9 +42,15 @@ def adopted(case: Case, checkpoint: str = "") -> Proposal:
     if ledger is not None and ledger.ledger_version is not None and not ledger.knows_topic:
         reason = f"{table}; its topic is another one too, drained from offset 0"
         return Proposal(dict.fromkeys(case.topic.partitions, 0), reason)
-    return _of_clone(case) or Proposal(
-        case.behind_rows(), f"{table}; positions lie behind the highest offset in its rows"
-    )
+    return _of_clone(case) or _behind_rows(case, table)
+
+
+def _behind_rows(case: Case, table: str) -> Proposal:
+    """Of a table without anybody's positions."""
+    behind = case.behind_rows()
+    if case.log.transaction(version_id(case.stream.app_id)) is None:  # no ledger ever knew the topic's id
+        AdoptedRows(case, behind).refuse_another_topic()
+    return Proposal(behind, f"{table}; positions lie behind the highest offset in its rows")
 
 
 def letters_there(case: Case) -> DeadLettersAt | None:
@@ -107,12 +115,43 @@ def _of_query(case: Case, uri: str) -> Proposal:
     except CheckpointUnfit as unfit:
         raise case.no(str(unfit)) from unfit
     _refuse_other_offsets(case, uri, offsets)
+    rows = AdoptedRows(case, offsets)
+    rows.refuse_another_topic()
+    until = rows.until()
+    again = {tp: OffsetRange(tp, offsets[tp], end) for tp, end in sorted(until.items())}
+    ahead = (
+        f"; rows of {', '.join(map(str, again.values()))} stay until their messages are drained again" if again else ""
+    )
     reason = (
         f"table {case.log.table_id} is the stream's; positions lie behind batch {batch} of query "
-        f"{checkpoint.query_id}, which must never run again"
+        f"{checkpoint.query_id}, which must never run again{ahead}{_untold(case, rows, checkpoint, landed)}"
     )
     # A query that goes on would bring the same messages: its next batch sets this id, and the commit refuses.
-    return Proposal(offsets, reason, {checkpoint.query_id: -1 if landed is None else landed})
+    return Proposal(offsets, reason, {checkpoint.query_id: -1 if landed is None else landed}, rows_until=until)
+
+
+def _untold(case: Case, rows: AdoptedRows, checkpoint: Checkpoint, landed: int | None) -> str:
+    """What nobody can say of rows without coordinates: whether some lie behind the last batch already."""
+    lacking = rows.without_coordinates()
+    if lacking == 0:
+        return ""
+    # Who is known to have written nothing since needs no asking.
+    later = None if landed is None else next(_written_since(case.log, checkpoint.query_id), None)
+    if landed is not None and later is None:
+        return ""
+    which = "no row of it says" if lacking is None else f"{lacking:,} rows of it do not say"
+    by = f"commit {later.version} ({later.operation}) came behind that batch, and " if later else ""
+    return f"; {by}{which} where the message stood: what another writer brought behind these offsets comes twice"
+
+
+def _written_since(log: TableLog, query_id: str) -> Iterator[CommitInfo]:
+    """Commits behind the query's last that may have added rows, the newest first."""
+    for version in range(log.version, -1, -1):
+        commit = log.commit(version)
+        if query_id in commit.transactions:
+            return
+        if not commit.operation.startswith((*SAME_ROWS, "DELETE", "UPDATE", "UPGRADE ")):
+            yield commit
 
 
 def _last_batch(case: Case, checkpoint: Checkpoint, landed: int | None) -> int:

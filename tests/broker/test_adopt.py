@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,17 @@ from kdi_assets.ledger.commit import OvertakenCommit
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream
+from tests.faults.topics import make_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def as_structured_streaming(web: DrivenStream, checkpoint: Path) -> None:
+def as_structured_streaming(web: DrivenStream, checkpoint: Path, *, starting: str = "earliest") -> None:
     """Bring what waits into the table by a query of Structured Streaming, in batches of a few messages."""
     read = web.session().readStream.format("kafka").option("subscribe", web.stream.topic)
     read = read.option("kafka.bootstrap.servers", web.stream.cluster.bootstrap_servers)
-    messages = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).load()
+    messages = read.option("startingOffsets", starting).option("maxOffsetsPerTrigger", 10).load()
     write = rows(messages).writeStream.format("delta").partitionBy("date").trigger(availableNow=True)
     write.option("checkpointLocation", str(checkpoint)).start(web.uri).awaitTermination()
 
@@ -86,7 +88,8 @@ def test_a_table_of_structured_streaming_goes_on_behind_the_last_batch_that_land
 
 def test_a_checkpoint_that_does_not_fit_the_table_is_refused(driven: DrivenFactory, tmp_path: Path) -> None:
     """Procedure: of a query that ended: its offsets are another topic's, lack a topic partition, have one too many, lie
-    behind the topic's end; another query's checkpoint with a batch open; then the table is restored."""
+    behind the topic's end; another query's checkpoint with a batch open; then the topic is made anew and has as many
+    messages as before, and more; then the table is restored."""
     web, checkpoint = driven(partitions=2), tmp_path / "checkpoint"
     topic = web.stream.topic
     web.produce(30)
@@ -112,11 +115,70 @@ def test_a_checkpoint_that_does_not_fit_the_table_is_refused(driven: DrivenFacto
     with pytest.raises(NothingToResolve, match="neither the checkpoint nor the table says"):
         adopt(web, checkpoint)
     (checkpoint / "metadata").write_text(query)
+    (checkpoint / "commits" / last.name).write_text("v1\n{}")
+    anew = replace(web, publisher=make_again(web, partitions=2))
+    anew.produce(40, seed=1)
+    for path in (checkpoint, None):
+        with pytest.raises(NothingToResolve, match=r"the topic was made anew since.*\n.*\n.* new-topic"):
+            adopt(web, path)
     DeltaTable(web.uri).restore(0)
     with pytest.raises(NothingToResolve, match=r"RESTORE\) put other rows"):
         adopt(web, checkpoint)
 
     assert set(foreign.after.values()) == {15}
+
+
+def test_rows_that_another_query_brought_behind_the_checkpoint_are_replaced_and_not_doubled(
+    driven: DrivenFactory, tmp_path: Path
+) -> None:
+    """Procedure: a query brings 20 messages; another one, which begins there, ten more; of one of these the timestamp
+    is taken away, then a wrong one set, then its offset; the first query's checkpoint is adopted; drained in two plans.
+    """
+    web, first, second = driven(partitions=2), tmp_path / "first", tmp_path / "second"
+    tps = [TopicPartition(web.stream.topic, p) for p in range(2)]
+    web.produce(20)
+    as_structured_streaming(web, first)
+    web.produce(10, seed=1)
+    as_structured_streaming(web, second, starting=json.dumps({web.stream.topic: {"0": 10, "1": 10}}))
+
+    right = {"offset": "12", "timestamp": time_of(web, tps[0], 12)}
+    for change, said in (
+        ({"timestamp": "NULL"}, "10 rows lie at or behind .* 1 of them have no timestamp .* delete them first"),
+        (
+            {"timestamp": "TIMESTAMP'2026-01-01T00:00:00Z'"},
+            "1 of them are not of the messages .* offset 12 .*2026-01-01",
+        ),
+        ({**right, "offset": "99"}, f"of {tps[0]} up to offset 100, and it ends at 15"),
+    ):
+        set_coordinates(web, tps[0], 12, **change)
+        with pytest.raises(NothingToResolve, match=said):
+            adopt(web, first)
+    set_coordinates(web, tps[0], 99, **right)
+    decision = adopt(web, first)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    adopted = web.audit()
+    produced = web.produce(20, bad=0.2, seed=2)
+    web.drain(replace(web.stream, max_records=6))
+    half = web.audit()
+    web.drain()
+
+    assert (decision.after, decision.rows_until) == (dict.fromkeys(tps, 10), dict.fromkeys(tps, 15))
+    assert f"rows of {tps[0]} [10, 15), {tps[1]} [10, 15) stay until" in decision.reason
+    assert (adopted.complete, half.complete, web.audit().complete) == (True, True, True)
+    web.assert_each_offset_once(produced)
+
+
+def time_of(web: DrivenStream, tp: TopicPartition, offset: int) -> str:
+    """When a message was published, in Spark SQL."""
+    published = next(m.timestamp for m in web.publisher.log if (m.topic_partition, m.offset) == (tp, offset))
+    return f"timestamp_millis({round(published.timestamp() * 1000)})"
+
+
+def set_coordinates(web: DrivenStream, tp: TopicPartition, at: int, **columns: str) -> None:
+    """Change the coordinates of one row."""
+    changes = ", ".join(f"meta.kafka.{column} = {value}" for column, value in columns.items())
+    where = f"meta.kafka.partition = {tp.partition} AND meta.kafka.offset = {at}"
+    web.session().sql(f"UPDATE delta.`{web.uri}` SET {changes} WHERE {where}")
 
 
 def test_a_table_with_another_writers_positions_needs_no_decision(driven: DrivenFactory) -> None:
@@ -155,6 +217,6 @@ def test_a_clone_goes_on_where_the_table_stood_that_it_is_a_clone_of(driven: Dri
     assert web.audit().complete
 
 
-def adopt(web: DrivenStream, checkpoint: Path) -> Decision:
-    """Decide by the checkpoint of the query."""
-    return decide(web.stream, web.lake, "adopt", checkpoint=str(checkpoint), session=web.session)
+def adopt(web: DrivenStream, checkpoint: Path | None) -> Decision:
+    """Decide by the checkpoint of the query, or without any."""
+    return decide(web.stream, web.lake, "adopt", checkpoint=str(checkpoint or ""), session=web.session)
