@@ -1,7 +1,7 @@
 """A drain in a process of its own, which meets a signal at a named point: it, or the JVM that works for it.
 
-The points are those of ``drain(at=…)`` and four within its steps. Processes are forked from a server that has loaded
-what they need, so that each costs what its drain costs.
+The points are those of ``drain(at=…)`` and four within its steps; of a decision, those around its commit. Processes are
+forked from a server that has loaded what they need, so that each costs what its work costs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ import psutil
 
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta
 from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream import KafkaCluster, Stream
 from tests.driven import DrivenStream, web_requests
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.waiting import wait_until
@@ -89,13 +90,18 @@ class Doom:
 
 @dataclass
 class Doomed:
-    """The process that drains, seen from the test."""
+    """The process that drains, seen from the test.
+
+    Attributes:
+        back_to: It does not drain: it sets positions back to those of a version, and removes the rows behind them.
+    """
 
     web: DrivenStream
     doom: Doom
     home: Path
     driver: str = "shared"
     config: Mapping[str, str] = field(default_factory=dict)
+    back_to: int | None = None
     _jvm: int = 0
 
     def __post_init__(self) -> None:
@@ -103,7 +109,7 @@ class Doomed:
         self._answer, theirs = context.Pipe(duplex=False)
         kafka = self.web.stream.cluster.bootstrap_servers
         settings = Settings(self.home, self.web.lake, kafka, "local[2]", self.driver)  # type: ignore[arg-type]
-        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), theirs)
+        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.back_to, theirs)
         self._process = context.Process(target=drain_doomed, args=arguments)
         self._process.start()
         theirs.close()
@@ -157,8 +163,10 @@ class Doomed:
         self._process.close()
 
 
-def drain_doomed(topic: str, settings: Settings, doom: Doom, config: Mapping[str, str], answer: Connection) -> None:
-    """In the process: drain up to the point, and on if that can be."""
+def drain_doomed(
+    topic: str, settings: Settings, doom: Doom, config: Mapping[str, str], back_to: int | None, answer: Connection
+) -> None:
+    """In the process: drain, or set positions back, up to the point, and on if that can be."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(JVM_OPTIONS)
     session = open_session(settings, config=config, app_name="doomed")
@@ -167,11 +175,19 @@ def drain_doomed(topic: str, settings: Settings, doom: Doom, config: Mapping[str
     at = _hook(doom, session, Path(stream.table_uri(settings.lake)))
     try:
         with driver_loss_named(session):
-            answer.send(drain(stream, lake=settings.lake, session=lambda: session, at=at))
+            if back_to is None:
+                answer.send(drain(stream, lake=settings.lake, session=lambda: session, at=at))
+            else:
+                _set_back(stream, settings.lake, session, back_to)
     except KdiError as refusal:
         answer.send(refusal)
     with suppress(Exception):  # a JVM that was killed cannot be asked to end
         close_session(session)
+
+
+def _set_back(stream: Stream, lake: str, spark: SparkSession, version: int) -> None:
+    decision = decide(stream, lake, "rewind", to_version=version, rows="remove", session=lambda: spark)
+    carry_out_decision(spark, decision, stream, lake)
 
 
 def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:

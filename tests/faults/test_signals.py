@@ -11,6 +11,7 @@ import pytest
 
 from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.resolve import NothingToResolve, decide
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.control import DriverAddress, DriverGone
@@ -91,6 +92,38 @@ def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     assert left == begun + 1
     web.assert_each_offset_once(produced)
     assert web.audit().complete
+
+
+@scenario("killed during the commit")
+def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
+    driven: DrivenFactory, doomed: DoomedFactory
+) -> None:
+    """Purpose: a rewind that removes rows takes them out and sets the positions in one commit, or does neither.
+    Procedure: two drains; a rewind to between them, removing, in a process of its own, is killed (SIGKILL) when its
+    files are written and Delta's commit is called next; once more, killed right behind the commit; the same rewind
+    again; drain.
+    Pass: the first left version, rows and positions as they were; the second left one version, without the rows and
+    with the positions; the third says that nothing is left to do; every offset exactly once.
+    """
+    web = _drained_once(driven)
+    between, few = _version(web), len(web.found().rows)
+    produced = _produce(web, "rewind")
+    web.drain()
+    drained, rows = _version(web), len(web.found().rows)
+
+    early = doomed(web, COMMIT_CHECKED, signal.SIGKILL, back_to=between).exit_code()
+    left_early = (_version(web), len(web.found().rows))
+    late = doomed(web, COMMIT_LANDED, signal.SIGKILL, back_to=between).exit_code()
+    left_late = (_version(web), len(web.found().rows))
+    removed = web.audit()
+    with pytest.raises(NothingToResolve, match="nothing below the positions"):
+        decide(web.stream, web.lake, "rewind", to_version=between, rows="remove", session=web.session)
+    web.drain()
+
+    assert (early, late) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert (left_early, left_late) == ((drained, rows), (drained + 1, few))
+    assert (removed.complete, web.audit().complete) == (True, True)
+    web.assert_each_offset_once(produced)
 
 
 @pytest.mark.parametrize(
