@@ -195,7 +195,8 @@ def _beyond(decision: Decision) -> list[str]:
     beyond, told = decision.beyond, []
     if beyond.rows:
         of = f"{counted(beyond.row_count, 'row')} of {counted(beyond.messages, 'message')} behind the new positions"
-        stay = "stay until their messages are drained again (--rows remove takes them out at once)"
+        hint = " (--rows remove takes them out at once)" if decision.action == "rewind" else ""
+        stay = f"stay until their messages are drained again{hint}"
         told.append(f"{of} {'are removed' if decision.rows == 'remove' else stay}")
     if beyond.letters:
         told.append(f"{counted(beyond.letters, 'open dead letter')} there: drained again as well")

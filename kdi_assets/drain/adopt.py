@@ -117,17 +117,16 @@ def _of_query(case: Case, uri: str) -> Proposal:
     _refuse_other_offsets(case, uri, offsets)
     rows = AdoptedRows(case, offsets)
     rows.refuse_another_topic()
-    until = rows.until()
-    again = {tp: OffsetRange(tp, offsets[tp], end) for tp, end in sorted(until.items())}
-    ahead = (
-        f"; rows of {', '.join(map(str, again.values()))} stay until their messages are drained again" if again else ""
-    )
+    beyond = rows.beyond()
+    again = [str(OffsetRange(tp, offsets[tp], end)) for tp, end in sorted(beyond.ends.items())]
+    ahead = f"; rows of {', '.join(again)} stay until their messages are drained again" if again else ""
     reason = (
         f"table {case.log.table_id} is the stream's; positions lie behind batch {batch} of query "
         f"{checkpoint.query_id}, which must never run again{ahead}{_untold(case, rows, checkpoint, landed)}"
     )
     # A query that goes on would bring the same messages: its next batch sets this id, and the commit refuses.
-    return Proposal(offsets, reason, {checkpoint.query_id: -1 if landed is None else landed}, rows_until=until)
+    expect = {checkpoint.query_id: -1 if landed is None else landed}
+    return Proposal(offsets, reason, expect, rows_until=beyond.ends, beyond=beyond)
 
 
 def _untold(case: Case, rows: AdoptedRows, checkpoint: Checkpoint, landed: int | None) -> str:

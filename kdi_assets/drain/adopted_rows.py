@@ -86,29 +86,26 @@ class AdoptedRows:
         then = f"kdi resolve {stream} {'adopt' if ours else 'new-topic'}   (if the topic was made anew: from its start)"
         raise NothingToResolve(stream=stream, action=self.case.action, detail=f"{odd}: {why}", then=then)
 
-    def until(self) -> dict[TopicPartition, int]:
-        """Below which offsets rows lie at or behind the positions, which a drain can replace.
+    def beyond(self) -> Beyond:
+        """What lies at or behind the positions, which a drain can replace.
 
         Raises:
-            NothingToResolve: A drain would not know some of them, and bring their messages a second time.
+            NothingToResolve: A drain would not know some of these rows, and bring their messages a second time.
         """
         if not self.have_coordinates:
-            return {}
+            return Beyond()
         case, within = self.case, from_positions(self.positions)
         beyond = Standing(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
-        if not beyond.rows:
-            return {}
-        self._refuse_unknown(beyond)
-        return dict(beyond.ends)
+        if beyond.rows:
+            self._refuse_unknown(beyond)
+        return beyond
 
     def _refuse_unknown(self, beyond: Beyond) -> None:
         case = self.case
         lie = f"{beyond.row_count:,} rows lie at or behind these offsets, of another writer or a later query"
         for tp, end in sorted(beyond.ends.items()):
-            held = case.topic.partitions.get(tp)
-            if held is None or end > held.high_watermark:
-                there = f"it ends at {held.high_watermark}" if held else "the broker has none of that number"
-                raise case.no(f"{lie}; of {tp} up to offset {end}, and {there}")
+            if end > (there := case.topic.partitions[tp].high_watermark):
+                raise case.no(f"{lie}; of {tp} up to offset {end}, and it ends at {there}")
         again = "a drain would not replace them, and bring their messages twice; delete them first"
         if beyond.untold:
             raise case.no(f"{lie}; {beyond.untold:,} of them have no timestamp among their coordinates: {again}")

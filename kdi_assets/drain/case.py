@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from kdi_assets.drain.beyond import Beyond
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import highest_offsets
 from kdi_assets.ledger.history import takes_table
@@ -61,6 +62,7 @@ class Proposal(NamedTuple):
         reason: What that means, in a sentence.
         expect: Transaction ids of others that it rests on: they must still be these when it is committed.
         rows_until: Below which offsets rows may lie at or behind these positions, where the table brings such rows.
+        beyond: These rows, where they were looked at.
         letters: Open dead letters of offsets that are given up.
     """
 
@@ -68,6 +70,7 @@ class Proposal(NamedTuple):
     reason: str
     expect: Mapping[str, int] = {}
     rows_until: Mapping[TopicPartition, int] = {}
+    beyond: Beyond = Beyond()
     letters: int = 0
 
 

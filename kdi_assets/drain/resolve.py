@@ -45,8 +45,8 @@ class Decision:
         table_version: The version that the decision was made on; its commit lands directly behind.
         routes: By which conditions of its route group the table is drained from there on.
         expect: Transaction ids of others that it rests on.
-        rows: Of a rewind, what becomes of the rows that lie at or behind the positions: they are taken out in the
-            commit of the decision, or stay until a drain replaces them.
+        rows: What becomes of the rows that lie at or behind the positions: a rewind may take them out in the commit of
+            the decision, else they stay until a drain replaces them.
         beyond: These rows, and dead letters.
         letters_given_up: Open dead letters of offsets that are given up.
         rows_until: Below which offsets rows may lie at or behind the positions, once it is committed.
@@ -132,7 +132,7 @@ def decide(
             proposal = _accept_routes(case)
     after = proposal.after
     lost = losses(case, after) if action == "accept-loss" else ()
-    beyond = _beyond(case, after, topic_partition)
+    beyond = proposal.beyond if action == "adopt" else _beyond(case, after, topic_partition)
     return Decision(
         action=action,
         before=case.before,

@@ -163,6 +163,7 @@ def test_rows_that_another_query_brought_behind_the_checkpoint_are_replaced_and_
     web.drain()
 
     assert (decision.after, decision.rows_until) == (dict.fromkeys(tps, 10), dict.fromkeys(tps, 15))
+    assert (decision.beyond.row_count, decision.rows) == (10, "keep")
     assert f"rows of {tps[0]} [10, 15), {tps[1]} [10, 15) stay until" in decision.reason
     assert (adopted.complete, half.complete, web.audit().complete) == (True, True, True)
     web.assert_each_offset_once(produced)
