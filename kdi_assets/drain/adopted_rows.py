@@ -87,30 +87,32 @@ class AdoptedRows:
         raise NothingToResolve(stream=stream, action=self.case.action, detail=f"{odd}: {why}", then=then)
 
     def beyond(self) -> Beyond:
-        """What lies at or behind the positions, which a drain can replace.
+        """What lies at or behind the positions, in whose place a drain puts what it brings of these offsets.
 
         Raises:
-            NothingToResolve: A drain would not know some of these rows, and bring their messages a second time.
+            NothingToResolve: Some of these rows are, or may be, of other messages than the topic's.
         """
         if not self.have_coordinates:
             return Beyond()
         case, within = self.case, from_positions(self.positions)
         beyond = Standing(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
-        if beyond.rows:
-            self._refuse_unknown(beyond)
+        if beyond.rows or beyond.untold:
+            self._refuse_others(beyond)
         return beyond
 
-    def _refuse_unknown(self, beyond: Beyond) -> None:
+    def _refuse_others(self, beyond: Beyond) -> None:
         case = self.case
         lie = f"{beyond.row_count:,} rows lie at or behind these offsets, of another writer or a later query"
         for tp, end in sorted(beyond.ends.items()):
             if end > (there := case.topic.partitions[tp].high_watermark):
                 raise case.no(f"{lie}; of {tp} up to offset {end}, and it ends at {there}")
-        again = "a drain would not replace them, and bring their messages twice; delete them first"
         if beyond.untold:
-            raise case.no(f"{lie}; {beyond.untold:,} of them have no timestamp among their coordinates: {again}")
+            no_time = f"{beyond.untold:,} rows there have no timestamp to tell whether they are of an older topic"
+            raise case.no(f"{lie}; {no_time}; delete them first")
         if odd := self._odd({tp: OffsetRange(tp, self.positions[tp], end) for tp, end in beyond.ends.items()}):
-            raise case.no(f"{lie}; {odd.rows:,} of them are not of the messages there ({odd}): {again}")
+            others = f"{odd.rows:,} of them are not of the messages there ({odd})"
+            instead = "a drain would put these in their place; delete them, or set timestamps null that are not Kafka's"
+            raise case.no(f"{lie}; {others}, and {instead}")
 
     def _odd(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Odd | None:
         """Rows within the ranges whose message, as far as the topic holds it, is of another time."""

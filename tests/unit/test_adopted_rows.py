@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ import pytest
 
 from kdi_assets.drain.adopt import adopted
 from kdi_assets.drain.adopted_rows import AdoptedRows
-from kdi_assets.drain.case import Case
+from kdi_assets.drain.beyond import Beyond, Standing
+from kdi_assets.drain.case import Case, NothingToResolve
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from tests.table_by_hand import TOPIC, TP, TableByHand, orders
@@ -65,6 +67,28 @@ def test_who_may_have_brought_rows_behind_the_checkpoint_is_said_where_rows_do_n
 
 
 @pytest.mark.parametrize(
+    ("beyond", "said"),
+    [
+        (
+            Beyond(rows={TP: 2}, ends={TP: 51}),
+            "2 rows lie at or behind .* of orders/0 up to offset 51, and it ends at 50",
+        ),
+        (Beyond(untold=3), "3 rows there have no timestamp to tell whether they are of an older topic"),
+    ],
+)
+def test_rows_behind_the_checkpoint_that_may_be_of_another_topic_are_refused(
+    monkeypatch: pytest.MonkeyPatch, beyond: Beyond, said: str
+) -> None:
+    kafka = {"partition": "integer", "offset": "long", "timestamp": "timestamp"}
+    log = SimpleNamespace(schema=schema_of(kafka), version=7)
+    monkeypatch.setattr(Standing, "look", lambda standing: beyond)
+    case = replace(the_case(log), session=lambda: None)  # type: ignore[arg-type,return-value]  # nobody looks
+
+    with pytest.raises(NothingToResolve, match=said):
+        AdoptedRows(case, {TP: 20}).beyond()
+
+
+@pytest.mark.parametrize(
     ("kafka", "has"),
     [
         ({"partition": "integer", "offset": "long", "timestamp": "timestamp"}, True),
@@ -76,7 +100,16 @@ def test_who_may_have_brought_rows_behind_the_checkpoint_is_said_where_rows_do_n
     ],
 )
 def test_coordinates_are_a_struct_of_three_of_their_types(kafka: dict[str, Any], has: bool) -> None:
+    assert AdoptedRows(the_case(SimpleNamespace(schema=schema_of(kafka))), {TP: 20}).have_coordinates == has
+
+
+def test_a_column_that_is_no_struct_holds_no_coordinates() -> None:
+    schema = {"fields": [{"name": "kafka", "type": "string"}]}
+
+    assert not AdoptedRows(the_case(SimpleNamespace(schema=schema)), {TP: 20}).have_coordinates
+
+
+def schema_of(kafka: dict[str, Any]) -> dict[str, Any]:
+    """Of a table with a column of these."""
     inner = {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in kafka.items()]}
-    for schema in ({"fields": [{"name": "Kafka", "type": inner}]}, {"fields": [{"name": "kafka", "type": "string"}]}):
-        rows = AdoptedRows(the_case(SimpleNamespace(schema=schema)), {TP: 20})
-        assert rows.have_coordinates == (has and isinstance(schema["fields"][0]["type"], dict))
+    return {"fields": [{"name": "Kafka", "type": inner}]}
