@@ -43,8 +43,8 @@ class CheckTables(dg.Config):
 def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
     """One job for the checks of all streams.
 
-    Its op logs what it found. A job that selects the checks themselves would run the op of each table, and with it
-    claim the pool of each: no stream would be drained while the tables of all of them are read.
+    Its op logs what it found, of all streams first what needs no Spark. A job that selects the checks themselves would
+    run the op of each table, one after the other.
     """
 
     @dg.op(name="make_checks")

@@ -21,6 +21,7 @@ from kdi_assets.components.one_pass import OnePass, drained_by
 from kdi_assets.components.replay_run import ReplayDates
 from kdi_assets.components.run_date import RunDates
 from kdi_assets.components.table_run import dates_told, meant_by, run_and_tell
+from kdi_assets.components.unfinished import wait_for_turn
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.audit import audit
@@ -68,7 +69,6 @@ def table_asset(
         check_specs=check_specs(stream),
         can_subset=True,
         partitions_def=names.dates(stream),
-        pool=names.pool(stream),
         backfill_policy=dg.BackfillPolicy.single_run(),  # a replay of many dates is one pass over the topic
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
@@ -77,6 +77,8 @@ def table_asset(
             meant = meant_by(context) if key in context.selected_asset_keys else RunDates()
             try:
                 together = drained_by(context, group) if meant.drains_under else []
+                if meant.drains_under:
+                    wait_for_turn(context, [stream, *together])
                 by = OnePass(together, spark.drained) if len(together) > 1 else drain
                 run_and_tell(context, stream, meant, drain=by, replay=replay, lake=lake, session=spark.session)
             except Terminal:

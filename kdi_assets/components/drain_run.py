@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
@@ -17,9 +17,6 @@ from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-REQUESTED_TAG = "kdi/requested_at"
-"""When a sensor decided on the run; Dagster creates it a moment later, which may be tomorrow."""
 
 
 class Drain(Protocol):
@@ -89,13 +86,3 @@ def tell_of_rows(context: dg.AssetExecutionContext, stream: Stream, commit: Comm
         context.log_event(event)
     if hidden := events.rows_without_partition(stream, commit):
         context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")
-
-
-def requested_at(context: dg.AssetExecutionContext) -> datetime:
-    """When the root run was requested, in UTC: what a retry does was asked for then."""
-    root = context.instance.get_run_record_by_id(context.run.root_run_id or context.run.run_id)
-    record = root or context.instance.get_run_record_by_id(context.run.run_id)  # someone may have deleted the root
-    if record is None:
-        return datetime.now(UTC)
-    tag = record.dagster_run.tags.get(REQUESTED_TAG)
-    return datetime.fromisoformat(tag) if tag else record.create_timestamp.astimezone(UTC)
