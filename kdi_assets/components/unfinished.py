@@ -29,7 +29,8 @@ LONGEST_WAIT_SECONDS = 600.0
 
 
 def requested_at(instance: DagsterInstance, run: dg.DagsterRun) -> datetime:
-    """When the root run was requested, in UTC: what a retry does was asked for then."""
+    """When the root run was requested, in UTC: what a retry does was asked for then, and what a backfill's run does
+    when somebody asked for the backfill, which Dagster turns into runs later."""
     root = instance.get_run_record_by_id(run.root_run_id or run.run_id)
     record = root or instance.get_run_record_by_id(run.run_id)  # someone may have deleted the root
     if record is None:
@@ -37,6 +38,8 @@ def requested_at(instance: DagsterInstance, run: dg.DagsterRun) -> datetime:
     tags = record.dagster_run.tags
     if tag := tags.get(REQUESTED_TAG):
         return datetime.fromisoformat(tag)
+    if (backfill_id := tags.get(BACKFILL_TAG)) and (backfill := instance.get_backfill(backfill_id)):
+        return datetime.fromtimestamp(backfill.backfill_timestamp, UTC)
     return record.create_timestamp.astimezone(UTC)
 
 

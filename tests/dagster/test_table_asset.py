@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI asks for
 
 from kdi_assets.components import unfinished
 from kdi_assets.components.names import dates, letters_key, table_key
@@ -289,6 +290,21 @@ def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: Dagste
 
     assert result.success
     assert materialized(instance, stream) == {YESTERDAY.isoformat()}
+
+
+def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_was_today(
+    instance: DagsterInstance,
+) -> None:
+    """Dagster turns a backfill into runs later; what its dates meant is what they meant to who asked for it."""
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {TODAY: 1})])
+    late = datetime.combine(YESTERDAY, time(23, 59, 59), UTC)
+    asked = PartitionBackfill("some", BulkActionStatus.REQUESTED, False, {}, late.timestamp())
+    instance.add_backfill(asked)
+
+    result = run(instance, stream, drain, day=OLD, until=YESTERDAY, tags={"dagster/backfill": "some"})
+
+    assert result.success
+    assert drain.run_ids == [result.run_id]
 
 
 def test_a_retry_drains_under_the_date_of_its_root_run(instance: DagsterInstance) -> None:
