@@ -17,7 +17,7 @@ from kdi_assets.components.names import dates
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.stream import DateWindow
 from tests.dagster.built_on_bronze import GOLD, SILVER, Condition, World
-from tests.dagster.fakes import TODAY, YESTERDAY, a_stream
+from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, ScriptedReplay, a_commit, a_stream, run
 
 OLD, LATER = TODAY - timedelta(days=400), TODAY - timedelta(days=200)  # in weeks that are over
 _EAGER = AutomationCondition.eager()  # mypy: it fits checks as well, and so is of another type
@@ -46,6 +46,24 @@ def test_every_date_that_a_drain_touched_is_requested_however_late(instance: Dag
     assert ours.tick() == keys(OLD, YESTERDAY, TODAY)
     assert eager.tick() == keys(TODAY)
     assert ours.tick() == set(), "once"
+
+
+def test_dates_that_a_backfill_left_as_they_were_are_updates_but_for_who_goes_by_the_data_version(
+    instance: DagsterInstance,
+) -> None:
+    """Dagster counts a date of a backfill without an event as failed, so each has one."""
+    by_version = AutomationCondition.any_deps_match(AutomationCondition.data_version_changed())
+    ours, versions = World(instance, on_new_upstream_data()), World(instance, by_version)
+    before = YESTERDAY - timedelta(days=1)
+    ours.drain(before, YESTERDAY)
+    assert (ours.tick(), versions.tick()) == (set(), set()), "it was there before"
+
+    changed = ScriptedReplay(a_commit(1000, {YESTERDAY: 3}))
+    tags = {"dagster/backfill": "some"}
+    assert run(instance, ours.bronze, ScriptedDrain(), day=before, until=YESTERDAY, replay=changed, tags=tags).success
+
+    assert versions.tick() == keys(YESTERDAY)
+    assert ours.tick() == keys(before, YESTERDAY)
 
 
 def test_an_update_between_request_and_run_is_requested_again(instance: DagsterInstance) -> None:
