@@ -15,7 +15,7 @@ from kdi_assets.stream import Stream
 from sensors.policy import Due
 
 LANES = 2
-"""Runs that a tick asks for at once; Dagster takes a third one beside, for checks or what is built on the tables."""
+"""Runs that a tick asks for at once; Dagster takes two more beside, for checks, replays and what is built on tables."""
 ONE_RUN_SECONDS = 5.0
 """What is expected to take no longer is one run: the start of a second one would cost more than it saves."""
 

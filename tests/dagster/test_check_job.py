@@ -21,7 +21,17 @@ from kdi_assets.stream import COSTLY, Checks
 from resources.spark import SparkResource
 from sensors import check_tables
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
-from tests.dagster.fakes import AN_ORIGIN, UNREACHABLE, ScriptedDrain, a_backlog, an_audit, latest_check, unfinished_run
+from tests.dagster.fakes import (
+    AN_ORIGIN,
+    TODAY,
+    UNREACHABLE,
+    ScriptedDrain,
+    a_backlog,
+    an_audit,
+    latest_check,
+    range_tags,
+    unfinished_run,
+)
 from tests.table_by_hand import TableByHand, data_file, orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -120,10 +130,11 @@ def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
     assert sorted(made) == sorted((s.name, name) for s in streams for name in s.check_names), "each once"
 
 
-def test_a_drain_finds_a_place_beside_checks_that_read_tables_and_a_run_of_what_is_built_on_them(
+def test_a_drain_finds_a_place_beside_what_takes_hours_and_a_run_of_what_is_built_on_the_tables(
     instance: DagsterInstance,
 ) -> None:
-    """Procedure: daily checks and a downstream asset run; the checks of another day are queued, and then a drain."""
+    """Procedure: daily checks, a backfill and a downstream asset run; the checks of another day are queued, another
+    backfill, and then a drain."""
     job = table_check_job([orders()])
     schedules = {s.name: s for s in check_schedules(job)}
     with dg.build_schedule_context() as context:
@@ -133,9 +144,12 @@ def test_a_drain_finds_a_place_beside_checks_that_read_tables_and_a_run_of_what_
         job, run_config=daily.run_config, tags=daily.tags, status=begun, remote_job_origin=AN_ORIGIN
     )
     unfinished_run(instance, replace(orders(), table="silver/orders"))
+    of_older_dates = {**range_tags(TODAY - timedelta(days=30), TODAY - timedelta(days=1)), "dagster/backfill": "some"}
+    unfinished_run(instance, orders(), tags=of_older_dates)
     instance.create_run_for_job(
         job, run_config=daily.run_config, tags=daily.tags, status=queued, remote_job_origin=AN_ORIGIN
     )
+    unfinished_run(instance, orders(), status="QUEUED", tags={**of_older_dates, "dagster/backfill": "other"})
     drain = unfinished_run(instance, orders(), status="QUEUED")
 
     daemon = QueuedRunCoordinatorDaemon(interval_seconds=1)
