@@ -23,6 +23,10 @@ REQUESTED_TAG = "kdi/requested_at"
 REPLAYING_TAG = "kdi/replaying"
 """On a run, the tables, with commas, that it has drained if it drains, and whose dates it replays since."""
 BACKFILL_TAG = "dagster/backfill"
+MAX_RUNTIME_TAG = "dagster/max_runtime"
+REPLAY_SECONDS = 86_400
+"""How long a run may take that replays, unless its tags say otherwise. The instance's own limit is for drains: one
+whose process nobody hears of any more would keep its stream from being drained."""
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 600.0
@@ -63,10 +67,11 @@ def drained_by(instance: DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.As
 
 
 def now_replaying(context: dg.AssetExecutionContext, stream: Stream) -> None:
-    """Note on the run that from here on it holds up no drain of the stream."""
+    """Note on the run that from here on it holds up no drain of the stream, and may take longer than one."""
     run = context.instance.get_run_by_id(context.run.run_id) or context.run
     tables = {*_replaying(run), table_key(stream).to_user_string()}
-    context.instance.add_run_tags(run.run_id, {REPLAYING_TAG: ",".join(sorted(tables))})
+    longer = {MAX_RUNTIME_TAG: str(REPLAY_SECONDS)} if MAX_RUNTIME_TAG not in run.tags else {}
+    context.instance.add_run_tags(run.run_id, {REPLAYING_TAG: ",".join(sorted(tables)), **longer})
 
 
 def wait_for_turn(context: dg.AssetExecutionContext, streams: Sequence[Stream]) -> None:

@@ -237,6 +237,19 @@ def test_a_run_that_has_drained_says_so_before_it_replays(instance: DagsterInsta
     assert ended is not None and ended.tags[REPLAYING_TAG] == "bronze/web_requests"
 
 
+@pytest.mark.parametrize("given", [None, "604800"])
+def test_a_replay_may_take_a_day_or_as_long_as_its_tag_says(instance: DagsterInstance, given: str | None) -> None:
+    """The instance ends runs after six hours, and a replay of a year that it ended began anew with the next one."""
+    tags = {"dagster/max_runtime": given} if given else {}
+
+    result = run(instance, a_stream(), ScriptedDrain(), day=OLD, replay=ScriptedReplay(), tags=tags)
+    drain = run(instance, a_stream(), ScriptedDrain())
+
+    replayed, drained = (instance.get_run_by_id(r.run_id) for r in (result, drain))
+    assert replayed is not None and drained is not None
+    assert (replayed.tags["dagster/max_runtime"], "dagster/max_runtime" in drained.tags) == (given or "86400", False)
+
+
 def test_a_drain_waits_for_the_one_that_started_before_it_and_for_no_replay(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
