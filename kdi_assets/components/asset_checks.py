@@ -47,15 +47,15 @@ def made_with_every_drain(stream: Stream) -> list[dg.AssetCheckKey]:
     return [check_key(stream, name) for name in stream.check_names if name in wanted]
 
 
-def check_result(stream: Stream, name: CheckName, finding: Finding) -> dg.AssetCheckResult:
-    """The finding as the result that a run of the asset gives."""
+def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """What a check found as the result that a run of the asset gives."""
     return dg.AssetCheckResult(
-        passed=_passes(stream, name, finding),
-        asset_key=table_key(stream),
-        check_name=name,
-        severity=_severity(finding),
-        description=_said(stream, name, finding),
-        metadata=_metadata(finding),
+        passed=evaluation.passed,
+        asset_key=evaluation.asset_key,
+        check_name=evaluation.check_name,
+        severity=evaluation.severity,
+        description=evaluation.description,
+        metadata=evaluation.metadata,
     )
 
 

@@ -20,6 +20,7 @@ from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.one_pass import OnePass, drained_by
 from kdi_assets.components.replay_run import ReplayDates
 from kdi_assets.components.run_date import RunDates
+from kdi_assets.components.standing_failures import newest_verdict
 from kdi_assets.components.table_run import dates_told, meant_by, run_and_tell
 from kdi_assets.components.unfinished import wait_for_turn
 from kdi_assets.drain.drain import drain
@@ -28,7 +29,7 @@ from kdi_assets.ledger.audit import audit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.settings import Settings
-from kdi_assets.stream import CheckName, DrainWhen, Stream
+from kdi_assets.stream import COSTLY, CheckName, DrainWhen, Stream
 from resources.spark import SparkResource
 
 
@@ -81,12 +82,14 @@ def table_asset(
                     wait_for_turn(context, [stream, *together])
                 by = OnePass(together, spark.drained) if len(together) > 1 else drain
                 run_and_tell(context, stream, meant, drain=by, replay=replay, lake=lake, session=spark.session)
-            except Terminal:
+            except Terminal as refusal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
                 # table: whoever replays a date that Kafka no longer holds would hold up everything downstream.
                 refuse_retries(context)
+                context.log.error(str(refusal))  # now: the step fails only when the checks are made
                 with suppress(Transient):  # it would hide what was refused
-                    yield from _checked(context, Subject(stream, lake, spark.session), measures, meant)
+                    subject = Subject(stream, lake, spark.session)
+                    yield from _checked(context, subject, measures, meant, anew=False)
                 raise
             subject = Subject(stream, lake, spark.session, drained=meant.drains_under is not None)
             yield from _checked(context, subject, measures, meant)
@@ -95,19 +98,31 @@ def table_asset(
 
 
 def _checked(
-    context: dg.AssetExecutionContext, subject: Subject, measures: Mapping[CheckName, Measure], meant: RunDates
+    context: dg.AssetExecutionContext,
+    subject: Subject,
+    measures: Mapping[CheckName, Measure],
+    meant: RunDates,
+    *,
+    anew: bool = True,
 ) -> Iterator[dg.AssetCheckResult]:
-    """The checks that were selected."""
+    """The checks that were selected.
+
+    Args:
+        anew: Make those too that read the whole table, where an earlier verdict could be told again.
+    """
     stream = subject.stream
     only_of_its_date = meant.replays is not None and not dates_told(context, stream)
     for name in stream.check_names:
-        if names.check_key(stream, name) in context.selected_asset_check_keys:
-            finding = _finding(context, name, measures[name], subject)
-            yield check_result(stream, name, finding)
-            if only_of_its_date:
-                # Dagster takes the result for one about the run's own date, and for outdated where another date was
-                # told of later: it would show nothing, and hold up nothing. Said again, it is about the table.
-                context.log_event(check_evaluation(stream, name, finding))
+        key = names.check_key(stream, name)
+        if key not in context.selected_asset_check_keys:
+            continue
+        found = None if anew or name not in COSTLY else newest_verdict(context.instance, key)
+        evaluation = found or check_evaluation(stream, name, _finding(context, name, measures[name], subject))
+        yield check_result(evaluation)
+        if only_of_its_date:
+            # Dagster takes the result for one about the run's own date, and for outdated where another date was told of
+            # later: it would show nothing, and hold up nothing. Said again, it is about the table.
+            context.log_event(evaluation)
 
 
 def _finding(context: dg.AssetExecutionContext, name: CheckName, measure: Measure, subject: Subject) -> Finding:

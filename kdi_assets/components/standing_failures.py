@@ -1,4 +1,4 @@
-"""A failed check that blocks stands until it passes, whatever is drained in between."""
+"""What a check found last, told again: a failed one that blocks stands until it passes, whatever is drained."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ def standing_failures(
         but: Checks that the run makes itself.
     """
     keys = [key for name in stream.checks.blocking if (key := check_key(stream, name)) not in but]
-    return [failure for key in keys for failure in _newest_if_failed(instance, key)]
+    return [verdict for key in keys if (verdict := newest_verdict(instance, key)) and not verdict.passed]
 
 
-def _newest_if_failed(instance: DagsterInstance, key: dg.AssetCheckKey) -> list[dg.AssetCheckEvaluation]:
+def newest_verdict(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The newest result of a check, to be told again: with the run that found it. ``None`` if it was never made."""
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
     results = {Status.SUCCEEDED, Status.FAILED}
     newest = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=results)
-    failed = [(record.evaluation, record.run_id) for record in newest if record.status is Status.FAILED]
-    return [_again(evaluation, run_id) for evaluation, run_id in failed if evaluation is not None]
+    found = [_again(record.evaluation, record.run_id) for record in newest if record.evaluation is not None]
+    return found[0] if found else None
 
 
 def _again(evaluation: dg.AssetCheckEvaluation, run_id: str) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=evaluation.asset_key,
         check_name=evaluation.check_name,
-        passed=False,
+        passed=evaluation.passed,
         severity=evaluation.severity,
         description=evaluation.description,
         metadata={CHECKED_BY: dg.MetadataValue.dagster_run(run_id), **evaluation.metadata},

@@ -16,6 +16,7 @@ from kdi_assets.components import unfinished
 from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.components.unfinished import REPLAYING_TAG, REQUESTED_TAG
 from kdi_assets.errors import Terminal, Transient
+from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import DateWindow, Stream
 from tests.dagster.fakes import (
@@ -375,6 +376,30 @@ def test_a_refused_replay_does_not_keep_the_check_from_being_made(instance: Dags
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.passed and not result.success
     assert "offsets are gone" in failure(result)[0]
+
+
+def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole_table(
+    instance: DagsterInstance,
+) -> None:
+    """What the audit found last is told again; it is made where nobody knows what it says."""
+    stream, audits = a_stream(), [False, True]
+    replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
+
+    def audit(*_: object, **__: object) -> AuditReport:
+        return an_audit(complete=audits.pop())
+
+    first, again = (run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=audit) for _ in range(2))
+
+    assert audits == [False]
+    evaluation = latest_check(instance, stream, "every_offset_accounted_for")
+    assert evaluation is not None and evaluation.passed
+    assert evaluation.metadata["checked_by"].value == first.run_id
+    (result,) = again.get_asset_check_evaluations()
+    assert result.passed and "offsets are gone" in failure(again)[0]
+    said = [e.user_message for e in instance.all_logs(again.run_id)]
+    refused = next(at for at, message in enumerate(said) if message.startswith("offsets are gone"))
+    checked = next(at for at, message in enumerate(said) if "every_offset_accounted_for" in message)
+    assert refused < checked
 
 
 def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:
