@@ -47,7 +47,15 @@ def rows_without_partition(stream: Stream, commit: Commit) -> int:
 def materialization(
     stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
 ) -> dg.AssetMaterialization:
-    """The event of one date.
+    """The event of one date of the table, as ``of_commit``."""
+    said = {**rows_metadata(commit, day), **metadata, **commit_metadata(stream, commit)}
+    return of_commit(table_key(stream), commit, day, metadata=said, data_version=data_version)
+
+
+def of_commit(
+    key: dg.AssetKey, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int
+) -> dg.AssetMaterialization:
+    """The event of one date of an asset that the commit touched, the table or its dead letters.
 
     A tag names the commit, so that what was told can be told from what was not: by its attempt id, because the versions
     of a table made anew begin at 0 again.
@@ -56,10 +64,10 @@ def materialization(
         data_version: The date's newest version as far as Dagster knows; counts where it is above the commit's.
     """
     return dg.AssetMaterialization(
-        table_key(stream),
+        key,
         partition=day.isoformat(),
         tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
-        metadata={**rows_metadata(commit, day), **metadata, **commit_metadata(stream, commit)},
+        metadata=metadata,
     )
 
 
@@ -76,14 +84,21 @@ def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
     """
     ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in commit.ranges}
     return {
-        "commit": dg.MetadataValue.json(commit_counts(commit)),
+        **commit_told(stream, commit),
         "offset_ranges": dg.MetadataValue.json(ranges),
-        "delta_version": commit.version,
-        "attempt_id": commit.attempt_id,
-        "topic": stream.topic,
         **({"expectations_not_met": dg.MetadataValue.json(dict(commit.unmet))} if commit.unmet else {}),
         **fields_metadata(commit, most=FEW_FIELDS),
         **freshness_metadata([commit]),
+    }
+
+
+def commit_told(stream: Stream, commit: Commit) -> dict[str, Any]:
+    """Which commit it is, and what it brought."""
+    return {
+        "commit": dg.MetadataValue.json(commit_counts(commit)),
+        "delta_version": commit.version,
+        "attempt_id": commit.attempt_id,
+        "topic": stream.topic,
     }
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.events import (
-    ATTEMPT_TAG,
     DATA_VERSION_TAG,
     MANY_FIELDS,
-    commit_counts,
+    commit_told,
     letters_metadata,
+    of_commit,
 )
 from kdi_assets.components.names import dates, letters_key
 from kdi_assets.drain.report import Commit
@@ -38,24 +38,13 @@ def touched_dates(stream: Stream, commit: Commit) -> list[date]:
 def materialization(
     stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
 ) -> dg.AssetMaterialization:
-    """The event of one date; tagged as those of the table are, whose versions say what the letters are counted by.
-
-    Args:
-        data_version: The date's newest version as far as Dagster knows; counts where it is above the commit's.
-    """
-    return dg.AssetMaterialization(
-        letters_key(stream),
-        partition=day.isoformat(),
-        tags={DATA_VERSION_TAG: str(max(commit.version, data_version)), ATTEMPT_TAG: commit.attempt_id},
-        metadata={
-            "letters_written" if commit.ranges else "letters_judged": commit.letters_by_date.get(day, 0),
-            **metadata,
-            "commit": dg.MetadataValue.json(commit_counts(commit)),
-            "delta_version": commit.version,
-            "attempt_id": commit.attempt_id,
-            "topic": stream.topic,
-        },
-    )
+    """The event of one date of the letters: tagged with the versions of the table, by which they are counted."""
+    said = {
+        "letters_written" if commit.ranges else "letters_judged": commit.letters_by_date.get(day, 0),
+        **metadata,
+        **commit_told(stream, commit),
+    }
+    return of_commit(letters_key(stream), commit, day, metadata=said, data_version=data_version)
 
 
 def of_replay(stream: Stream, decided: Decided, standing: Standing, day: date, *, lake: str) -> dg.AssetMaterialization:
