@@ -225,7 +225,8 @@ def _entry(
         letters_by_date=letters.by_date,
         planned_at=plan.now,
         ends=plan.ends,
-        ages=dict(sorted(counts.ages.items())),
+        # Of messages that were in the table before nobody waited for as long as they are old.
+        ages={} if plan.replaces else dict(sorted(counts.ages.items())),
         message_bytes=counts.message_bytes,
         routes=plan.routes,
         removed_by_date=staged.removed_by_date,

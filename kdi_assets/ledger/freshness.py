@@ -33,7 +33,7 @@ class Freshness:
 def freshness_since(uri: str, app_id: str, moment: datetime) -> Freshness | None:
     """Of the drains that were committed since then and whose rows are there; ``None`` if there is no table.
 
-    Drains of a release that did not record ages count as drains without messages.
+    Drains of a release that did not record ages, and those that replaced rows, count as drains without messages.
 
     Raises:
         KdiError: The log cannot be read.
