@@ -6,9 +6,14 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
 
 HELPERS = "pyspark.testing.utils"
+NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
+"""What PySpark asks the JVM for again and again: classes by their short names, and first parts of long ones."""
 
 
 def spare_pandas() -> None:
@@ -32,3 +37,15 @@ def spare_pandas() -> None:
 
     vars(helpers).update(have_numpy=find_spec("numpy") is not None, __getattr__=load)
     sys.modules[HELPERS] = helpers
+
+
+def remember_names(jvm: JVMView) -> None:
+    """Let the JVM say once what these names stand for; a twentieth of what a drain or a replay takes.
+
+    It looks for a class of that name in every package that PySpark imports and in every jar, for each column anew.
+
+    Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView.__getattr__``).
+    """
+    for name in NAMES:
+        if name not in vars(jvm):
+            setattr(jvm, name, getattr(jvm, name))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.launch import jvm_of, start_spark
-from kdi_assets.runtime.lean import spare_pandas
+from kdi_assets.runtime.lean import remember_names, spare_pandas
 from kdi_assets.settings import DriverMode, Settings
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
+    remember_names(session._jvm)
     use_in_thread(session)
     return session
 

@@ -15,7 +15,9 @@ from pathlib import Path
 import dagster as dg
 import psutil
 import pytest
+from py4j.java_gateway import JVMView
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.jars import JarMissing
@@ -88,6 +90,23 @@ def test_the_jvm_of_a_local_master_listens_on_the_loopback_alone(spark: SparkSes
 
 def test_ctrl_c_stays_with_whoever_had_it(spark: SparkSession) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_pyspark_asks_the_jvm_for_with_every_column_is_asked_once(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = JVMView.__getattr__
+
+    def heard(self: JVMView, name: str) -> object:
+        asked.append(name)
+        return ask(self, name)
+
+    open_session(settings)
+    monkeypatch.setattr(JVMView, "__getattr__", heard)
+
+    assert spark.range(3).where(F.col("id") > F.lit(1)).select(F.expr("id + 1 AS id")).first() == (3,)
+    assert not {"functions", "org", "java", "scala", "PythonUtils"} & set(asked)
 
 
 def test_python_workers_run_on_the_interpreter_of_the_process(spark: SparkSession) -> None:
