@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import LedgerState, positions_in, read_transactions
 from kdi_assets.replay.chosen import Chosen
-from kdi_assets.replay.open_letters import OpenLetters, Tally, open_letters, tallies
+from kdi_assets.replay.open_letters import OpenLetters, Tally, open_letters, tallies_by
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -129,15 +130,17 @@ class Deciding:
             appended = append_letters(said, uri, attempt_id=self.entry.attempt_id, between=between)
             table = self.spark.read.format("delta").load(uri)
             written = table.where(f"attempt_id = {literal(self.entry.attempt_id)}")
-            lying = tallies(written, OUTCOME)
-            rows = written.where(f"{OUTCOME} = '{VERDICTS[ROW]}'").groupBy("partition").count().collect()
+            groups = tallies_by(written, OUTCOME, "partition")
+        lying: defaultdict[str, Tally] = defaultdict(Tally)
+        for (outcome, _), tally in groups.items():
+            lying[outcome or ""] += tally
         if lying != expected:
             of = {outcome: tally.count for outcome, tally in expected.items()}
             detail = f"{ {outcome: tally.count for outcome, tally in lying.items()} } lie there, of {of} dead letters"
             raise self.mismatch(detail, ranges)
-        return Told(
-            appended.at, appended.by_date, {TopicPartition(self.stream.topic, r["partition"]): r["count"] for r in rows}
-        )
+        rows = {p: tally.count for (outcome, p), tally in groups.items() if outcome == VERDICTS[ROW]}
+        returned = {TopicPartition(self.stream.topic, p): count for p, count in sorted(rows.items())}
+        return Told(appended.at, appended.by_date, returned)
 
     def mismatch(self, detail: str, ranges: Sequence[OffsetRange]) -> AccountingMismatch:
         """The refusal of what does not add up."""

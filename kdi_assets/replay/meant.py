@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 IS_LETTER = "is_letter"
+_ROWS = "rows"
+_PLACED = " AND ".join(f"{column} IS NOT NULL" for column in MESSAGE)
+"""Spark SQL over messages: whether their rows say where they stood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,50 +73,55 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
     table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
     of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
     at = of_dates.select(*coordinates(of_dates, case.stream))
-    placed = " AND ".join(f"{column} IS NOT NULL" for column in MESSAGE)
-    rows = at.where(placed).select(*MESSAGE).distinct()
+    rows = at.groupBy(*MESSAGE).agg(F.count("*").alias(_ROWS))
     with ExitStack() as until_done:
-        with spark_failures(case.stream, "looking for the messages of the dates"):
-            unplaced = at.where(f"NOT ({placed})").count()
         torn = 0
         if explodes(table, case.stream):
             torn_ones = until_done.enter_context(kept(_torn(of_messages(table, case.stream, rows), case.stream)))
             rows = rows.join(torn_ones, list(MESSAGE), "left_anti")
             torn = torn_ones.count()
         letters = until_done.enter_context(case.open_letters(Chosen(first=first, last=last)))
-        without_row = letters.frame.where(f"NOT {THERE}").select(*MESSAGE)
+        without_row = letters.frame.where(f"NOT {THERE}").select(*MESSAGE, F.lit(1).alias(_ROWS))
         both = rows.withColumn(IS_LETTER, F.lit(False)).unionByName(without_row.withColumn(IS_LETTER, F.lit(True)))
         frame = until_done.enter_context(kept(both))
         waits = _waits(case)
-        groups = (
-            frame.withColumn("waits", F.expr(waits))
-            .groupBy("waits", "partition", IS_LETTER)
-            .agg(
-                F.count("*").alias("n"),
-                F.expr(DIGEST).alias("digest"),
-                F.min("offset").alias("start"),
-                F.expr("max(offset) + 1").alias("end"),
-            )
-        )
         with spark_failures(case.stream, "looking for the messages of the dates"):
-            found = groups.collect()
+            found = _groups(frame, waits).collect()
         tally = {False: Tally(), True: Tally()}
         bounds: dict[int, tuple[int, int]] = {}
         for r in found:
-            if not r["waits"]:
+            if r["kind"] == "meant":
                 tally[r[IS_LETTER]] += Tally(r["n"], r["digest"])
                 start, end = bounds.get(r["partition"], (r["start"], r["end"]))
                 bounds[r["partition"]] = min(start, r["start"]), max(end, r["end"])
         yield Meant(
-            frame=frame.where(f"NOT ({waits})"),
+            frame=frame.where(f"{_PLACED} AND NOT ({waits})").drop(_ROWS),
             rows=tally[False],
             letters=tally[True],
             ranges=tuple(OffsetRange(TopicPartition(case.stream.topic, p), *b) for p, b in sorted(bounds.items())),
             open_letters=letters,
-            waiting=letters.waiting + sum(r["n"] for r in found if r["waits"]),
+            waiting=letters.waiting + sum(r["n"] for r in found if r["kind"] == "waits"),
             torn=torn,
-            unplaced=unplaced,
+            unplaced=sum(r[_ROWS] for r in found if r["kind"] == "unplaced"),
         )
+
+
+def _groups(frame: DataFrame, waits: str) -> DataFrame:
+    """How many messages there are, and rows of those that do not say where they stood, in one look at them."""
+    from pyspark.sql import functions as F
+
+    kind = F.expr(f"CASE WHEN NOT ({_PLACED}) THEN 'unplaced' WHEN {waits} THEN 'waits' ELSE 'meant' END")
+    return (
+        frame.withColumn("kind", kind)
+        .groupBy("kind", "partition", IS_LETTER)
+        .agg(
+            F.count("*").alias("n"),
+            F.expr(DIGEST).alias("digest"),
+            F.min("offset").alias("start"),
+            F.expr("max(offset) + 1").alias("end"),
+            F.sum(_ROWS).alias(_ROWS),
+        )
+    )
 
 
 def _waits(case: Deciding) -> str:
@@ -170,11 +178,11 @@ def held_by_kafka(case: Deciding, meant: Meant, first: date, last: date) -> Iter
     else:
         read = case.spark.createDataFrame([], KAFKA_DDL)
     # By the time, too: at the same offset of a topic that was made anew lies another message.
-    of_meant = read.join(meant.frame.select(*MESSAGE), list(MESSAGE), "left_semi").select(*read.columns)
-    with kept(of_meant) as messages:
-        there = messages.select(*MESSAGE)
+    of_meant = read.join(meant.frame, list(MESSAGE)).select(*read.columns, IS_LETTER)
+    with kept(of_meant) as found:
+        messages, there = found.drop(IS_LETTER), found.select(*MESSAGE)
         with spark_failures(case.stream, "reading the topic"):
-            tally = _tallies(meant.frame.join(there, list(MESSAGE), "left_semi"))
+            tally = _tallies(found)
         if tally[False] + tally[True] == meant.messages:
             yield Held(messages, meant, meant.bounds)
             return

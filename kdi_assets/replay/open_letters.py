@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.kept import kept
@@ -116,10 +116,15 @@ def open_letters(
 
 def tallies(letters: DataFrame, column: str) -> dict[str, Tally]:
     """By the values of a column, null by the empty name."""
+    return {value or "": tally for (value,), tally in tallies_by(letters, column).items()}
+
+
+def tallies_by(letters: DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
+    """By the values of all of these columns."""
     from pyspark.sql import functions as F
 
-    groups = letters.groupBy(column).agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest"))
-    return {r[column] or "": Tally(r["n"], r["digest"]) for r in groups.collect()}
+    groups = letters.groupBy(*columns).agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest"))
+    return {tuple(r[column] for column in columns): Tally(r["n"], r["digest"]) for r in groups.collect()}
 
 
 def _extent(meant: DataFrame, stream: Stream) -> tuple[int, tuple[OffsetRange, ...]]:
@@ -152,8 +157,13 @@ def beside_standing(said: DataFrame, letters: OpenLetters) -> DataFrame:
     return said.join(standing, COORDINATES)
 
 
-def news_in(said: DataFrame) -> DataFrame:
-    """What is to be kept of it: not that nothing has changed, nor that a message is another table's."""
+def is_news() -> str:
+    """Spark SQL over what is said beside what stands: not that nothing has changed, nor that it is another table's."""
     unchanged = " AND ".join(f"{now} <=> {was}" for now, was in WAS.items())
     stays = f"{OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {unchanged}"
-    return said.where(f"{OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})").drop(*WAS.values())
+    return f"{OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})"
+
+
+def news_in(said: DataFrame) -> DataFrame:
+    """What is to be kept of it."""
+    return said.where(is_news()).drop(*WAS.values())

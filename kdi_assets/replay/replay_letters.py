@@ -6,6 +6,7 @@ stream's own table, which moves no position. Drains may run meanwhile.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,13 +28,14 @@ from kdi_assets.ledger.letters import DISCARDED, OUTCOME
 from kdi_assets.replay.agreement import refuse_disagreement
 from kdi_assets.replay.chosen import ALL, Chosen
 from kdi_assets.replay.deciding import Change, Decided, Deciding, until_not_overtaken
-from kdi_assets.replay.open_letters import THERE, WAS, OpenLetters, Tally, beside_standing, news_in, tallies
+from kdi_assets.replay.open_letters import THERE, WAS, OpenLetters, Tally, beside_standing, is_news, news_in, tallies_by
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reached = Callable[[str], None]
+_NEWS = "_kdi_news"
 
 
 def replay_letters(
@@ -131,17 +133,16 @@ class _Judged:
 
     Attributes:
         verdicts: As ``judge.verdicts`` gives them, and what stands as reason and field so far.
+        outcomes: How many letters are what now.
+        news: Of these, by outcome, those of which something new is to be said.
         counts: Of the pass that wrote the rows; ``None`` if there was nothing to judge.
     """
 
     verdicts: DataFrame
-    tallies: Mapping[str, Tally]
+    outcomes: Mapping[str, int]
+    news: Mapping[str, Tally]
     staged: Staged = Staged()
     counts: Counts | None = None
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        return {outcome: tally.count for outcome, tally in sorted(self.tallies.items())}
 
 
 @contextmanager
@@ -166,24 +167,26 @@ def _judged(
         said = verdicts(letters.messages, stream, decoder, now=case.now).unionByName(said)
     with kept(beside_standing(said, letters)) as judged:
         with spark_failures(case.stream, "judging dead letters again"):
-            found = tallies(judged, OUTCOME)
+            groups = tallies_by(judged.selectExpr("*", f"{is_news()} AS {_NEWS}"), OUTCOME, _NEWS)
+        found: defaultdict[str, Tally] = defaultdict(Tally)
+        for (outcome, _), tally in groups.items():
+            found[outcome] += tally
         if counts:
-            judged_again = {**found, VERDICTS[ROW]: found.get(VERDICTS[ROW], Tally()) - letters.there}
+            judged_again = {**found, VERDICTS[ROW]: found[VERDICTS[ROW]] - letters.there}
             refuse_disagreement(case, counts, judged_again, meant=letters.whole, ranges=letters.ranges)
         if counts and not dry and staged.rows != counts.rows:
             raise case.mismatch(f"{staged.rows:,} rows written against {counts.rows:,} that were read", letters.ranges)
-        yield _Judged(judged, found, staged, counts)
+        news = {outcome: tally for (outcome, is_new), tally in groups.items() if is_new}
+        outcomes = {outcome: tally.count for outcome, tally in sorted(found.items()) if tally.count}
+        yield _Judged(judged, outcomes, news, staged, counts)
 
 
 def _commit(case: Deciding, letters: OpenLetters, judged: _Judged, at: Reached) -> Decided:
     done = _decided(case, letters, judged.outcomes)
-    news = news_in(judged.verdicts)
-    with spark_failures(case.stream, "judging dead letters again"):
-        expected = tallies(news, OUTCOME)
-    if not expected:
+    if not judged.news:
         return done
     # Before the commit, as a drain's letters: what names an attempt that no entry knows does not count.
-    told = case.tell(news, expected, ranges=letters.ranges)
+    told = case.tell(news_in(judged.verdicts), judged.news, ranges=letters.ranges)
     at("outcomes written")
     entry = replace(
         told.of(case.entry),
