@@ -15,6 +15,7 @@ from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_br
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
+from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
 from tests.registry import RealRegistry, fetched_registry
@@ -142,6 +143,16 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     session = open_session(settings, config=config, app_name="kdi tests")
     yield session
     stop_spark(session)
+
+
+@pytest.fixture
+def interpreted(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
+    """The session compiles nothing while a test lasts, unless the test is marked ``compiled``."""
+    if request.node.get_closest_marker("compiled"):
+        yield
+        return
+    with interpreting(spark):
+        yield
 
 
 @pytest.fixture(scope="session")

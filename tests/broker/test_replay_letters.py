@@ -27,6 +27,8 @@ from tests.conftest import DrivenFactory
 from tests.faults.topics import make_again
 from tests.routed import GOOD, METHODS, PATCH, group_of
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
     """``verdicts`` that takes one row for a dead letter, and one dead letter for a row."""
@@ -40,6 +42,7 @@ def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now:
     return told.withColumn("outcome", swapped)
 
 
+@pytest.mark.compiled
 def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven: DrivenFactory) -> None:
     """Procedure: everything is condemned by a wrong definition, some of it by any; replay with the right one, twice."""
     web = with_letters(driven, 300, partitions=3)

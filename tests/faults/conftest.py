@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -14,24 +14,14 @@ from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import Doom, Doomed
 from tests.faults.guarded import Guarded, guarded_broker
-from tests.faults.warm_driver import INTERPRETED, WarmDriver
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.faults.warm_driver import WarmDriver
 
 
 @pytest.fixture(autouse=True)
-def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+def _interpreted_too(request: pytest.FixtureRequest) -> None:
     """The session of the test process, too, compiles nothing while a test lasts, unless the test asks for it."""
-    if "spark" not in request.fixturenames or request.node.get_closest_marker("compiled"):
-        yield
-        return
-    spark: SparkSession = request.getfixturevalue("spark")
-    for option, value in INTERPRETED.items():
-        spark.conf.set(option, value)
-    yield
-    for option in INTERPRETED:
-        spark.conf.unset(option)
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("interpreted")
 
 
 @pytest.fixture(scope="session")

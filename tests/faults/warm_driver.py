@@ -13,11 +13,10 @@ import psutil
 from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.control import DriverGone, driver_status
 from kdi_assets.runtime.processes import Child
+from tests.interpreted import INTERPRETED
 from tests.spark.test_warm_driver import KDI
 from tests.waiting import wait_until
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Spark compiles nothing: a test drains a few messages at a time, and what it asks is the order of the steps."""
 JVM_OPTIONS = {
     "SPARK_DRIVER_MEMORY": "1g",
     "SPARK_SUBMIT_OPTS": " ".join([*QUICK_START, *(f"-D{option}={value}" for option, value in INTERPRETED.items())]),
