@@ -26,6 +26,7 @@ from tests.faults.topics import delete_records
 from tests.kafka_log import Produced
 from tests.oracle import Reading, is_good
 
+pytestmark = pytest.mark.usefixtures("interpreted")
 DAYS = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)]
 BY_OFFSET = "date_add(DATE'2026-01-01', CAST(kafka.offset % 3 AS INT))"
 """Every third offset is of one date."""
@@ -114,14 +115,14 @@ def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anythin
         columns=NOW, date_expression=MOVED, filter="kafka.offset % 10 <> 2"
     )
     new = web.with_definition(table=f"{web.stream.table}_anew", app_id="anew")
-    new.drain()
+    filtered = new.drain().filtered
 
     done = replayed(web, *EVER)
 
     assert rows_by_offset(web) == rows_by_offset(new)
     assert letters(web) == letters(new)
     audit = web.audit()
-    assert (audit.complete, audit.filtered, audit.deleted) == (True, new.audit().filtered, 0)
+    assert (audit.complete, audit.filtered, audit.deleted) == (True, filtered, 0)
     assert done.outcomes == {"dead_letter": audit.dead_letters, "filtered": audit.filtered, "row": audit.rows}
     assert set(done.changes) == {"added", "gone", "moved", "same"}
     assert done.commit is not None
@@ -156,39 +157,45 @@ def feed_of(web: DrivenStream, version: int) -> Counter[str]:
 
 
 def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row(driven: DrivenFactory) -> None:
-    """Procedure: a replay is killed at each of its points; one waits with its files written while late rows of its date
-    are drained; one while a row of its date is deleted; and one commits between the files and the commit of a drain.
+    """Procedure: a replay is killed at each of its points; the last one waits with its files written while late rows of
+    its date are drained, and is killed behind its commit. One waits while a row of its date is deleted; and one commits
+    between the files and the commit of a drain.
 
     Pass: late rows are there in both orders, the deleted row stays deleted, each other offset is there once.
     """
     web = by_offset(driven).with_definition(columns=RIGHT)
-    for point in ("messages read", "files written", "letters written", "commit sent"):
+    for point in ("messages chosen", "messages read", "files written", "letters written"):
         with pytest.raises(KeyboardInterrupt):
-            replayed(web, DAYS[0], at=dying_at(point))
-    assert replayed(web, DAYS[0]).commit is None
-    late: list[int] = []
+            replayed(web, DAYS[1], at=dying_at(point))
+    met: list[str] = []
 
     def drains(point: str) -> None:
-        if point == "files written" and not late:
-            late.append(len(web.produce(30, seed=1)))
+        if point == "files written":
+            met.append("late rows")
+            web.produce(30, seed=1)
             web.drain()
+        dying_at("commit sent")(point)
 
     def deletes(point: str) -> None:
-        if point == "letters written" and len(late) == 1:
-            late.append(0)
+        if point == "letters written" and "deleted" not in met:
+            met.append("deleted")
             web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 2")
 
     def replays(point: str) -> None:
         if point == "files written":
             replayed(web.with_definition(columns=BEFORE), DAYS[0])
 
-    replayed(web, DAYS[1], at=drains)
+    with pytest.raises(KeyboardInterrupt):
+        replayed(web, DAYS[1], at=drains)
     replayed(web, DAYS[2], at=deletes)
     web.produce(30, seed=2)
     web.drain(at=replays)
 
     gone = [OffsetRange(TopicPartition(web.stream.topic, p), 2, 3) for p in (0, 1)]
     web.assert_each_offset_once(web.produce(0), given_up=gone, reading=READING)
+    assert met == ["late rows", "deleted"]
+    done = [e.kind for e in entries(web.uri, web.stream.app_id)]
+    assert done == ["start", "drain", "drain", "replay", "replay", "replay", "drain"]
     assert not [r for r in web.found().rows if r["meta"]["kafka"]["offset"] == 2]
     old = {day for day, is_old in hosts(web) if is_old}
     assert old == {DAYS[0]}
