@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from shutil import copytree
 from threading import Barrier, Thread
 
 import pytest
@@ -21,6 +22,9 @@ from kdi_assets.replay.replay_letters import discard_letters, replay_letters
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.condemned import WRONG, states, with_letters
 from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def dying_at(*points: str) -> Callable[[str], None]:
@@ -33,8 +37,12 @@ def dying_at(*points: str) -> Callable[[str], None]:
     return at
 
 
-def test_a_replay_that_is_killed_anywhere_is_done_once(driven: DrivenFactory) -> None:
-    """Procedure: one is killed when its files are written, one when its outcomes are, and one behind its commit."""
+def test_a_replay_that_is_killed_anywhere_is_done_once_and_again_where_a_restore_took_its_rows(
+    driven: DrivenFactory,
+) -> None:
+    """Procedure: one is killed when its files are written, one when its outcomes are, and one behind its commit; then
+    the table is restored to the version before it.
+    """
     web = with_letters(driven)
 
     for point in ("files written", "outcomes written", "commit sent"):
@@ -43,6 +51,14 @@ def test_a_replay_that_is_killed_anywhere_is_done_once(driven: DrivenFactory) ->
     done = replay_letters(web.stream, lake=web.lake, session=web.session)
 
     assert ("row" in done.outcomes, done.commit) == (False, None)
+    web.assert_each_offset_once(web.produce(0))
+    assert states(web)["resolved"] == len(web.found().rows) > 30
+    assert web.audit().complete
+    DeltaTable(web.uri).restore(1)
+    assert states(web) == {"open": 60}
+
+    replay_letters(web.stream, lake=web.lake, session=web.session)
+
     web.assert_each_offset_once(web.produce(0))
     assert web.audit().complete
 
@@ -98,19 +114,6 @@ def test_a_drain_that_a_replay_overtakes_goes_on_where_it_was(driven: DrivenFact
     assert web.audit().complete
 
 
-def test_a_restore_of_the_table_opens_the_letters_whose_rows_it_took(driven: DrivenFactory) -> None:
-    web = with_letters(driven)
-    replay_letters(web.stream, lake=web.lake, session=web.session)
-    DeltaTable(web.uri).restore(1)
-    restored = states(web)
-
-    replay_letters(web.stream, lake=web.lake, session=web.session)
-
-    assert restored == {"open": 60}
-    web.assert_each_offset_once(web.produce(0))
-    assert web.audit().complete
-
-
 def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory) -> None:
     """What was rewound is drained again: replayed as well, it would be there twice.
 
@@ -143,28 +146,39 @@ def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory
     assert web.audit().complete
 
 
-@pytest.mark.parametrize("act", ["replay", "drain"])
-def test_letters_that_are_restored_before_a_commit_counts_on_them_stop_it(driven: DrivenFactory, act: str) -> None:
+def test_letters_that_are_restored_before_a_commit_counts_on_them_stop_it(driven: DrivenFactory) -> None:
     """Purpose: an older letter that is gone is not seen by who looks only for what it wrote itself.
-    Procedure: two drains with letters; under a replay, or a third drain, between the look and the letters of its own,
-    the dead letters are restored to the first drain's.
+    Procedure: two drains with letters; under a replay, and in a copy of the tables under a third drain, between the
+    look and the letters of its own, the dead letters are restored to the first drain's.
     Pass: it is said, and nothing is committed.
     """
     web = with_letters(driven, 20)
     web.produce(20, seed=1)
     web.drain(replace(web.stream, columns=WRONG))
     web.produce(20, bad=0.5, seed=2)
-    version = TableLog.existing(web.uri).version
+    copy = replace(web, lake=f"{web.lake}_copy")
+    copytree(web.lake, copy.lake)
+
+    for each, act in ((web, replay), (copy, drain)):
+        with pytest.raises(DeadLettersReplaced):
+            act(each, restoring_letters(each))
+        assert [e.kind for e in entries(each.uri, each.stream.app_id)] == ["start", "drain", "drain"]
+
+
+def replay(web: DrivenStream, at: Callable[[str], None]) -> None:
+    replay_letters(web.stream, lake=web.lake, session=web.session, at=at)
+
+
+def drain(web: DrivenStream, at: Callable[[str], None]) -> None:
+    web.drain(at=at)
+
+
+def restoring_letters(web: DrivenStream) -> Callable[[str], None]:
+    """Restores the dead letters to the first version, once, when files are written."""
     letters = web.stream.dead_letters_uri(web.lake)
 
     def at(point: str) -> None:
         if point == "files written" and TableLog.existing(letters).version == 1:
             DeltaTable(letters).restore(0)
 
-    with pytest.raises(DeadLettersReplaced):
-        if act == "drain":
-            web.drain(at=at)
-        else:
-            replay_letters(web.stream, lake=web.lake, session=web.session, at=at)
-
-    assert TableLog.existing(web.uri).version == version
+    return at
