@@ -115,14 +115,13 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     left_early = (_version(web), len(web.found().rows))
     late = doomed(web, COMMIT_LANDED, signal.SIGKILL, back_to=between).exit_code()
     left_late = (_version(web), len(web.found().rows))
-    removed = web.audit()
     with pytest.raises(NothingToResolve, match="nothing below the positions"):
         decide(web.stream, web.lake, "rewind", to_version=between, rows="remove", session=web.session)
     web.drain()
 
     assert (early, late) == (-signal.SIGKILL, -signal.SIGKILL)
     assert (left_early, left_late) == ((drained, rows), (drained + 1, few))
-    assert (removed.complete, web.audit().complete) == (True, True)
+    assert web.audit().complete
     web.assert_each_offset_once(produced)
 
 
