@@ -28,9 +28,9 @@ VIEWPORT = ViewportSize(width=1400, height=900)
 
 
 class Shot(Protocol):
-    """Takes a picture of the window, or of what is above something in it."""
+    """Takes a picture of the window, of what is above something in it, or of a part."""
 
-    def __call__(self, name: str, *, above: Locator | None = None) -> None: ...
+    def __call__(self, name: str, *, above: Locator | None = None, clip: FloatRect | None = None) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +78,10 @@ def shot(pytestconfig: pytest.Config, page: Page, tmp_path: Path) -> Shot:
     folder = pytestconfig.getoption("--tour") or tmp_path
     folder.mkdir(parents=True, exist_ok=True)
 
-    def take(name: str, *, above: Locator | None = None) -> None:
+    def take(name: str, *, above: Locator | None = None, clip: FloatRect | None = None) -> None:
         page.mouse.move(0, 0)  # a tooltip would cover what the picture is to show
         box = above.bounding_box() if above else None
-        clip = FloatRect(x=0, y=0, width=VIEWPORT["width"], height=box["y"] if box else VIEWPORT["height"])
+        clip = clip or FloatRect(x=0, y=0, width=VIEWPORT["width"], height=box["y"] if box else VIEWPORT["height"])
         page.screenshot(path=folder / f"{name}.png", animations="disabled", clip=clip)
 
     return take

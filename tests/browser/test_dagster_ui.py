@@ -12,7 +12,7 @@ from datetime import date, timedelta
 
 import pytest
 from deltalake import DeltaTable
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FloatRect, expect
 
 from tests.browser.conftest import VIEWPORT, Shot
 from tests.browser.person import STEP_MILLISECONDS, TICK_MILLISECONDS, Person
@@ -143,6 +143,7 @@ def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drain
 def test_the_graph_leads_from_each_topic_to_its_table_and_its_dead_letters(
     drained: Drained, person: Person, shot: Shot
 ) -> None:
+    person.page.set_viewport_size({"width": 1400, "height": 1300})  # all of it
     person.open_graph("kafka", "bronze")
 
     expect(person.page.get_by_text("dead_letters", exact=True).last).to_be_visible()
@@ -150,7 +151,7 @@ def test_the_graph_leads_from_each_topic_to_its_table_and_its_dead_letters(
         expect(person.page.get_by_text(name, exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Observed", exact=True)).to_have_count(2)
     expect(person.page.get_by_text("Loading…", exact=True)).to_have_count(0)
-    shot("graph", above=person.page.get_by_label("settings").last)
+    shot("graph", clip=FloatRect(x=610, y=110, width=720, height=970))
 
 
 def test_a_tick_that_requests_nothing_says_why_and_who_must_decide(person: Person, shot: Shot) -> None:
