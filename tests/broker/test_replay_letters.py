@@ -67,43 +67,31 @@ def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven:
     assert (audit.complete, audit.became_rows, audit.dead_letters) == (True, rows, bad), audit.notes
 
 
-def test_discarded_letters_stay_and_are_never_replayed(driven: DrivenFactory) -> None:
-    web = with_letters(driven)
-
-    gone = discard_letters(
-        web.stream,
-        lake=web.lake,
-        session=web.session,
-        decided_by="ann",
-        because="test data",
-        chosen=Chosen(field="columns.host"),
-    )
-    replayed = replay_letters(web.stream, lake=web.lake, session=web.session)
-
-    entry = next(e for e in entries(web.uri, web.stream.app_id) if e.kind == "discard")
-    assert (entry.decided_by, entry.because, entry.outcomes) == ("ann", "test data", gone.outcomes)
-    assert gone.outcomes["discarded"] > 30
-    assert "row" not in replayed.outcomes
-    assert states(web) == {"discarded": gone.letters, "open": replayed.letters}
-    assert len(web.found().dead_letters) == 60
-    assert web.audit().complete
-
-
-def test_what_todays_filter_leaves_out_is_resolved_without_a_row_and_only_of_what_is_chosen(
+def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_leaves_out_has_no_row(
     driven: DrivenFactory,
 ) -> None:
+    """Procedure: replay by a reason that no letter has, then some offsets; discard others; replay the rest."""
     web = with_letters(driven, bad=0.0).with_definition(filter="kafka.offset % 2 = 0")
-    some = Chosen(offsets=OffsetRange(TopicPartition(web.stream.topic, 1), 5, 15))
+    tp = TopicPartition(web.stream.topic, 1)
+    some = Chosen(offsets=OffsetRange(tp, 5, 15))
+    others = Chosen(field="columns.host", offsets=OffsetRange(tp, 15, 30))
 
     none = replay_letters(web.stream, lake=web.lake, session=web.session, chosen=Chosen(reason="no_date"))
     first = replay_letters(web.stream, lake=web.lake, session=web.session, chosen=some)
     rows = {(r["meta"]["kafka"]["partition"], r["meta"]["kafka"]["offset"]) for r in web.found().rows}
+    gone = discard_letters(
+        web.stream, lake=web.lake, session=web.session, decided_by="ann", because="test data", chosen=others
+    )
     rest = replay_letters(web.stream, lake=web.lake, session=web.session)
 
     assert none.letters == 0
     assert (first.outcomes, rows) == ({"filtered": 5, "row": 5}, {(1, offset) for offset in range(6, 15, 2)})
-    assert rest.outcomes == {"filtered": 25, "row": 25}
-    assert states(web) == {"resolved": 60}
+    entry = next(e for e in entries(web.uri, web.stream.app_id) if e.kind == "discard")
+    assert (entry.decided_by, entry.because, entry.outcomes) == ("ann", "test data", gone.outcomes)
+    assert gone.outcomes == {"discarded": 15}
+    assert rest.outcomes == {"filtered": 17, "row": 18}
+    assert states(web) == {"resolved": 45, "discarded": 15}
+    assert len(web.found().dead_letters) == 60 - 5 - 18  # none is taken away
     assert web.audit().complete
 
 
