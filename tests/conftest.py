@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).parent.parent
 # What a broker does by itself every ten seconds and more, tests would wait for.
 BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "log.cleaner.backoff.ms": "200"}
+# The session outlives hundreds of tests. By default the young generation is full after a second, and the room for
+# classes grows by a collection of everything, five times.
+ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = ("browser/test_dagster_ui.py", "faults/test_deployment.py", "faults/test_soak.py")
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
@@ -134,7 +137,7 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
 
     config = {
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": " ".join(QUICK_START),
+        "spark.driver.extraJavaOptions": " ".join((*QUICK_START, *ROOM)),
         # A test has some ten rows; drains in processes of their own have as many partitions as production.
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
