@@ -86,7 +86,7 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
         frame = until_done.enter_context(kept(both))
         waits = _waits(case)
         with spark_failures(case.stream, "looking for the messages of the dates"):
-            found = _groups(frame, waits).collect()
+            found = grouped(frame, waits).collect()
         tally = {False: Tally(), True: Tally()}
         bounds: dict[int, tuple[int, int]] = {}
         for r in found:
@@ -106,8 +106,18 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
         )
 
 
-def _groups(frame: DataFrame, waits: str) -> DataFrame:
-    """How many messages there are, and rows of those that do not say where they stood, in one look at them."""
+def grouped(frame: DataFrame, waits: str) -> DataFrame:
+    """Messages and the rows that they have, counted in one look at both.
+
+    Args:
+        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``, and ``rows: bigint``: how
+            many there are of the message; of rows that do not say where it stood, one of the others is null.
+        waits: Spark SQL over them, as ``_waits`` gives it.
+
+    Returns:
+        By ``kind: string`` (``meant``, ``waits``, ``unplaced``), ``partition`` and ``is_letter``: ``n: bigint``,
+        ``digest: bigint``, ``start: bigint``, ``end: bigint``, ``rows: bigint``.
+    """
     from pyspark.sql import functions as F
 
     kind = F.expr(f"CASE WHEN NOT ({_PLACED}) THEN 'unplaced' WHEN {waits} THEN 'waits' ELSE 'meant' END")
