@@ -110,7 +110,7 @@ def differing_rows(one: DrivenStream, other: DrivenStream) -> int:
     return first.exceptAll(second).count() + second.exceptAll(first).count()
 
 
-@pytest.mark.parametrize("size", [Size(300, 3), deep(Size(10_000, 10))], ids=["some", "ten thousand"])
+@pytest.mark.parametrize("size", [Size(150, 2), deep(Size(10_000, 10))], ids=["some", "ten thousand"])
 @scenario("killed after files are written")
 @scenario("killed between dead letters and commit")
 @scenario("killed during the commit")
