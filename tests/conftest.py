@@ -30,6 +30,7 @@ BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "
 # classes grows by a collection of everything, five times.
 ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = ("browser/test_dagster_ui.py", "faults/test_deployment.py", "faults/test_soak.py")
+INTERPRETED_FOLDERS = ("broker", "faults")
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 
@@ -148,13 +149,15 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     stop_spark(session)
 
 
-@pytest.fixture
-def interpreted(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
-    """The session compiles nothing while a test lasts, unless the test is marked ``compiled``."""
-    if request.node.get_closest_marker("compiled"):
+@pytest.fixture(autouse=True)
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a few messages are drained at a time, Spark compiles nothing, unless a test is marked ``compiled``."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    asks = folder in INTERPRETED_FOLDERS and "spark" in request.fixturenames
+    if not asks or request.node.get_closest_marker("compiled"):
         yield
         return
-    with interpreting(spark):
+    with interpreting(request.getfixturevalue("spark")):
         yield
 
 

@@ -22,8 +22,6 @@ from tests.faults.topics import make_again
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 
 def as_structured_streaming(web: DrivenStream, checkpoint: Path, *, starting: str = "earliest") -> None:
     """Bring what waits into the table by a query of Structured Streaming, in batches of a few messages."""

@@ -17,7 +17,7 @@ DOCUMENT = """
 type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/orders, schema: "id bigint, at string", date: {date}}}
 """
-pytestmark = pytest.mark.usefixtures("spark", "interpreted")
+pytestmark = pytest.mark.usefixtures("spark")
 """The session that the commands take."""
 WRONG, RIGHT = "CAST(concat(at, '?') AS DATE)", "CAST(at AS DATE)"
 

@@ -24,6 +24,8 @@ from tests.faults.topics import add_topic_partitions
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.compiled
+
 
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("tombstone")

@@ -24,8 +24,6 @@ from tests.condemned import WRONG, states, with_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 
 def dying_at(*points: str) -> Callable[[str], None]:
     """Ends a replay at the first of these points."""

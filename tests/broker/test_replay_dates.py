@@ -26,7 +26,6 @@ from tests.faults.topics import delete_records
 from tests.kafka_log import Produced
 from tests.oracle import Reading, is_good
 
-pytestmark = pytest.mark.usefixtures("interpreted")
 DAYS = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)]
 BY_OFFSET = "date_add(DATE'2026-01-01', CAST(kafka.offset % 3 AS INT))"
 """Every third offset is of one date."""
@@ -69,6 +68,7 @@ def files_of(web: DrivenStream, day: date) -> set[str]:
     return {file for file in TableLog.existing(web.uri).files if f"date={day}" in file}
 
 
+@pytest.mark.compiled
 def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_other_file_is_touched(
     driven: DrivenFactory,
 ) -> None:

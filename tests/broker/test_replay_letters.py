@@ -27,8 +27,6 @@ from tests.conftest import DrivenFactory
 from tests.faults.topics import make_again
 from tests.routed import GOOD, METHODS, PATCH, group_of
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 
 def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
     """``verdicts`` that takes one row for a dead letter, and one dead letter for a row."""

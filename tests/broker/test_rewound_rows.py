@@ -22,8 +22,6 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records, make_again
 
-pytestmark = pytest.mark.usefixtures("interpreted")
-
 
 def rewound(web: DrivenStream, version: int, rows: Rows = "keep") -> Decision:
     return decide(web.stream, web.lake, "rewind", to_version=version, rows=rows, session=web.session)

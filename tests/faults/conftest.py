@@ -17,13 +17,6 @@ from tests.faults.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
 
-@pytest.fixture(autouse=True)
-def _interpreted_too(request: pytest.FixtureRequest) -> None:
-    """The session of the test process, too, compiles nothing while a test lasts, unless the test asks for it."""
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("interpreted")
-
-
 @pytest.fixture(scope="session")
 def warm_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """One that outlives the processes that are killed; a test that ends it starts its own."""
