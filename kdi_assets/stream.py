@@ -142,6 +142,7 @@ CheckName = Literal[
 """The checks of a table; the first three need Spark."""
 COSTLY: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates", "schema_as_declared")
 """They need Spark, and the first reads the whole table."""
+READING_ROWS: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates")
 
 
 @dataclass(frozen=True, slots=True)

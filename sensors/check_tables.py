@@ -13,6 +13,7 @@ from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.failures import RETRY_TAG
 from kdi_assets.components.names import check_key
+from kdi_assets.components.standing_failures import is_told_again
 from kdi_assets.drain.look import look_at
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.settings import Settings
@@ -43,8 +44,8 @@ class CheckTables(dg.Config):
 def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
     """One job for the checks of all streams.
 
-    Its op logs what it found, of all streams first what needs no Spark. A job that selects the checks themselves would
-    run the op of each table, one after the other.
+    Its op logs what it found. A job that selects the checks themselves would run the op of each table, and with it
+    claim the pool of each: no stream would be drained while the tables of all of them are read.
     """
 
     @dg.op(name="make_checks")
@@ -93,7 +94,8 @@ def longest_unread_first(streams: Sequence[Stream], instance: dg.DagsterInstance
     ended = {r.dagster_run.tags.get(READING_TAG): r.end_time or r.start_time or 0.0 for r in reversed(records)}
     audits = {stream.name: check_key(stream, "every_offset_accounted_for") for stream in streams}
     found = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(audits.values()))
-    audited = {name: event.timestamp for name, key in audits.items() if key in found and (event := found[key].event)}
+    made = {name: found[key] for name, key in audits.items() if key in found}
+    audited = {name: r.event.timestamp for name, r in made.items() if r.event and not is_told_again(r.evaluation)}
     return sorted(streams, key=lambda s: max(audited.get(s.name, 0.0), ended.get(s.name, 0.0)))
 
 

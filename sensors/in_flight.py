@@ -1,16 +1,14 @@
-"""Which assets an unfinished run is about, however it was started, and what it does to them."""
+"""Which assets an unfinished run is about, however it was started."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import dagster as dg
 from dagster import DagsterInstance
 
+from kdi_assets.components.drain_run import BACKFILL_TAG
 from kdi_assets.components.names import letters_key, table_key
-from kdi_assets.components.unfinished import assets_of, drained_by
 from kdi_assets.stream import Stream
 
 UNFINISHED = (
@@ -22,40 +20,38 @@ UNFINISHED = (
 )
 
 
-class Unfinished(NamedTuple):
-    """A run that will materialize an asset.
+def run_of(stream: Stream, in_flight: Mapping[dg.AssetKey, dg.RunRecord]) -> dg.RunRecord | None:
+    """The run that will commit to the stream's table: drain it, or replay its dates or its dead letters.
 
-    Attributes:
-        drains: It drains that table, or will; else it only replays.
+    Args:
+        in_flight: As ``assets_in_flight`` gives them.
     """
-
-    record: dg.RunRecord
-    drains: bool
+    return in_flight.get(table_key(stream)) or in_flight.get(letters_key(stream))
 
 
-InFlight = Mapping[dg.AssetKey, Sequence[Unfinished]]
+def assets_in_flight(instance: DagsterInstance) -> dict[dg.AssetKey, dg.RunRecord]:
+    """The assets that queued and running runs will materialize, each with its oldest run.
 
-
-def drain_of(stream: Stream, in_flight: InFlight) -> dg.RunRecord | None:
-    """The oldest run that will drain the stream: another one requested now would wait for it."""
-    return next((run.record for run in in_flight.get(table_key(stream), ()) if run.drains), None)
-
-
-def replays_of(stream: Stream, in_flight: InFlight) -> frozenset[str]:
-    """The runs that will replay dates of the stream, or its dead letters, and drain it no more."""
-    of_dates = (run for run in in_flight.get(table_key(stream), ()) if not run.drains)
-    return frozenset(run.record.dagster_run.run_id for run in (*of_dates, *in_flight.get(letters_key(stream), ())))
-
-
-def assets_in_flight(instance: DagsterInstance) -> InFlight:
-    """The assets that queued and running runs will materialize, each with its runs, the oldest first.
-
-    It does not matter what started them: a sensor, the UI, the command line.
+    It does not matter what started them: a sensor, the UI, the command line. But of a backfill only what has begun:
+    its runs wait for each other, for hours, and a drain that is requested meanwhile goes before them.
     """
     newest_first = instance.get_run_records(dg.RunsFilter(statuses=UNFINISHED))
-    found: dict[dg.AssetKey, list[Unfinished]] = defaultdict(list)
-    for record in reversed(newest_first):
-        drained = drained_by(instance, record.dagster_run)
-        for key in assets_of(instance, record.dagster_run):
-            found[key].append(Unfinished(record, key in drained))
-    return found
+    return {
+        key: record
+        for record in newest_first
+        if not _waits_in_backfill(record.dagster_run)
+        for key in _planned(instance, record.dagster_run)
+    }
+
+
+def _waits_in_backfill(run: dg.DagsterRun) -> bool:
+    return BACKFILL_TAG in run.tags and run.status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED)
+
+
+def _planned(instance: DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
+    if run.asset_selection:
+        return frozenset(run.asset_selection)
+    # Without a selection it is all assets of a job; what that meant is logged when the run is created.
+    planned = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    events = (record.event_log_entry.dagster_event for record in planned.records)
+    return frozenset(event.asset_key for event in events if event is not None and event.asset_key is not None)

@@ -19,7 +19,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from sensors.alerts import Alerts
 from sensors.explain import explain
-from sensors.in_flight import InFlight, assets_in_flight, drain_of
+from sensors.in_flight import assets_in_flight, run_of
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.observe import Observations
 from sensors.policy import Decision, progress, streams_to_drain
@@ -127,12 +127,12 @@ class _Tick:
     def _decided(
         self, lake: str, instance: dg.DagsterInstance, memories: Mapping[str, Memory]
     ) -> tuple[datetime, Sequence[Backlog], dict[str, str], Decision]:
-        """The moment, what waits then, the streams that a run drains, and what to make of it."""
+        """The moment, what waits then, the streams that a run is about, and what to make of it."""
         now = datetime.now(UTC)
         # In flight before the look as well as after: a run that ended in between has drained what was seen.
-        before = _in_flight(self._streams, assets_in_flight(instance), now=now)
+        before = assets_in_flight(instance)
         backlogs = self._look(self._streams, lake=lake)
-        in_flight = {**_in_flight(self._streams, assets_in_flight(instance), now=now), **before}
+        in_flight = _in_flight(self._streams, {**assets_in_flight(instance), **before}, now=now)
         decision = streams_to_drain(
             backlogs, streams=self._by_name, in_flight=in_flight, memories=memories, now=now.timestamp()
         )
@@ -143,16 +143,18 @@ class _Tick:
         while time.monotonic() + ASK_SECONDS < until:
             time.sleep(ASK_SECONDS)
             running = assets_in_flight(instance)
-            if not all(drain_of(self._by_name[name], running) for name in in_flight):
+            if not all(run_of(self._by_name[name], running) for name in in_flight):
                 return True
         return False
 
 
-def _in_flight(streams: Sequence[Stream], running: InFlight, *, now: datetime) -> dict[str, str]:
+def _in_flight(
+    streams: Sequence[Stream], running: Mapping[dg.AssetKey, dg.RunRecord], *, now: datetime
+) -> dict[str, str]:
     return {
         s.name: f"run {record.dagster_run.run_id[:8]} for {(now - record.create_timestamp).total_seconds():,.0f} s"
         for s in streams
-        if (record := drain_of(s, running))
+        if (record := run_of(s, running))
     }
 
 

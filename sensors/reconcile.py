@@ -21,7 +21,7 @@ from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.drain.report import Commit
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.stream import Stream
-from sensors.in_flight import assets_in_flight, drain_of, replays_of
+from sensors.in_flight import assets_in_flight, run_of
 from sensors.leftovers import sweep
 from sensors.memory import Memory
 from sensors.table_log import Piece, read_piece
@@ -46,8 +46,7 @@ def reconcile_all(
 ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
     """Compare every stream's log with Dagster's events; what is missing, and how far each comparison came.
 
-    A stream that a run drains, or whose log cannot be read, is compared at a later tick; of one that a run replays
-    dates or dead letters of, all before the replay's commit is.
+    A stream with a run in flight, or whose log cannot be read, is compared at a later tick.
     """
     missing: list[dg.AssetMaterialization] = []
     after = dict(memories)
@@ -56,10 +55,8 @@ def reconcile_all(
         piece = read(stream.table_uri(lake), stream.app_id, table_id=known.table_id, since=known.reconciled)
         # In flight is asked after the log was read and before the events are: a run that has not finished by now may be
         # about to tell of what we read, and would tell it twice; one that has, has told what it could, and we see it.
-        running = assets_in_flight(instance) if piece and piece.entries else {}
-        if piece is None or drain_of(stream, running):
+        if piece is None or (piece.entries and run_of(stream, assets_in_flight(instance))):
             continue
-        piece = piece.before_replays(replays_of(stream, running))
         missing += untold(stream, piece.entries, instance, lake=lake)
         letters = sweep(stream, lake, piece.entries, known=known.letters)
         after[stream.name] = replace(known, table_id=piece.table_id, reconciled=piece.through, letters=letters)
@@ -117,9 +114,8 @@ def _told(instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, 
             version = int(tags[DATA_VERSION_TAG])
             told.pairs.add((tags[ATTEMPT_TAG], day))
             told.versions[day] = max(told.versions.get(day, -1), version)
-            # A run tells of a commit before anything else of the stream is told, so all before this is older still; of
-            # one that replays beside drains nothing from its commit on is compared before it has ended. What was told
-            # late, by us, says nothing of that kind.
+            # A run tells of a commit before anything else of the stream is told, so all before this is older still.
+            # What was told late, by us, says nothing of that kind.
             if TOLD_BY not in event.metadata and version < since:
                 return told
         if not page.has_more:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -22,14 +22,6 @@ class Piece:
     table_id: str
     entries: tuple[LedgerEntry, ...]
     through: int
-
-    def before_replays(self, run_ids: Collection[str]) -> Piece:
-        """What lies before the first commit of a replay by one of these runs."""
-        by_them = [e.version for e in self.entries if e.kind == "replay" and e.run_id in run_ids]
-        if not by_them:
-            return self
-        entries = tuple(e for e in self.entries if e.version < by_them[0])
-        return Piece(self.table_id, entries, by_them[0] - 1)
 
 
 class TableLogs:

@@ -22,14 +22,13 @@ from kdi_assets.components.replay_run import ReplayDates
 from kdi_assets.components.run_date import RunDates
 from kdi_assets.components.standing_failures import newest_verdict
 from kdi_assets.components.table_run import dates_told, meant_by, run_and_tell
-from kdi_assets.components.unfinished import wait_for_turn
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.ledger.audit import audit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.settings import Settings
-from kdi_assets.stream import COSTLY, CheckName, DrainWhen, Stream
+from kdi_assets.stream import READING_ROWS, CheckName, DrainWhen, Stream
 from resources.spark import SparkResource
 
 
@@ -70,6 +69,7 @@ def table_asset(
         check_specs=check_specs(stream),
         can_subset=True,
         partitions_def=names.dates(stream),
+        pool=names.pool(stream),
         backfill_policy=dg.BackfillPolicy.single_run(),  # a replay of many dates is one pass over the topic
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
@@ -78,8 +78,6 @@ def table_asset(
             meant = meant_by(context) if key in context.selected_asset_keys else RunDates()
             try:
                 together = drained_by(context, group) if meant.drains_under else []
-                if meant.drains_under:
-                    wait_for_turn(context, [stream, *together])
                 by = OnePass(together, spark.drained) if len(together) > 1 else drain
                 run_and_tell(context, stream, meant, drain=by, replay=replay, lake=lake, session=spark.session)
             except Terminal as refusal:
@@ -108,7 +106,7 @@ def _checked(
     """The checks that were selected.
 
     Args:
-        anew: Make those too that read the whole table, where an earlier verdict could be told again.
+        anew: Make those too that read rows, where an earlier verdict could be told again.
     """
     stream = subject.stream
     only_of_its_date = meant.replays is not None and not dates_told(context, stream)
@@ -116,7 +114,7 @@ def _checked(
         key = names.check_key(stream, name)
         if key not in context.selected_asset_check_keys:
             continue
-        found = None if anew or name not in COSTLY else newest_verdict(context.instance, key)
+        found = None if anew or name not in READING_ROWS else newest_verdict(context.instance, key)
         evaluation = found or check_evaluation(stream, name, _finding(context, name, measures[name], subject))
         yield check_result(evaluation)
         if only_of_its_date:

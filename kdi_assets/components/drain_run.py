@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
@@ -17,6 +17,10 @@ from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+REQUESTED_TAG = "kdi/requested_at"
+"""When a sensor decided on the run; Dagster creates it a moment later, which may be tomorrow."""
+BACKFILL_TAG = "dagster/backfill"
 
 
 class Drain(Protocol):
@@ -86,3 +90,19 @@ def tell_of_rows(context: dg.AssetExecutionContext, stream: Stream, commit: Comm
         context.log_event(event)
     if hidden := events.rows_without_partition(stream, commit):
         context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")
+
+
+def requested_at(context: dg.AssetExecutionContext) -> datetime:
+    """When the root run was requested, in UTC: what a retry does was asked for then, and what a backfill's run does
+    when somebody asked for the backfill, which Dagster turns into runs later."""
+    instance: dg.DagsterInstance = context.instance
+    root = instance.get_run_record_by_id(context.run.root_run_id or context.run.run_id)
+    record = root or instance.get_run_record_by_id(context.run.run_id)  # someone may have deleted the root
+    if record is None:
+        return datetime.now(UTC)
+    tags = record.dagster_run.tags
+    if tag := tags.get(REQUESTED_TAG):
+        return datetime.fromisoformat(tag)
+    if (backfill_id := tags.get(BACKFILL_TAG)) and (backfill := instance.get_backfill(backfill_id)):
+        return datetime.fromtimestamp(backfill.backfill_timestamp, UTC)
+    return record.create_timestamp.astimezone(UTC)

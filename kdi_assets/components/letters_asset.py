@@ -33,7 +33,7 @@ class ReplayLetters(Protocol):
 
 
 def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefinition:
-    """One op, which holds up no drain of the table: their commits pass each other by.
+    """One op, in the pool of the table: both commit to it, and one of two at once would have to look again.
 
     No sensor requests it and no run of the table selects it: what was condemned stays so until somebody mended
     something. A date that nobody materialized had no letters, or has those that drains told of.
@@ -43,6 +43,7 @@ def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefiniti
         name=names.letters_op_name(stream),
         specs=[letters_spec(stream)],
         partitions_def=names.dates(stream),
+        pool=names.pool(stream),
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def replayed(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.MaterializeResult[None]]:

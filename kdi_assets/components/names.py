@@ -1,4 +1,4 @@
-"""What Dagster calls our things: keys, dates, names of ops and groups."""
+"""What Dagster calls our things: keys, dates, names of ops, pools and groups."""
 
 from __future__ import annotations
 
@@ -67,6 +67,11 @@ def op_name(stream: Stream) -> str:
 def letters_op_name(stream: Stream) -> str:
     """The op that replays the stream's dead letters."""
     return identifier(*letters_key(stream).path)
+
+
+def pool(stream: Stream) -> str:
+    """One pool per stream, of which an instance runs one run at a time: what commits to it waits for each other."""
+    return f"stream_{op_name(stream)}"
 
 
 def group(stream: Stream) -> str | None:

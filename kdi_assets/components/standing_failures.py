@@ -38,6 +38,11 @@ def newest_verdict(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.Asset
     return found[0] if found else None
 
 
+def is_told_again(evaluation: dg.AssetCheckEvaluation | None) -> bool:
+    """Whether a verdict is an earlier run's."""
+    return evaluation is not None and CHECKED_BY in evaluation.metadata
+
+
 def _again(evaluation: dg.AssetCheckEvaluation, run_id: str) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=evaluation.asset_key,

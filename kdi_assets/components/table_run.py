@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from kdi_assets.components.drain_run import Drain, drain_and_tell
+from kdi_assets.components.drain_run import BACKFILL_TAG, Drain, drain_and_tell, requested_at
 from kdi_assets.components.names import table_key
 from kdi_assets.components.replay_run import ReplayDates, replay_and_tell
 from kdi_assets.components.run_date import RunDates, dates_meant
-from kdi_assets.components.unfinished import BACKFILL_TAG, now_replaying, requested_at
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 def meant_by(context: dg.AssetExecutionContext) -> RunDates:
     """What the run is to do."""
     keys = context.partition_key_range
-    requested = requested_at(context.instance, context.run)
-    return dates_meant(date.fromisoformat(keys.start), date.fromisoformat(keys.end), requested=requested)
+    return dates_meant(date.fromisoformat(keys.start), date.fromisoformat(keys.end), requested=requested_at(context))
 
 
 def run_and_tell(
@@ -44,7 +42,6 @@ def run_and_tell(
     if meant.drains_under:
         drain_and_tell(context, stream, meant.drains_under, drain=drain, lake=lake, session=session)
     if meant.replays:
-        now_replaying(context, stream)
         first, last = meant.replays
         replay_and_tell(context, stream, first, last, replay=replay, lake=lake, session=session)
     if BACKFILL_TAG in context.run.tags:

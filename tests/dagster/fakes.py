@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -160,7 +160,7 @@ def unfinished_run(
     status: str = "STARTED",
     selected: bool = True,
     letters: bool = False,
-    tags: dict[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> DagsterRun:
     """A run of the stream's table, or of its letters, that nobody carries out; selected or as part of a whole job."""
     of_letters = letters_asset(stream, replay=replay_letters)
@@ -171,7 +171,7 @@ def unfinished_run(
         status=dg.DagsterRunStatus(status),
         remote_job_origin=AN_ORIGIN,
         asset_selection=frozenset(asset.keys) if selected else None,
-        tags=tags or {"dagster/partition": TODAY.isoformat()},
+        tags=dict(tags or {"dagster/partition": TODAY.isoformat()}),
     )
 
 

@@ -43,7 +43,10 @@ def no_spark() -> SparkSession:
     raise AssertionError("Spark was started")
 
 
-def test_the_check_job_shows_its_findings_at_the_tables(instance: DagsterInstance, table: TableByHand) -> None:
+def test_the_check_job_shows_its_findings_at_the_tables_and_claims_no_pool(
+    instance: DagsterInstance, table: TableByHand
+) -> None:
+    """A pool of a stream that it claimed would keep the stream from being drained meanwhile."""
     table.commit(data_file(1, OLD, rows=7), ago=timedelta(0))
     stream = orders(status="retired")  # nobody asks a broker that is not there
     asset = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True))
@@ -58,6 +61,8 @@ def test_the_check_job_shows_its_findings_at_the_tables(instance: DagsterInstanc
     assert dates is not None and (dates.passed, dates.metadata["rows_outside"].value) == (False, 7)
     assert letters is not None and letters.passed
     assert latest_check(instance, stream, "every_offset_accounted_for") is None, "it was not asked for"
+    created = instance.create_run_for_job(job)
+    assert created.run_op_concurrency is None or not created.run_op_concurrency.all_pools
 
 
 def test_the_check_job_fails_when_a_check_finds_an_error(instance: DagsterInstance, table: TableByHand) -> None:

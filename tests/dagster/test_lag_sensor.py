@@ -12,8 +12,8 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.components.assets import table_asset
+from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import table_key, topic_key
-from kdi_assets.components.unfinished import REPLAYING_TAG, REQUESTED_TAG
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
@@ -21,7 +21,7 @@ from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from sensors.observe import OBSERVE_SECONDS, Observations
-from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_stream, no_audit, range_tags, unfinished_run
+from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, range_tags, unfinished_run
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -144,26 +144,25 @@ def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
     )
 
 
-@pytest.mark.parametrize("status", ["QUEUED", "STARTED"])
-def test_runs_that_only_replay_keep_no_stream_from_being_drained(cluster: Cluster, status: str) -> None:
-    """A backfill of a year would; also while it is queued."""
-    unfinished_run(cluster.instance, ORDERS, status=status, letters=True)
-    unfinished_run(cluster.instance, ORDERS, status=status, tags={"dagster/partition": YESTERDAY.isoformat()})
-    unfinished_run(cluster.instance, ORDERS, status=status, tags=range_tags(YESTERDAY - timedelta(days=9), YESTERDAY))
+def test_a_stream_whose_letters_are_replayed_is_in_flight_too(cluster: Cluster) -> None:
+    """Its drain would wait for the replay in their pool, and hold up all that it is packed with."""
+    cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 5000}
+    unfinished_run(cluster.instance, ORDERS, letters=True)
+
+    assert requested(cluster.tick()) == [["bronze/clicks"]]
+
+
+@pytest.mark.parametrize(("status", "drained"), [("QUEUED", True), ("STARTED", False)])
+def test_a_backfill_that_waits_for_another_one_holds_no_drain_back(
+    cluster: Cluster, status: str, drained: bool
+) -> None:
+    """One of a year of another table may run before it, for hours."""
     cluster.waiting = {"bronze/orders": 5000}
+    unfinished_run(
+        cluster.instance, ORDERS, status=status, tags={"dagster/backfill": "some", **range_tags(TODAY, TODAY)}
+    )
 
-    assert requested(cluster.tick()) == [["bronze/orders"]]
-
-
-def test_a_run_of_older_dates_and_today_is_in_flight_until_it_has_drained(cluster: Cluster) -> None:
-    both = unfinished_run(cluster.instance, ORDERS, tags=range_tags(YESTERDAY, TODAY))
-    cluster.waiting = {"bronze/orders": 5000}
-
-    draining = cluster.tick().skip_message or ""
-    cluster.instance.add_run_tags(both.run_id, {REPLAYING_TAG: "bronze/clicks,bronze/orders"})
-
-    assert f"in flight: bronze/orders 5,000 offsets, 2 s, run {both.run_id[:8]}" in draining
-    assert requested(cluster.tick()) == [["bronze/orders"]]
+    assert bool(requested(cluster.tick())) is drained
 
 
 def test_a_tick_waits_for_a_run_to_end_and_requests_what_came_meanwhile(instance: DagsterInstance) -> None:

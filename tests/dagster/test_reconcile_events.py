@@ -163,19 +163,6 @@ def test_a_stream_with_a_run_in_flight_is_left_to_its_run(sensor: Sensor) -> Non
     assert [event.partition for event in sensor.tick()] == [OLD.isoformat()]
 
 
-def test_a_replay_in_flight_is_left_its_own_commit_and_no_drain_before_it(sensor: Sensor) -> None:
-    """It may take hours; drains go on beside it, and one of them may have died before it told."""
-    replay = unfinished_run(sensor.instance, sensor.stream, tags={"dagster/partition": YESTERDAY.isoformat()})
-    by_it = replace(an_entry(2, {YESTERDAY: 7}), kind="replay", run_id=replay.run_id)
-    sensor.log = [an_entry(1, {OLD: 3}), by_it, an_entry(3, {TODAY: 1})]
-
-    during = [event.partition for event in sensor.tick()]
-    sensor.instance.report_run_failed(replay)
-
-    assert during == [OLD.isoformat()]
-    assert [event.partition for event in sensor.tick()] == [YESTERDAY.isoformat(), TODAY.isoformat()]
-
-
 def test_entries_without_rows_and_dates_that_dagster_does_not_have_are_not_told(sensor: Sensor) -> None:
     sensor.stream = a_stream(date_window=DateWindow(start=date(2025, 1, 1)))
     sensor.log = [an_entry(1, {}), an_entry(2, {OLD: 3}), an_entry(3, {TODAY: 1})]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from time import monotonic
-from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI asks for
 
-from kdi_assets.components import unfinished
+from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, letters_key, table_key
-from kdi_assets.components.unfinished import REPLAYING_TAG, REQUESTED_TAG
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import FieldCounts
@@ -31,7 +28,6 @@ from tests.dagster.fakes import (
     retry,
     run,
     run_together,
-    unfinished_run,
 )
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -226,72 +222,6 @@ def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_wha
     assert (drain.run_ids, replay.asked) == ([result.run_id], [(OLD, YESTERDAY)])
     records = instance.fetch_materializations(table_key(stream), limit=10).records
     assert [r.partition_key for r in reversed(records)] == [TODAY.isoformat(), OLD.isoformat()]
-
-
-def test_a_run_that_has_drained_says_so_before_it_replays(instance: DagsterInstance) -> None:
-    """From there on the sensor requests drains of the stream, and none waits for the run."""
-    stream = a_stream()
-
-    result = run(instance, stream, ScriptedDrain(), day=OLD, until=TODAY, replay=ScriptedReplay())
-
-    ended = instance.get_run_by_id(result.run_id)
-    assert ended is not None and ended.tags[REPLAYING_TAG] == "bronze/web_requests"
-
-
-@pytest.mark.parametrize("given", [None, "604800"])
-def test_a_replay_may_take_a_day_or_as_long_as_its_tag_says(instance: DagsterInstance, given: str | None) -> None:
-    """The instance ends runs after six hours, and a replay of a year that it ended began anew with the next one."""
-    tags = {"dagster/max_runtime": given} if given else {}
-
-    result = run(instance, a_stream(), ScriptedDrain(), day=OLD, replay=ScriptedReplay(), tags=tags)
-    drain = run(instance, a_stream(), ScriptedDrain())
-
-    replayed, drained = (instance.get_run_by_id(r.run_id) for r in (result, drain))
-    assert replayed is not None and drained is not None
-    assert (replayed.tags["dagster/max_runtime"], "dagster/max_runtime" in drained.tags) == (given or "86400", False)
-
-
-def test_a_drain_waits_for_the_one_that_started_before_it_and_for_no_replay(
-    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both at once would read the same messages, and one of them for nothing."""
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {TODAY: 1})])
-    for tags in ({"dagster/partition": OLD.isoformat()}, {"dagster/partition": TODAY.isoformat()}):
-        earlier = unfinished_run(instance, stream, status="NOT_STARTED", tags=tags)
-        instance.report_dagster_event(begun(earlier), run_id=earlier.run_id)
-    waits: list[list[str]] = []
-
-    def ends_meanwhile(_seconds: float) -> None:
-        waits.append(list(drain.run_ids))
-        instance.report_run_failed(earlier)
-
-    monkeypatch.setattr(unfinished, "time", SimpleNamespace(sleep=ends_meanwhile, monotonic=monotonic))
-    result = run(instance, stream, drain)
-
-    assert result.success and waits == [[]] and drain.run_ids == [result.run_id]
-    assert any(
-        f"waits until run {earlier.run_id[:8]} has ended" in e.user_message for e in instance.all_logs(result.run_id)
-    )
-
-
-def test_a_drain_does_not_wait_for_ever_for_a_run_that_nobody_ends(
-    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream, drain, now = a_stream(), ScriptedDrain([a_commit(1, {TODAY: 1})]), [0.0]
-    dead = unfinished_run(instance, stream, status="NOT_STARTED")
-    instance.report_dagster_event(begun(dead), run_id=dead.run_id)
-
-    def passes(seconds: float) -> None:
-        now[0] += seconds * 100
-
-    monkeypatch.setattr(unfinished, "time", SimpleNamespace(sleep=passes, monotonic=lambda: now[0]))
-    result = run(instance, stream, drain)
-
-    assert result.success and now[0] == 600.0
-
-
-def begun(run: dg.DagsterRun) -> dg.DagsterEvent:
-    return dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
 
 
 @pytest.mark.scenario("sensor daemon crashes, ticks are slow")

@@ -50,13 +50,11 @@ class Site:
     instance: DagsterInstance
     workspace: WorkspaceProcessContext
 
-    def launch(self, web: DrivenStream, **tags: str) -> str:
-        """Carry out the request that the stream's sensor would make, with more tags; the run's id."""
+    def launch(self, web: DrivenStream) -> str:
+        """Carry out the request that the stream's sensor would make; the run's id."""
         backlog = look(web.stream, self.lake)
         (request,) = run_requests([Due(backlog, "a test")], {backlog.stream: web.stream}, now=datetime.now(UTC))
-        request = request.with_replaced_attrs(
-            tags={**request.tags, "dagster/partition": request.partition_key or "", **tags}
-        )
+        request = request.with_replaced_attrs(tags={**request.tags, "dagster/partition": request.partition_key or ""})
         location = self.workspace.create_request_context().get_code_location("held")
         (repository,) = location.get_repositories().values()
         sensor, run_id = repository.get_sensor(sensor_name(web)), make_new_run_id()

@@ -15,7 +15,6 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.components.unfinished import REPLAYING_TAG
 from kdi_assets.runtime.broker import Broker
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
@@ -107,17 +106,16 @@ def test_a_tick_that_takes_longer_than_dagster_waits_is_made_again(
 @scenario("the same range run twice")
 @scenario("two drivers at once")
 def test_a_request_that_is_run_twice_at_once_drains_once(site: Site, of_site: Callable[[str], DrivenStream]) -> None:
-    """Purpose: nothing in the promise may rest on runs that wait for each other, or on Dagster's queue.
-    Procedure: the same request is launched twice, as runs that do not wait for each other; both workers are held where
-    they have planned and read nothing; both go on.
+    """Purpose: nothing in the promise may rest on Dagster's pools or queue.
+    Procedure: the same request is launched twice, without pools; both workers are held where they have planned and read
+    nothing; both go on.
     Pass: both runs end well, or the loser says that another drain is active; one commit; every offset exactly once.
     """
     web = of_site("twice")
     produced = web.produce(60, bad=0.1)
     site.holds.hold(web.stream.topic, "before reading")
 
-    past_its_drain = {REPLAYING_TAG: web.stream.table}
-    runs = [site.launch(web, **past_its_drain) for _ in range(2)]
+    runs = [site.launch(web), site.launch(web)]
     wait_until(lambda: site.holds.waiting(web.stream.topic, "before reading") == 2, seconds=120)
     site.holds.release(web.stream.topic, "before reading")
     ended = [site.ended(run_id) for run_id in runs]

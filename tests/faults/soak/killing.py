@@ -14,8 +14,9 @@ from random import Random
 import psutil
 from dagster import DagsterInstance
 
-from kdi_assets.components.names import table_key
+from kdi_assets.components.names import pool, table_key
 from kdi_assets.drain.look import look_at
+from kdi_assets.stream import Stream
 from tests.faults.soak.site import Load, System
 from tests.faults.soak.watch import Watch, wait_for
 from tests.oracle import assert_each_offset_once, read_back
@@ -43,7 +44,7 @@ def measure(system: System, seconds: float, *, each: int, seed: int) -> Killed:
     """Kill each kind of process so often, at random moments of the load; then ask the oracle and Dagster.
 
     Raises:
-        AssertionError: A message is lost or doubled, a date is not shown, a run hangs.
+        AssertionError: A message is lost or doubled, a date is not shown, a run hangs, a pool has no slot.
     """
     with system.deployment.instance() as instance:
         watch, random = Watch(system.streams, system.lake), Random(seed)
@@ -140,3 +141,10 @@ def check(system: System, instance: DagsterInstance, *, seed: int) -> None:
         produced = [m for m in system.publisher.log if m.topic_partition.topic == stream.topic]
         assert_each_offset_once(produced, read_back(stream, system.lake), seed=seed)
     assert not (missing := _untold(system, instance)), f"not shown as materialized: {missing}"
+    assert not (held := [s.name for s in system.streams if _slots(instance, s)]), f"pools without a slot: {held}"
+
+
+def _slots(instance: DagsterInstance, stream: Stream) -> int:
+    """Slots of the stream's pool that somebody holds, or waits for."""
+    found = instance.event_log_storage.get_concurrency_info(pool(stream))
+    return found.active_slot_count + found.pending_step_count
