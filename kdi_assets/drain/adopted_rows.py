@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdi_assets.drain.beyond import Beyond, Standing, from_positions
-from kdi_assets.drain.case import Case, NothingToResolve, told
+from kdi_assets.drain.case import Case, another_table, told
 from kdi_assets.ledger.offsets import inside, rows_at
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.ledger.state import version_id
@@ -77,14 +77,15 @@ class AdoptedRows:
         below = self._rows.where(f"timestamp IS NOT NULL AND offset IS NOT NULL AND NOT ({behind})")
         newest = below.groupBy("partition").agg({"offset": "max"}).toDF("partition", "offset").collect()
         at = {TopicPartition(self.case.stream.topic, r["partition"]): r["offset"] for r in newest}
-        odd = self._odd({tp: OffsetRange(tp, offset, offset + 1) for tp, offset in at.items()})
+        odd = self.odd({tp: OffsetRange(tp, offset, offset + 1) for tp, offset in at.items()})
         if odd is None:
             return
-        stream, why = self.case.stream.name, "the topic was made anew since, or its rows do not keep Kafka's timestamps"
+        stream = self.case.stream
+        why = "the topic was made anew since, or its rows do not keep Kafka's timestamps (set them null, then adopt)"
         # A table that has a ledger, though not of this table's id: that one knows the topic's id, and decides by it.
-        ours = self.case.log.transaction(version_id(self.case.stream.app_id)) is not None
-        then = f"kdi resolve {stream} {'adopt' if ours else 'new-topic'}   (if the topic was made anew: from its start)"
-        raise NothingToResolve(stream=stream, action=self.case.action, detail=f"{odd}: {why}", then=then)
+        ours = self.case.log.transaction(version_id(stream.app_id)) is not None
+        anew = f"kdi resolve {stream.name} adopt   (if the topic was made anew: from its start)"
+        raise self.case.no(f"{odd}: {why}", then=anew if ours else another_table(stream))
 
     def beyond(self) -> Beyond:
         """What lies at or behind the positions, in whose place a drain puts what it brings of these offsets.
@@ -107,14 +108,14 @@ class AdoptedRows:
             if end > (there := case.topic.partitions[tp].high_watermark):
                 raise case.no(f"{lie}; of {tp} up to offset {end}, and it ends at {there}")
         if beyond.untold:
-            no_time = f"{beyond.untold:,} rows there have no timestamp to tell whether they are of an older topic"
-            raise case.no(f"{lie}; {no_time}; delete them first")
-        if odd := self._odd({tp: OffsetRange(tp, self.positions[tp], end) for tp, end in beyond.ends.items()}):
+            where = "at or behind these offsets have no timestamp to tell whether they are of an older topic"
+            raise case.no(f"{beyond.untold:,} rows {where}; delete them first")
+        if odd := self.odd({tp: OffsetRange(tp, self.positions[tp], end) for tp, end in beyond.ends.items()}):
             others = f"{odd.rows:,} of them are not of the messages there ({odd})"
             instead = "a drain would put these in their place; delete them, or set timestamps null that are not Kafka's"
             raise case.no(f"{lie}; {others}, and {instead}")
 
-    def _odd(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Odd | None:
+    def odd(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Odd | None:
         """Rows within the ranges whose message, as far as the topic holds it, is of another time."""
         from pyspark.sql import functions as F
 

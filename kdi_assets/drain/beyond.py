@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.ledger.anew import ENDLESS
-from kdi_assets.ledger.coverage import Bounds
+from kdi_assets.ledger.coverage import Bounds, coverage
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import standing_letters
@@ -34,6 +34,7 @@ class Beyond:
         messages: That these rows are of.
         letters: Dead letters that are open.
         untold: Rows where those of an older topic may lie, and that have no timestamp to tell whose they are.
+        others: Where another writer's rows may lie: a drain takes them for its messages' own by their timestamps.
     """
 
     rows: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class Beyond:
     messages: int = 0
     letters: int = 0
     untold: int = 0
+    others: Bounds = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -90,6 +92,7 @@ class Standing:
             messages=sum(r["messages"] for r in found.values()),
             letters=self._letters(),
             untold=self._untold(),
+            others=_behind(self._doubtful, of_others(self._history, self.within)),
         )
 
     def removal(self, expected: int) -> Staged:
@@ -145,7 +148,7 @@ class Standing:
 
     @cached_property
     def _doubtful(self) -> dict[TopicPartition, OffsetRange]:
-        return doubtful(self._history, self.topic.topic_id, self.within)
+        return of_older_topics(self._history, self.topic.topic_id, self.within)
 
     def _letters(self) -> int:
         if self._history is None:
@@ -164,14 +167,36 @@ def from_positions(positions: Mapping[TopicPartition, int]) -> dict[TopicPartiti
     return {tp: OffsetRange(tp, at, ENDLESS) for tp, at in sorted(positions.items())}
 
 
-def doubtful(history: LiveHistory | None, topic_id: str, within: Bounds) -> dict[TopicPartition, OffsetRange]:
-    """Where rows of a topic of this name that was there before may lie, at the offsets of the present one."""
+def of_older_topics(history: LiveHistory | None, topic_id: str, within: Bounds) -> dict[TopicPartition, OffsetRange]:
+    """Where rows of a topic of this name that was there before may lie, at the offsets of the present one.
+
+    Anywhere, if there were entries that cannot be read any more: one of them may have been of another topic.
+    """
+    if history is None or not history.entries:
+        return {}
+    if history.since and history.entries[0].kind not in ("start", "takeover"):
+        return dict(within)
     before: dict[TopicPartition, int] = {}
-    for entry in history.entries if history else ():
+    for entry in history.entries:
         if entry.topic_id != topic_id:
             before |= {tp: max(at, before.get(tp, 0)) for tp, at in entry.positions.items()}
-    ends = ((r, min(r.end, before.get(tp, 0))) for tp, r in within.items())
-    return {r.topic_partition: OffsetRange(r.topic_partition, r.start, end) for r, end in ends if r.start < end}
+    return _below(before, within)
+
+
+def of_others(history: LiveHistory | None, within: Bounds) -> dict[TopicPartition, OffsetRange]:
+    """Where rows of another writer may lie, of which no entry knows from which topic they are."""
+    return _below(coverage(history.entries).begin, within) if history and history.entries else dict(within)
+
+
+def _below(ends: Mapping[TopicPartition, int], within: Bounds) -> dict[TopicPartition, OffsetRange]:
+    parts = ((r, min(r.end, ends.get(tp, 0))) for tp, r in within.items())
+    return {r.topic_partition: OffsetRange(r.topic_partition, r.start, end) for r, end in parts if r.start < end}
+
+
+def _behind(first: Bounds, bounds: Bounds) -> dict[TopicPartition, OffsetRange]:
+    """What of bounds lies behind others, which begin at the same offsets."""
+    parts = ((r, first[tp].end if tp in first else r.start) for tp, r in bounds.items())
+    return {r.topic_partition: replace(r, start=start) for r, start in parts if start < r.end}
 
 
 def in_place_of_rows(
@@ -189,8 +214,10 @@ def in_place_of_rows(
     """
     uri, within = stream.table_uri(lake), plan.replaces
     history = live_history(uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    of_older_topics = doubtful(history, plan.topic_id, within)
-    old = old_rows(spark, stream, uri, messages, version=plan.version, within=within, doubtful=of_older_topics)
+    older, others = of_older_topics(history, plan.topic_id, within), of_others(history, within)
+    # Both begin where the ranges do.
+    doubtful = {tp: max(r for each in (older, others) if (r := each.get(tp))) for tp in {*older, *others}}
+    old = old_rows(spark, stream, uri, messages, version=plan.version, within=within, doubtful=doubtful)
     if old is None:
         return staged
     came = as_changes(old.written(staged), "insert")

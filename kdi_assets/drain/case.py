@@ -151,9 +151,14 @@ class Case:
         held = self.topic.partitions
         return {tp: highest[tp] + 1 if tp in highest else offsets.earliest for tp, offsets in held.items()}
 
-    def no(self, detail: str) -> NothingToResolve:
+    def no(self, detail: str, *, then: str = "") -> NothingToResolve:
         """The refusal."""
-        return NothingToResolve(stream=self.stream.name, action=self.action, detail=detail)
+        return NothingToResolve(stream=self.stream.name, action=self.action, detail=detail, then=then)
+
+
+def another_table(stream: Stream) -> str:
+    """What to run where nothing of a table can go on."""
+    return f"kdi drain {stream.name}   (with another `table` in its document: this one stays as it is)"
 
 
 def told(moment: datetime) -> str:

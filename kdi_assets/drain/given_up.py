@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kdi_assets.drain.case import Case, Proposal
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.anew import passed
+from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.offsets import inside
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -46,9 +47,12 @@ def given_up(case: Case, only: TopicPartition | None, until: int | None) -> Prop
 
 
 def losses(case: Case, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:
-    """What nothing is left of: below ``rows_until`` there are the rows and letters of an earlier drain."""
+    """What nothing is left of: below ``rows_until`` there are the rows and letters of an earlier drain, as far as
+    positions have been; behind that, another writer's rows, which need not be of every message."""
     until = case.ledger.rows_until if case.ledger else {}
-    starts = {tp: max(case.before.get(tp, 0), until.get(tp, 0)) for tp in after}
+    history = _history(case) if until else None
+    far = passed(history.entries, case.topic.topic_id) if history else {}
+    starts = {tp: max(case.before.get(tp, 0), min(until.get(tp, 0), far.get(tp, 0))) for tp in after}
     return tuple(OffsetRange(tp, starts[tp], end) for tp, end in after.items() if starts[tp] < end)
 
 
@@ -56,8 +60,7 @@ def _open_letters(case: Case, after: Mapping[TopicPartition, int]) -> int:
     """Dead letters that an earlier drain made of messages which none will read again."""
     steps = ((tp, case.before.get(tp, 0), at) for tp, at in after.items())
     skipped = {tp: OffsetRange(tp, start, end) for tp, start, end in steps if start < end}
-    stream, topic_id = case.stream, case.topic.topic_id
-    history = live_history(case.log.uri, stream.app_id, archive_uri=stream.archive_uri(case.lake))
+    stream, topic_id, history = case.stream, case.topic.topic_id, _history(case)
     ranges = (r.range for entry in (history.entries if history else ()) for r in entry.ranges)
     # Positions were never set back over most losses: then no drain has been there, and Spark is not needed.
     if history is None or not any(
@@ -66,3 +69,8 @@ def _open_letters(case: Case, after: Mapping[TopicPartition, int]) -> int:
         return 0
     letters = standing_letters(case.session(), stream, case.lake, history, with_messages=False)
     return letters.where(f"state = 'open' AND topic_id = '{topic_id}'").where(inside(skipped)).count()
+
+
+def _history(case: Case) -> LiveHistory | None:
+    stream = case.stream
+    return live_history(case.log.uri, stream.app_id, archive_uri=stream.archive_uri(case.lake))

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.drain.adopt import adopted, letters_there
+from kdi_assets.drain.adopted_rows import AdoptedRows
 from kdi_assets.drain.beyond import Beyond, Standing, from_positions
 from kdi_assets.drain.case import Action as Action
-from kdi_assets.drain.case import Case, Proposal
+from kdi_assets.drain.case import Case, Proposal, another_table
 from kdi_assets.drain.case import NothingToResolve as NothingToResolve
 from kdi_assets.drain.given_up import given_up, losses
 from kdi_assets.drain.plan import positions_of
@@ -132,7 +133,7 @@ def decide(
             proposal = _accept_routes(case)
     after = proposal.after
     lost = losses(case, after) if action == "accept-loss" else ()
-    beyond = proposal.beyond if action == "adopt" else _beyond(case, after, topic_partition)
+    beyond = proposal.beyond if action == "adopt" else _beyond(case, proposal, topic_partition, rows)
     return Decision(
         action=action,
         before=case.before,
@@ -200,6 +201,9 @@ def _new_topic(case: Case) -> Proposal:
     if ledger and ledger.knows_topic and not ledger.positions.keys() - held.keys():
         raise case.no(f"topic id {case.topic.topic_id} is the one that the positions belong to")
     gone = dict.fromkeys(case.before.keys() - held.keys(), RETIRED)
+    if case.log.transaction(version_id(case.stream.app_id)) is None:
+        why = "the table has no ledger that knows the old topic, so its rows could not be told from the new ones"
+        raise case.no(why, then=another_table(case.stream))
     reason = f"the topic with id {case.topic.topic_id} is drained from offset 0; the rows of the old one stay"
     return Proposal({**dict.fromkeys(held, 0), **gone}, reason)
 
@@ -237,9 +241,10 @@ def _dead_letters_at(case: Case) -> DeadLettersAt | None:
     return case.ledger.entry.dead_letters_at if case.ledger and case.ledger.entry else None
 
 
-def _beyond(case: Case, after: Mapping[TopicPartition, int], chosen: TopicPartition | None) -> Beyond:
+def _beyond(case: Case, proposal: Proposal, chosen: TopicPartition | None, rows: Rows) -> Beyond:
     """What lies at or behind positions that a rewind sets back, or at those of the topic partition that it names."""
-    back = {tp: at for tp, at in after.items() if at < case.before.get(tp, 0) or tp == chosen}
+    asked = {*proposal.rows_until, chosen}
+    back = {tp: at for tp, at in proposal.after.items() if at < case.before.get(tp, 0) or tp in asked}
     if case.action != "rewind" or not back:
         return Beyond()
     within = from_positions(back)
@@ -248,6 +253,11 @@ def _beyond(case: Case, after: Mapping[TopicPartition, int], chosen: TopicPartit
         raise case.no(
             f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, so nothing "
             "tells them for certain; delete them, or rewind to behind them"
+        )
+    if rows == "keep" and (odd := AdoptedRows(case, proposal.after).odd(beyond.others)):
+        raise case.no(
+            f"{odd.rows:,} rows of another writer behind the new positions are not of the messages there ({odd}), and "
+            "would stay beside these; delete them, set timestamps null that are not Kafka's, or --rows remove"
         )
     return beyond
 

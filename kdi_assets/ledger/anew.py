@@ -70,6 +70,15 @@ def read_again(entries: Sequence[LedgerEntry]) -> tuple[Anew, ...]:
     return tuple(found)
 
 
+def passed(entries: Sequence[LedgerEntry], topic_id: str) -> dict[TopicPartition, int]:
+    """How far positions of a topic have ever been; what lies behind, no entry says that anybody has read."""
+    far: dict[TopicPartition, int] = {}
+    for entry in entries:
+        if entry.topic_id == topic_id:
+            far |= {tp: max(at, far.get(tp, 0)) for tp, at in positions(entry).items()}
+    return far
+
+
 def steps_back(entries: Sequence[LedgerEntry]) -> Iterator[StepBack]:
     """Every decision that set a position back within its topic."""
     for entry, before in _pairs(entries):

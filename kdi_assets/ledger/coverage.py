@@ -176,19 +176,26 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
 def _begin(entries: Sequence[LedgerEntry], back: Iterable[StepBack]) -> dict[TopicPartition, int]:
     """Where the oldest entry that can be read began, or what was drained again since. Of a stream that we began,
     everything is ours to speak of."""
-    first, last = entries[0], entries[-1]
+    first = entries[0]
     if first.kind == "start":
         return {}
     begun = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
     begun |= {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
     for tp, r in first.standing.items():
         # So too what stood behind the very first position, until drains have replaced all of it.
-        begun[tp] = begun.get(tp, r.start) if _drained_to(entries, tp, begun.get(tp, r.start)) >= r.end else r.end
+        at = begun.get(tp, r.start)
+        begun[tp] = _behind_gaps(entries, tp, at, r.end) if _drained_to(entries, tp, at) >= r.end else r.end
     for entry, tp, _, at in back:
         # Rows of others that still stand behind the position are theirs until a drain has replaced them.
-        if at < begun.get(tp, 0) and (tp not in entry.rows_until or last.positions.get(tp, 0) >= begun[tp]):
-            begun[tp] = at
+        if at < begun.get(tp, 0) and (tp not in entry.rows_until or _drained_to(entries, tp, at) >= begun[tp]):
+            begun[tp] = _behind_gaps(entries, tp, at, begun[tp])
     return begun
+
+
+def _behind_gaps(entries: Sequence[LedgerEntry], tp: TopicPartition, start: int, end: int) -> int:
+    """Behind the last offset from the start on without a message: a row of another writer that lies there stayed."""
+    gaps = (gap for entry in entries for gap in entry.gaps if gap.topic_partition == tp)
+    return max((min(gap.end, end) for gap in gaps if gap.start < end and start < gap.end), default=start)
 
 
 def _drained_to(entries: Sequence[LedgerEntry], tp: TopicPartition, start: int) -> int:

@@ -223,8 +223,9 @@ def of_messages(
     Args:
         rows: With the columns of the stream's table.
         messages: ``partition: int, offset: bigint, timestamp: timestamp``.
-        doubtful: Where a row may be of another message with the same offset, of a topic that was made anew; elsewhere
-            rows are told by their offsets alone, whatever they have for a timestamp. ``None``: anywhere.
+        doubtful: Where a row may be of another message with the same offset, of a topic that was made anew: there one
+            with another timestamp is; elsewhere rows are told by their offsets alone. ``None``: rows are of a message
+            only if they have its timestamp, wherever they lie.
     """
     from pyspark.sql import functions as F
 
@@ -233,7 +234,8 @@ def of_messages(
     marked = rows.withColumn(_AT, F.struct(*coordinates(rows, stream)))
     same = {column: f"{_AT}.{column} = {name}" for column, name in at.items()}
     if doubtful is not None:
-        same["timestamp"] = f"({same['timestamp']} OR NOT ({inside(doubtful, struct=_AT)}))"
+        unlike = f"{_AT}.timestamp <> {at['timestamp']} AND ({inside(doubtful, struct=_AT)})"
+        same["timestamp"] = f"NOT coalesce({unlike}, false)"
     return marked.join(named, F.expr(" AND ".join(same.values())), "left_anti" if others else "left_semi").drop(_AT)
 
 

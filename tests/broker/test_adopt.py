@@ -119,8 +119,12 @@ def test_a_checkpoint_that_does_not_fit_the_table_is_refused(driven: DrivenFacto
     anew = replace(web, publisher=make_again(web, partitions=2))
     anew.produce(40, seed=1)
     for path in (checkpoint, None):
-        with pytest.raises(NothingToResolve, match=r"the topic was made anew since.*\n.*\n.* new-topic"):
+        with pytest.raises(
+            NothingToResolve, match=r"the topic was made anew since.*\n.*\n.* another `table` in its document"
+        ):
             adopt(web, path)
+    with pytest.raises(NothingToResolve, match="no ledger that knows the old topic"):
+        decide(web.stream, web.lake, "new-topic", session=web.session)
     DeltaTable(web.uri).restore(0)
     with pytest.raises(NothingToResolve, match=r"RESTORE\) put other rows"):
         adopt(web, checkpoint)

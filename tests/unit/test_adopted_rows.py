@@ -73,7 +73,10 @@ def test_who_may_have_brought_rows_behind_the_checkpoint_is_said_where_rows_do_n
             Beyond(rows={TP: 2}, ends={TP: 51}),
             "2 rows lie at or behind .* of orders/0 up to offset 51, and it ends at 50",
         ),
-        (Beyond(untold=3), "3 rows there have no timestamp to tell whether they are of an older topic"),
+        (
+            Beyond(untold=3),
+            "3 rows at or behind these offsets have no timestamp to tell whether they are of an older topic",
+        ),
     ],
 )
 def test_rows_behind_the_checkpoint_that_may_be_of_another_topic_are_refused(

@@ -132,6 +132,18 @@ def test_rows_of_another_writer_are_ours_once_they_were_drained_again() -> None:
     assert coverage([took, ours, removed]).begin[P0] == 5
 
 
+def test_rows_of_another_writer_that_no_drain_replaces_stay_theirs() -> None:
+    """Their messages were given up, or taken by compaction."""
+    took, ours, kept = said(7, "takeover", 20), said(8, "drain", 30, r(20, 30)), said(9, "resolve", 5, until=30)
+    loss, behind_it = said(10, "resolve", 12, until=30), said(11, "drain", 40, r(12, 40))
+    compacted = replace(said(10, "drain", 40, r(5, 40)), gaps=(r(9, 10), r(25, 26)))
+    adopted, replaced = said(7, "resolve", 8, until=30), replace(said(8, "drain", 40, r(8, 40)), gaps=(r(9, 10),))
+
+    assert coverage([took, ours, kept, loss, behind_it]).begin[P0] == 20
+    assert coverage([took, ours, kept, compacted]).begin[P0] == 10
+    assert coverage([adopted, replaced]).begin[P0] == 10
+
+
 def test_rows_of_another_writer_behind_the_first_positions_are_ours_once_they_were_drained() -> None:
     """As of a table that was adopted by a checkpoint that another query had gone past."""
     adopted, part = said(9, "resolve", 8, until=30), said(10, "drain", 14, r(8, 14), until=30)

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.drain.beyond import Beyond, Standing
 from kdi_assets.drain.case import Case
 from kdi_assets.drain.resolve import decide
 from kdi_assets.drain.rewind import Target, rewound
+from kdi_assets.ledger.anew import ENDLESS
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import partition_id, standing_txn_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
-from kdi_assets.stream import TopicPartition
+from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import TOPIC, TableByHand, orders
 
 P0, P1 = (TopicPartition(TOPIC, n) for n in range(2))
@@ -63,8 +65,14 @@ def test_positions_stay_in_front_of_rows_that_were_to_be_drained_again(
     assert (proposal.after, proposal.rows_until) == ({P0: 8, P1: 20}, {P0: 30})
     assert f"these are drained again: {P0} [8, 30)" in proposal.reason
     monkeypatch.setattr("kdi_assets.drain.resolve.read_topic", lambda cluster, topic: TOPIC_NOW)
-    decision = decide(case.stream, lake, "rewind", session=case.session)
+    monkeypatch.setattr(Standing, "look", lambda standing: Beyond(rows={P0: 22}, ends={P0: 30}))
+    decision, removing = (
+        decide(case.stream, lake, "rewind", rows=rows, session=lambda: None)  # type: ignore[arg-type,return-value]
+        for rows in ("keep", "remove")
+    )
     assert (decision.after, decision.rows_until) == (proposal.after, proposal.rows_until)
+    assert (removing.after, removing.rows_until) == (proposal.after, {})
+    assert removing.removes == {P0: OffsetRange(P0, 8, ENDLESS)}
 
 
 def test_what_is_not_drained_again_behind_a_restore_is_said(
