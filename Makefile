@@ -1,9 +1,9 @@
 # make demo    the main job on real parts, from nothing; ends by itself
 # make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
-# make test    every check and every test, but for the deep ones of make faults and make mutants
+# make test    linters, types, unit tests, and the core of what runs on real parts: ten minutes
+# make proof   every other test                                       [SLICE=1/4 … 4/4: a quarter of the modules]
 # make check-assets   the gate of a pipeline: drains, makes every check of the tables; from nothing, or over KDI_KAFKA
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
-# make mutants engines with one fault each: does the oracle notice?
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
 # make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON;
 #              bench-routes: three tables of one topic in one pass and one by one
@@ -13,6 +13,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 KDI_HOME := $(CURDIR)/.kdi
 export KDI_HOME
 # Where it is set, every process would compile Dagster and its packages anew.
@@ -23,7 +24,7 @@ bench bench-formats bench-routes: export KDI_SPARK_MASTER ?= local[*]
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test check-assets faults mutants chaos soak tour bench bench-formats bench-routes lock clean-demo
+.PHONY: setup demo dev test proof check-assets faults chaos soak tour bench bench-formats bench-routes lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -47,16 +48,16 @@ test: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=12 -m "not deep"
+	$(PYTEST) --durations=12 -m "unit or core"
+
+proof: setup
+	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))
 
 check-assets: setup
 	@$(BIN)/python -m examples.check_assets
 
 faults: setup
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m scenario --seed=$(SEED) --matrix=docs/reliability.md
-
-mutants: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_mutants.py
+	$(PYTEST) -m scenario --seed=$(SEED) --matrix=docs/reliability.md
 
 tour: setup
 	$(BIN)/python -m pytest tests/browser --tour=docs/images

@@ -19,6 +19,7 @@ from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
 from tests.matrix import Matrix, mark_up
 from tests.registry import RealRegistry, fetched_registry
+from tests.slices import Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,7 @@ def _own_signals() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="of everything that the tests make up (0)")
     parser.addoption("--matrix", type=Path, help="file to write the table of forced faults into")
+    parser.addoption("--slice", type=Slice.parsed, help="a part of the modules, as 2/4")
     parser.addoption("--tour", type=Path, help="folder to write the pictures of docs/tour.md into")
 
 
@@ -64,8 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test by its folder, and run the fast ones first."""
+    """Mark every test by its folder, leave out the other slices, and run the fast ones first."""
     tests = Path(__file__).parent
+    if part := config.getoption("--slice"):
+        others = [item for item in items if not part.holds(item.path.relative_to(tests).as_posix())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     for item in items:
         folder = item.path.relative_to(tests).parts[0]
         if folder not in FAST_TO_SLOW:

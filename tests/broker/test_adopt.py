@@ -43,6 +43,7 @@ def rows(messages: DataFrame) -> DataFrame:
     )
 
 
+@pytest.mark.core
 def test_a_table_of_structured_streaming_goes_on_behind_the_last_batch_that_landed(
     driven: DrivenFactory, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.core
 def test_rows_that_someone_deleted_are_named_with_the_commit_and_not_called_missing(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
     web.produce(100, tombstones=0.1, bad=0.1)
@@ -41,6 +42,7 @@ def test_rows_that_someone_deleted_are_named_with_the_commit_and_not_called_miss
     assert f"+ {report.deleted} deleted; none missing" in report.line()
 
 
+@pytest.mark.core
 def test_the_audit_names_what_is_twice_with_the_commits_that_added_it(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
     web.produce(100)

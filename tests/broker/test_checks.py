@@ -72,6 +72,7 @@ def web(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
     return replace(_drained, lake=str(shutil.copytree(_drained.lake, tmp_path / "copy")))
 
 
+@pytest.mark.core
 def test_every_check_passes_after_a_drain(web: DrivenStream) -> None:
     after = checked(web, drained=True)
 

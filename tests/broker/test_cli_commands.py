@@ -111,6 +111,7 @@ def test_plan_names_the_ranges_that_the_drain_then_reads(
     assert "nothing to drain; v2 has it all" in kdi("plan", "orders").out
 
 
+@pytest.mark.core
 def test_drain_and_status_tell_what_was_drained(
     kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession
 ) -> None:
@@ -246,6 +247,7 @@ def test_peek_shows_the_newest_messages_when_none_is_waiting(
     ]  # fmt: skip
 
 
+@pytest.mark.core
 def test_a_loss_is_shown_first_and_accepted_with_yes(
     kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession, broker: Broker
 ) -> None:

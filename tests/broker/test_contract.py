@@ -95,6 +95,7 @@ def rows(web: DrivenStream, where: str) -> list[dict[str, Any]]:
     return [r.asDict(recursive=True) for r in web.session().read.format("delta").load(web.uri).where(where).collect()]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}], ids=["plain", "columns mapped"])
 def test_an_evolving_table_gains_the_fields_of_its_messages_in_the_commit_of_the_rows(
     driven: DrivenFactory, properties: dict[str, str]

@@ -18,6 +18,7 @@ GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET"
 WORD = GOOD.replace("200", '"OK"')
 
 
+@pytest.mark.core
 def test_a_wrong_schema_stops_before_a_single_dead_letter_is_written(driven: DrivenFactory) -> None:
     """Procedure: a document that takes a word for a number; drain; correct the document; drain."""
     web = driven(partitions=2, record_ddl="meta struct<producer: struct<timestamp: string>>, url string, uuid int")

@@ -39,6 +39,7 @@ def describe(defs: Path, topic: str) -> None:
     (defs / topic / "defs.yaml").write_text(STREAM.format(topic=topic))
 
 
+@pytest.mark.core
 def test_where_everything_is_there_every_line_says_ok(kdi: Kdi, defs: Path, topic: TopicFactory) -> None:
     name = topic(2)
     describe(defs, name)

@@ -27,6 +27,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.compiled
 
 
+@pytest.mark.core
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("tombstone")
 def test_every_message_becomes_a_row_or_a_dead_letter(driven: DrivenFactory) -> None:
@@ -66,6 +67,7 @@ def test_rows_that_come_later_are_added_behind_those_before(driven: DrivenFactor
     assert web.audit().complete
 
 
+@pytest.mark.core
 def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory) -> None:
     web = driven(partitions=2, max_records=100)
     produced = web.produce(350)
@@ -197,6 +199,7 @@ def test_a_date_outside_the_window_is_a_dead_letter(driven: DrivenFactory) -> No
     assert {x["reason"] for x in found.dead_letters} == {"date_outside_window"}
 
 
+@pytest.mark.core
 @pytest.mark.scenario("idle topic, start at its end")
 def test_latest_is_resolved_once_and_loses_nothing_that_comes_after(driven: DrivenFactory) -> None:
     """Procedure: a stream that starts at the end is drained while nothing waits; messages come; drain."""
@@ -223,6 +226,7 @@ def test_a_start_at_a_moment_begins_with_the_first_message_from_then_on(driven: 
     assert sorted(row["meta"]["kafka"]["offset"] for row in web.found().rows) == [2, 3]
 
 
+@pytest.mark.core
 def test_every_ledger_commit_names_every_position(driven: DrivenFactory) -> None:
     web = driven(partitions=3)
     web.publisher.produce_all(web.stream.topic, ["{}"], partition=1)
@@ -237,6 +241,7 @@ def test_every_ledger_commit_names_every_position(driven: DrivenFactory) -> None
     assert ids == [-1, 0, -1]  # inclusive: the last offset covered, and -1 for none yet
 
 
+@pytest.mark.core
 @pytest.mark.scenario("topic partitions added")
 def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFactory) -> None:
     """Procedure: a stream that started at the end gets a topic partition with messages; drain."""
@@ -250,6 +255,7 @@ def test_a_topic_partition_that_appears_later_starts_at_zero(driven: DrivenFacto
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.core
 @pytest.mark.scenario("aborted, open and torn transactions")
 def test_gaps_of_aborted_transactions_and_markers_are_confirmed_and_booked(driven: DrivenFactory) -> None:
     """Procedure: transactions that commit, abort and commit; drain."""
@@ -309,6 +315,7 @@ def test_a_message_from_no_time_at_all_stops_nobody(driven: DrivenFactory) -> No
     assert report.rows_added == 1
 
 
+@pytest.mark.core
 def test_positions_of_another_writer_are_taken_over_as_they_stand(driven: DrivenFactory) -> None:
     """kafka-delta-ingest's form: one transaction for each topic partition with rows, the last offset inclusive."""
     web = driven(partitions=2)

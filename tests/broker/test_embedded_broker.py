@@ -107,6 +107,7 @@ def own_broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
     broker.stop()
 
 
+@pytest.mark.core
 def test_acknowledged_messages_outlast_a_crash_of_the_broker(own_broker: Broker) -> None:
     port = own_broker.port
     create_topic(own_broker.bootstrap_servers, "kept")

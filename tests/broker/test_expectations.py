@@ -33,6 +33,7 @@ def test_an_expectation_that_warns_keeps_the_row_and_counts_it(driven: DrivenFac
     assert (finding.level, finding.numbers["ok"], finding.numbers["became_rows"]) == ("warn", 2, 3)
 
 
+@pytest.mark.core
 def test_an_expectation_makes_dead_letters_of_those_that_do_not_meet_it(driven: DrivenFactory) -> None:
     web = driven(partitions=2, expectations={"ok": Expectation("status < 400", "dead_letter")})
     produced = web.produce(300, bad=0.1, tombstones=0.05)

@@ -107,6 +107,7 @@ def orders(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
     return replace(_drained, lake=str(shutil.copytree(_drained.lake, tmp_path / "copy")))
 
 
+@pytest.mark.core
 def test_every_element_is_a_row_and_every_message_is_accounted_for_once(orders: DrivenStream) -> None:
     produced = orders.publisher.flush()
     kept = [m for m in produced if b'"id": 999' not in (m.value or b"")]

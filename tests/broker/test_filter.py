@@ -31,6 +31,7 @@ def decodes(message: Produced) -> bool:
     return isinstance(status, int) and abs(status) < 2**31
 
 
+@pytest.mark.core
 def test_every_message_is_a_row_a_dead_letter_a_tombstone_or_filtered(driven: DrivenFactory) -> None:
     """Procedure: two thirds of what decodes are filtered, some of it without a date; others do not decode; drain."""
     web = driven(partitions=3, filter="kafka.offset % 3 = 1", max_records=400)

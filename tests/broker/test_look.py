@@ -68,6 +68,7 @@ def test_a_drain_records_when_it_was_planned_what_it_saw_and_how_old_and_large_i
     assert p99 == pytest.approx(600, rel=0.1)
 
 
+@pytest.mark.core
 def test_a_backlog_is_told_with_its_age_its_size_and_the_time_until_it_is_lost(
     driven: DrivenFactory, producer: Publisher
 ) -> None:

@@ -90,6 +90,7 @@ def served_at(stderr: IO[bytes]) -> str:
     return found[0]
 
 
+@pytest.mark.core
 def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(
     web: DrivenStream, environment: dict[str, str]
 ) -> None:

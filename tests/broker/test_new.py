@@ -135,6 +135,7 @@ def framed(schema_id: int, payload: bytes) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + payload
 
 
+@pytest.mark.core
 def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they_name(
     kdi: Kdi,
     spark: SparkSession,

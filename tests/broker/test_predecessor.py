@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Barrier
 
+import pytest
+
 from kdi_assets.drain.refusals import AnotherDrainActive
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.history import entries
@@ -86,6 +88,7 @@ def _at_once(web: DrivenStream, number: int) -> list[object]:
         return list(threads.map(run, range(number)))
 
 
+@pytest.mark.core
 def test_what_its_transforms_did_are_expressions_over_the_original_message(driven: DrivenFactory) -> None:
     """The unit tests of its transforms: texts cut, nested targets, times from seconds, milli- and microseconds as
     number or text, what Kafka says of the message; each sees the message as it came, whatever others write over it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 import pyarrow as pa
+import pytest
 
 from kdi_assets.sources.generator import Traffic, WebRequests
 from tests.conftest import DrivenFactory
@@ -49,6 +50,7 @@ SCHEMA = pa.schema(
 )
 
 
+@pytest.mark.core
 def test_spark_delta_rs_and_duckdb_read_what_was_produced(driven: DrivenFactory, tmp_path: Path) -> None:
     web = driven(partitions=4)
     values = WebRequests(Traffic(dates=3)).batch(MESSAGES, now=datetime.now(UTC))

@@ -66,6 +66,7 @@ def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(drive
     assert web.audit().complete
 
 
+@pytest.mark.core
 @pytest.mark.scenario("topic deleted and made again")
 def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
     """Procedure: the topic is made again while idle; drain; decide; drain; restore the table; drain."""
@@ -99,6 +100,7 @@ def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactor
         web.drain()
 
 
+@pytest.mark.core
 @pytest.mark.scenario("retention passes the position")
 def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: DrivenFactory) -> None:
     """Procedure: half of what waits is deleted; drain; accept the loss; drain."""
@@ -135,6 +137,7 @@ def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, t
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.core
 @pytest.mark.scenario("broker restarts, leaders move")
 def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
     """Procedure: drain from an address where nobody listens."""
@@ -202,6 +205,7 @@ def test_a_table_with_other_columns_is_refused_with_every_difference(driven: Dri
     assert list(Path(web.uri).rglob("*.parquet")) == []
 
 
+@pytest.mark.core
 @pytest.mark.scenario("table replaced, dropped or cloned")
 def test_a_replaced_table_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
     web = driven(partitions=1)
@@ -233,6 +237,7 @@ def test_a_table_that_would_forget_positions_is_refused(driven: DrivenFactory) -
         web.drain()
 
 
+@pytest.mark.core
 def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory) -> None:
     web = driven(partitions=1, start={0: 0})
     web.produce(10)

@@ -61,6 +61,7 @@ def test_a_replay_that_is_killed_anywhere_is_done_once_and_again_where_a_restore
     assert web.audit().complete
 
 
+@pytest.mark.core
 def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven: DrivenFactory) -> None:
     """Procedure: two replays have written their outcomes when a drain commits new messages; then both go on."""
     web = with_letters(driven)

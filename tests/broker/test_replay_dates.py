@@ -68,6 +68,7 @@ def files_of(web: DrivenStream, day: date) -> set[str]:
     return {file for file in TableLog.existing(web.uri).files if f"date={day}" in file}
 
 
+@pytest.mark.core
 @pytest.mark.compiled
 def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_other_file_is_touched(
     driven: DrivenFactory,

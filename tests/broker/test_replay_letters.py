@@ -40,6 +40,7 @@ def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now:
     return told.withColumn("outcome", swapped)
 
 
+@pytest.mark.core
 @pytest.mark.compiled
 def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven: DrivenFactory) -> None:
     """Procedure: everything is condemned by a wrong definition, some of it by any; replay with the right one, twice."""

@@ -80,6 +80,7 @@ def kdi(
     return typed(monkeypatch, capsys)
 
 
+@pytest.mark.core
 def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_have_it(
     driven: DrivenFactory, kdi: Kdi, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def halves(driven: DrivenFactory) -> DrivenStream:
     return web
 
 
+@pytest.mark.core
 def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: DrivenFactory) -> None:
     """Procedure: rewind to the first of two drains, removing; once more by the same decision; audit; drain; audit."""
     web = halves(driven)

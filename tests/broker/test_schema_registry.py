@@ -134,6 +134,7 @@ def test_avro_of_two_versions_that_refer_to_another_schema_is_drained(
     assert letters == [("unknown_schema", None, 2_000_000_000), ("malformed_avro", None, ids[0])]
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("_own_home")
 def test_json_is_drained_and_each_message_held_against_the_schema_that_it_names(
     driven: DrivenFactory, real_registry: RealRegistry

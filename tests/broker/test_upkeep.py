@@ -35,6 +35,7 @@ def in_log(web: DrivenStream) -> list[int]:
     return sorted(TableLog.existing(web.uri).commit_files())
 
 
+@pytest.mark.core
 @pytest.mark.scenario("log clean-up, transaction ids expire")
 def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenFactory) -> None:
     """Purpose: the log is the ledger; cleaning it up must cost neither a position nor the proof of an offset.

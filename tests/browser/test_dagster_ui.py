@@ -55,6 +55,7 @@ def drained(site: Site, browser: Browser) -> Drained:
     return Drained(run_id, today)
 
 
+@pytest.mark.core
 def test_materializing_today_brings_every_order_into_the_table_and_the_run_tells_of_it(
     site: Site, drained: Drained, person: Person, shot: Shot
 ) -> None:

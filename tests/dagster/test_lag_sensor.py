@@ -23,7 +23,7 @@ from sensors.lag import lag_sensor
 from sensors.observe import OBSERVE_SECONDS, Observations
 from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, range_tags, unfinished_run
 
-pytestmark = pytest.mark.usefixtures("lake_in_environment")
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
 AT_ONCE = DrainWhen(min_gap_seconds=0)
 ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}", drain_when=AT_ONCE) for name in ("orders", "clicks", "payments"))

@@ -19,7 +19,7 @@ from sensors.reconcile import reconcile_all
 from sensors.table_log import Piece
 from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, run, unfinished_run
 
-pytestmark = pytest.mark.usefixtures("lake_in_environment")
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
 OLD = date(2021, 3, 4)
 

@@ -116,6 +116,7 @@ def events(instance: DagsterInstance, stream: Stream, *, letters: bool = False) 
     return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
 
 
+@pytest.mark.core
 def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
     instance: DagsterInstance, stream: Stream, producer: Publisher, lake: str
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_tick_requests_the_lagging_stream_and_a_run_makes_the_next_tick_idle(
     assert "has no topic 'no_such_topic'" in reason[1]
 
 
+@pytest.mark.core
 @pytest.mark.scenario("killed after the commit, before Dagster's event")
 def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
     instance: DagsterInstance, stream: Stream, producer: Publisher

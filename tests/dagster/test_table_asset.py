@@ -30,7 +30,7 @@ from tests.dagster.fakes import (
     run_together,
 )
 
-pytestmark = pytest.mark.usefixtures("lake_in_environment")
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
 OLD = date(2021, 3, 4)
 

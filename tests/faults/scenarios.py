@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
-
-import pytest
 
 SCENARIOS: tuple[str, ...] = (
     "killed before reading",
@@ -64,8 +61,3 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
     }
 )
 """Known faults that nothing here can meet yet, and why."""
-
-
-def deep(*values: object) -> Any:
-    """A case for ``make faults`` and ``make mutants`` alone: it costs much, and others nearly cover it."""
-    return pytest.param(*values, marks=pytest.mark.deep)

@@ -12,7 +12,6 @@ from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
-from tests.faults.scenarios import deep
 
 
 def die_before_the_commit(point: str) -> None:
@@ -20,6 +19,7 @@ def die_before_the_commit(point: str) -> None:
         raise KeyboardInterrupt
 
 
+@pytest.mark.core
 @pytest.mark.scenario("killed between dead letters and commit")
 def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
     """Purpose: the two tables share no transaction, so a try may leave letters and no commit.
@@ -70,7 +70,7 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
 
 @pytest.mark.scenario("table replaced, dropped or cloned")
 @pytest.mark.scenario("RESTORE and time travel")
-@pytest.mark.parametrize("happened", ["restored", deep("dropped"), deep("replaced")])
+@pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
 def test_dead_letters_that_may_be_gone_stop_the_stream(driven: DrivenFactory, happened: str) -> None:
     from shutil import rmtree
 
@@ -92,7 +92,7 @@ def test_dead_letters_that_may_be_gone_stop_the_stream(driven: DrivenFactory, ha
 
 @pytest.mark.scenario("RESTORE and time travel")
 @pytest.mark.scenario("killed between dead letters and commit")
-@pytest.mark.parametrize("happened", [deep("restored"), "dropped", "replaced"])
+@pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
 def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_it_is(
     driven: DrivenFactory, happened: str
 ) -> None:

@@ -20,7 +20,6 @@ from kdi_assets.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
-from tests.faults.scenarios import deep
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 
@@ -29,11 +28,11 @@ from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 @pytest.mark.parametrize(
     ("definitions", "bad", "rounds"),
     [
-        ("the same", 0, 3),
+        pytest.param("the same", 0, 3, marks=pytest.mark.core),
         ("different", 0.01, 4),
-        deep("different", 0, 3),
-        deep("the same", 0.01, 20),
-        deep("different", 0.01, 20),
+        ("different", 0, 3),
+        ("the same", 0.01, 20),
+        ("different", 0.01, 20),
     ],
 )
 def test_two_drains_at_once_lose_and_double_nothing(
@@ -92,17 +91,17 @@ def _drain_together(web: DrivenStream, definitions: list[object]) -> list[object
 @pytest.mark.parametrize(
     ("interference", "point", "plans", "gone"),
     [
-        deep(others.optimize_by_spark, "before reading", 1, set()),
+        (others.optimize_by_spark, "before reading", 1, set()),
         (others.optimize, "dead letters written", 1, set()),
         (others.delete, "before reading", 1, {3}),
-        deep(others.delete, "accounted for", 1, {3}),
-        deep(others.update, "files written", 1, set()),
+        pytest.param(others.delete, "accounted for", 1, {3}, marks=pytest.mark.core),
+        (others.update, "files written", 1, set()),
         (others.merge, "accounted for", 1, set()),
         (others.checkpoint, "accounted for", 1, set()),
-        deep(others.alter, "before reading", 2, set()),
+        (others.alter, "before reading", 2, set()),
         (others.alter, "accounted for", 2, set()),
         (others.add_column, "files written", 2, set()),
-        deep(others.overwrite, "before reading", 2, {5, 6, 7, 8, 9, 10, 11}),
+        (others.overwrite, "before reading", 2, {5, 6, 7, 8, 9, 10, 11}),
         (others.overwrite, "dead letters written", 2, {5, 6, 7, 8, 9, 10, 11}),
         (others.replace_where, "accounted for", 2, {6, 7}),
     ],
@@ -149,7 +148,7 @@ def _log_files(web: DrivenStream) -> set[str]:
 @pytest.mark.parametrize(
     ("interference", "point"),
     [
-        deep(others.vacuum, "files written"),
+        (others.vacuum, "files written"),
         (others.vacuum_by_spark, "dead letters written"),
     ],
 )
@@ -238,6 +237,7 @@ def test_an_optimize_that_came_last_is_no_reason_to_look_further(driven: DrivenF
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.core
 @pytest.mark.scenario("killed during the commit")
 @pytest.mark.scenario("storage fails, throttles, is slow")
 def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
@@ -270,6 +270,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.core
 @pytest.mark.scenario("two drivers at once")
 def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:
     """Both find no table; one makes it, the other finds it there and goes on."""

@@ -63,6 +63,7 @@ def gaps(report: DrainReport) -> int:
     return sum(c.gaps for c in report.commits)
 
 
+@pytest.mark.core
 def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> None:
     """Purpose: offsets without a message are normal here, at the head of a range, in its middle, and a range long.
     Procedure: four rounds of ten keys, compacted; drain in plans of ten offsets.

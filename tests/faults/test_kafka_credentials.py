@@ -19,7 +19,6 @@ from kdi_assets.sources.publisher import ensure_topic
 from kdi_assets.stream import TopicPartition
 from tests.driven import DrivenStream, web_requests
 from tests.faults.guarded import Guarded
-from tests.faults.scenarios import deep
 from tests.faults.topics import TransactionalPublisher, admin
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
@@ -64,7 +63,7 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [deep("before reading"), "files written"])
+@pytest.mark.parametrize("point", ["before reading", "files written"])
 def test_a_password_changed_under_a_drain_commits_nothing_and_is_named(
     guarded: Guarded, web: DrivenStream, point: str
 ) -> None:

@@ -18,7 +18,6 @@ from kdi_assets.runtime.ports import free_port
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.driven import DrivenStream, web_requests
-from tests.faults.scenarios import deep
 from tests.faults.topics import admin
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
@@ -87,7 +86,7 @@ def _join(first: Path, second: Path) -> None:
 
 
 @pytest.mark.scenario("broker restarts, leaders move")
-@pytest.mark.parametrize("point", ["before reading", deep("files written")])
+@pytest.mark.parametrize("point", ["before reading", "files written"])
 def test_a_leader_that_moves_under_a_drain_is_followed(
     request: pytest.FixtureRequest, pair: Pair, lake: str, spark: SparkSession, point: str
 ) -> None:

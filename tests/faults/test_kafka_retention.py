@@ -16,7 +16,6 @@ from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
-from tests.faults.scenarios import deep
 from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records
 from tests.waiting import wait_until
 
@@ -64,8 +63,8 @@ def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: Drive
     assert (report.complete, report.declared_losses) == (True, 15)
 
 
-@pytest.mark.parametrize("until", [15, deep(20)], ids=["half of what waits", "all of what waits"])
-@pytest.mark.parametrize("point", ["before reading", "files written"])
+@pytest.mark.parametrize("until", [15, 20], ids=["half of what waits", "all of what waits"])
+@pytest.mark.parametrize("point", ["before reading", pytest.param("files written", marks=pytest.mark.core)])
 def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
     driven: DrivenFactory, point: str, until: int
 ) -> None:

@@ -13,7 +13,6 @@ from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
-from tests.faults.scenarios import deep
 from tests.faults.topics import TransactionalPublisher
 from tests.waiting import wait_until
 
@@ -26,6 +25,7 @@ def transactional(web: DrivenStream, **properties: str | int) -> tuple[DrivenStr
     return replace(web, publisher=writer), writer
 
 
+@pytest.mark.core
 def test_only_what_was_committed_arrives_wherever_the_drains_cut(driven: DrivenFactory) -> None:
     """Purpose: aborted messages and markers take offsets; a plan may end in the middle of them.
     Procedure: transactions of random sizes, committed or aborted, with plain messages between, over two topic
@@ -75,7 +75,7 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
 
 
 @pytest.mark.parametrize(
-    ("point", "commit"), [("before reading", True), ("before reading", False), deep("accounted for", True)]
+    ("point", "commit"), [("before reading", True), ("before reading", False), ("accounted for", True)]
 )
 def test_a_transaction_that_ends_during_a_drain_arrives_whole_with_the_next(
     driven: DrivenFactory, point: str, commit: bool
@@ -102,7 +102,7 @@ def test_a_transaction_that_ends_during_a_drain_arrives_whole_with_the_next(
     assert web.audit().complete
 
 
-@pytest.mark.parametrize("how", [deep("the broker aborts it"), "another producer takes over"])
+@pytest.mark.parametrize("how", ["the broker aborts it", "another producer takes over"])
 def test_a_transaction_that_nobody_ends_holds_back_and_loses_nothing(driven: DrivenFactory, how: str) -> None:
     """Purpose: a producer that hangs pins the last stable offset; what it wrote must never arrive, what follows must.
     Procedure: plain messages, an open transaction whose producer does nothing more, plain messages; drain. Then the

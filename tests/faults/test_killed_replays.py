@@ -23,7 +23,6 @@ from tests.condemned import states
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream
 from tests.faults.busy import ATTACHED, Act, Busy
-from tests.faults.scenarios import deep
 from tests.kafka_log import Produced
 
 scenario = pytest.mark.scenario
@@ -110,7 +109,7 @@ def differing_rows(one: DrivenStream, other: DrivenStream) -> int:
     return first.exceptAll(second).count() + second.exceptAll(first).count()
 
 
-@pytest.mark.parametrize("size", [Size(150, 2), deep(Size(10_000, 10))], ids=["some", "ten thousand"])
+@pytest.mark.parametrize("size", [Size(150, 2), Size(10_000, 10)], ids=["some", "ten thousand"])
 @scenario("killed after files are written")
 @scenario("killed between dead letters and commit")
 @scenario("killed during the commit")

@@ -27,7 +27,7 @@ AFTER_THE_COMMIT = pytest.mark.scenario("killed after the commit, before Dagster
     "point",
     [
         pytest.param("dead letters written", marks=pytest.mark.scenario("killed between dead letters and commit")),
-        pytest.param("commit sent", marks=[AFTER_THE_COMMIT, pytest.mark.deep]),
+        pytest.param("commit sent", marks=AFTER_THE_COMMIT),
         pytest.param(EVENT_NOT_LOGGED, marks=AFTER_THE_COMMIT),
     ],
 )

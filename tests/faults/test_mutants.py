@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conftest import DrivenFactory
 from tests.faults.mutants import MUTANTS, Mutant, Scenario
-from tests.faults.scenarios import deep
 
-QUICK = (
-    "commit before dead letters",
-    "letters counted without asking the ledger",
-    "position one too low",
-    "expectation not checked",
-    "bad row swallowed",
-    "RESTORE ignored",
-)
-"""Those that make test runs too: lost, doubled and changed, rows and letters."""
+CORE = ("letters counted without asking the ledger", "position one too low", "expectation not checked")
+"""Those of make test: messages lost, dead letters and rows doubled."""
 SCENARIOS = dict.fromkeys(m.scenario for m in MUTANTS)
-OF_QUICK = {m.scenario for m in MUTANTS if m.name in QUICK}
+SCENARIOS_OF_CORE = {m.scenario for m in MUTANTS if m.name in CORE}
+
+
+def _in_its_tier(value: object, core: bool) -> Any:
+    return pytest.param(value, marks=pytest.mark.core if core else ())
 
 
 @pytest.mark.parametrize(
-    "scenario", [s if s in OF_QUICK else deep(s) for s in SCENARIOS], ids=[s.__name__ for s in SCENARIOS]
+    "scenario", [_in_its_tier(s, s in SCENARIOS_OF_CORE) for s in SCENARIOS], ids=[s.__name__ for s in SCENARIOS]
 )
 def test_the_engine_as_it_is_passes_where_the_mutants_fail(driven: DrivenFactory, scenario: Scenario) -> None:
     """Purpose: an oracle that cries in any case catches nothing.
@@ -37,7 +35,7 @@ def test_the_engine_as_it_is_passes_where_the_mutants_fail(driven: DrivenFactory
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("mutant", [m if m.name in QUICK else deep(m) for m in MUTANTS], ids=[m.name for m in MUTANTS])
+@pytest.mark.parametrize("mutant", [_in_its_tier(m, m.name in CORE) for m in MUTANTS], ids=[m.name for m in MUTANTS])
 def test_a_mutant_of_the_engine_is_caught(
     driven: DrivenFactory, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

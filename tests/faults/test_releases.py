@@ -93,6 +93,7 @@ def _golden(topic: TopicFactory, cluster: KafkaCluster, producer: Publisher, lak
     return DrivenStream(stream, lake, producer, _no_session)
 
 
+@pytest.mark.core
 @scenario("table written by an earlier release")
 def test_an_entry_of_a_later_format_stops_the_stream_before_anything_is_read(
     topic: TopicFactory, cluster: KafkaCluster, producer: Publisher, lake: str

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
-from tests.faults.scenarios import deep
 
 pytestmark = pytest.mark.scenario("RESTORE and time travel")
 
@@ -21,10 +20,10 @@ pytestmark = pytest.mark.scenario("RESTORE and time travel")
     ("restore", "point"),
     [
         (others.restore_by_spark, "before reading"),
-        deep(others.restore, "files written"),
+        pytest.param(others.restore, "files written", marks=pytest.mark.core),
         (others.restore_by_spark, "dead letters written"),
-        deep(others.restore, "accounted for"),
-        deep(others.restore, "commit sent"),
+        (others.restore, "accounted for"),
+        (others.restore, "commit sent"),
     ],
 )
 def test_a_restore_during_a_drain_drains_the_lost_rows_again(
@@ -57,7 +56,7 @@ def test_a_restore_during_a_drain_drains_the_lost_rows_again(
     [
         ((1, 2, 3), "1"),  # to a version that is itself a RESTORE
         ((1, 2), "2"),  # back to where the drain had planned: positions and rows agree, and yet it must look again
-        deep((1, 0), "0"),
+        ((1, 0), "0"),
     ],
 )
 def test_restores_between_plan_and_commit_are_answered_as_one(
@@ -108,6 +107,7 @@ def test_a_restore_under_each_try_of_a_drain_is_answered_each_time(driven: Drive
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.core
 def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFactory) -> None:
     """Purpose and procedure: as above, with nobody draining; to a version that is itself a RESTORE.
     Pass: the positions are those of the version restored to, resolved through both; every offset exactly once.

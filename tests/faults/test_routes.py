@@ -43,6 +43,7 @@ def drain_and_die(topic: str, settings: Settings) -> None:
     drain_group([tables["read"], tables["gone"], tables["written"]], at=at)
 
 
+@pytest.mark.core
 @pytest.mark.scenario("killed between dead letters and commit")
 def test_a_pass_killed_between_two_commits_loses_and_doubles_nothing_in_any_table(
     driven: DrivenFactory, settings: Settings, lake: str

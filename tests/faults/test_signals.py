@@ -25,7 +25,6 @@ from tests.faults.doomed_drain import (
     MID_READ,
     unread_bytes,
 )
-from tests.faults.scenarios import deep
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Produced
 from tests.waiting import wait_until
@@ -61,7 +60,7 @@ BEFORE_THE_COMMIT = (
 )
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, deep(signal.SIGTERM)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @scenario("killed before reading")
 @scenario("killed after files are written")
 @scenario("killed between dead letters and commit")
@@ -94,6 +93,7 @@ def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     assert web.audit().complete
 
 
+@pytest.mark.core
 @scenario("killed during the commit")
 def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     driven: DrivenFactory, doomed: DoomedFactory
@@ -125,9 +125,7 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize(
-    "point", [deep("files written"), deep("dead letters written"), COMMIT_CHECKED, deep("commit sent")]
-)
+@pytest.mark.parametrize("point", ["files written", "dead letters written", COMMIT_CHECKED, "commit sent"])
 @scenario("a driver wakes after a long pause")
 @scenario("the same range run twice")
 def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_twice(
@@ -156,7 +154,7 @@ def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("fate", ["lands", "comes too late", deep("was never sent")])
+@pytest.mark.parametrize("fate", ["lands", "comes too late", "was never sent"])
 @scenario("killed during the commit")
 def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver, fate: str
@@ -192,7 +190,7 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [MID_READ, deep("dead letters written")])
+@pytest.mark.parametrize("point", [MID_READ, "dead letters written"])
 @scenario("a driver wakes after a long pause")
 @scenario("two drivers at once")
 def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
@@ -249,7 +247,7 @@ def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_not
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [deep(MID_READ), deep("files written"), deep(COMMIT_LANDED)])
+@pytest.mark.parametrize("point", [MID_READ, "files written", pytest.param(COMMIT_LANDED, marks=pytest.mark.core)])
 @scenario("killed during the commit")
 def test_a_drain_whose_own_jvm_is_killed_says_so_and_the_next_completes_it(
     driven: DrivenFactory, doomed: DoomedFactory, point: str

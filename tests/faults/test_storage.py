@@ -21,7 +21,6 @@ RETRY = 75
 FAILS = pytest.mark.scenario("storage fails, throttles, is slow")
 FULL = pytest.mark.scenario("disk full, storage read-only")
 LETTERS = pytest.mark.scenario("dead letters cannot be written")
-DEEP = pytest.mark.deep
 
 DATA = r"/date=[^/]*/part-[^/]*\.parquet$"
 LETTER = r"_dead_letters/part-[^/]*\.parquet$"
@@ -47,20 +46,18 @@ def storage(_storage: FaultyStorage) -> Iterator[FaultyStorage]:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Fault("create", DATA), marks=FAILS, id="a data file cannot be made"),
-        pytest.param(Fault("write", DATA, DISK_FULL), marks=[FULL, DEEP], id="disk full in a data file"),
+        pytest.param(Fault("create", DATA), marks=[FAILS, pytest.mark.core], id="a data file cannot be made"),
+        pytest.param(Fault("write", DATA, DISK_FULL), marks=[FULL], id="disk full in a data file"),
         pytest.param(Fault("write", LETTER, DISK_FULL), marks=[FULL, LETTERS], id="disk full in the letters"),
-        pytest.param(
-            Fault("rename", LETTERS_COMMIT), marks=[FAILS, LETTERS, DEEP], id="the letters cannot be committed"
-        ),
+        pytest.param(Fault("rename", LETTERS_COMMIT), marks=[FAILS, LETTERS], id="the letters cannot be committed"),
         pytest.param(
             Fault("after rename", LETTERS_COMMIT),
-            marks=[FAILS, LETTERS, DEEP],
+            marks=[FAILS, LETTERS],
             id="the answer about the letters is lost",
         ),
         pytest.param(Fault("write", WRITTEN_COMMIT, DISK_FULL), marks=FULL, id="disk full in the commit"),
-        pytest.param(Fault("rename", COMMIT), marks=[FAILS, DEEP], id="the commit cannot be put into the log"),
-        pytest.param(Fault("list", r"/_delta_log$"), marks=[FAILS, DEEP], id="the log cannot be listed"),
+        pytest.param(Fault("rename", COMMIT), marks=FAILS, id="the commit cannot be put into the log"),
+        pytest.param(Fault("list", r"/_delta_log$"), marks=FAILS, id="the log cannot be listed"),
         pytest.param(Fault("create|write|mkdirs|rename|delete", "", READ_ONLY), marks=FULL, id="storage is read-only"),
     ],
 )

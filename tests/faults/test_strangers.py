@@ -15,7 +15,6 @@ from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
-from tests.faults.scenarios import deep
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
@@ -23,7 +22,11 @@ pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
 
 @pytest.mark.parametrize(
     ("interference", "point"),
-    [deep(others.replace, "before reading"), (others.replace, "accounted for"), (others.clone, "files written")],
+    [
+        (others.replace, "before reading"),
+        pytest.param(others.replace, "accounted for", marks=pytest.mark.core),
+        (others.clone, "files written"),
+    ],
 )
 def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_adopts_it(
     driven: DrivenFactory, interference: Callable[[DrivenStream], None], point: str

@@ -100,6 +100,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("asks", [False, True])
 def test_all_records_of_a_container_become_rows_whatever_it_was_compressed_with(
     spark: SparkSession, asks: bool

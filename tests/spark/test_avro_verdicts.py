@@ -17,6 +17,8 @@ from tests.verdicts import Verdict, Verdicts, verdicts_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.core
+
 Schema = dict[str, Any]
 
 

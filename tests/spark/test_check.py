@@ -56,6 +56,7 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
     assert (result.exit_code, result.stdout) == (0, "streams: 1, mistakes: 0\n")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "field", "said"),
     [

@@ -75,6 +75,7 @@ def verdicts(spark: SparkSession) -> dict[str, Verdicts]:
     return {kind: verdicts_of(spark, Text(), values[kind], compression=kind) for kind in BAD}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("kind", "value", "text"), GOOD, ids=range(len(GOOD)))
 def test_what_is_compressed_comes_out_as_it_went_in(
     verdicts: dict[str, Verdicts], kind: str, value: bytes, text: str

@@ -14,6 +14,8 @@ from tests.verdicts import Verdicts, verdicts_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.core
+
 RECORD = (
     "id int NOT NULL, s string, d double, amt decimal(6,2), b boolean, ts timestamp, tn timestamp_ntz, dt date,"
     " big bigint, t tinyint"

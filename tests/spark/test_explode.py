@@ -45,6 +45,7 @@ def told(found: Judged, *columns: str) -> list[tuple[Any, ...]]:
 A, B = {"sku": "a", "qty": 2, "mail": "a@x"}, {"sku": "b", "qty": 4, "mail": "b@x"}
 
 
+@pytest.mark.core
 def test_each_element_is_a_row_in_the_place_of_its_array_and_expressions_see_it_beside_the_message(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

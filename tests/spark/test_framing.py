@@ -31,6 +31,7 @@ def by_python(value: bytes) -> Parts:
     return (None, found.schema_id, found.payload) if isinstance(found, Frame) else (found, None, None)
 
 
+@pytest.mark.core
 def test_each_message_of_the_table_has_its_parts(spark: SparkSession) -> None:
     assert dict(zip(FRAMES, by_spark(spark, list(FRAMES)), strict=True)) == FRAMES
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kdi_assets.message_format import Json, SchemaFile
 from tests.verdicts import Verdict, verdicts_of
 
@@ -45,6 +47,7 @@ BROKEN: dict[str | bytes, tuple[str, str | None]] = {
 }
 
 
+@pytest.mark.core
 def test_a_message_that_is_not_as_its_schema_says_is_a_dead_letter_and_what_is_no_json_has_its_own_reason(
     spark: SparkSession,
 ) -> None:

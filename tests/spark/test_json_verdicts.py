@@ -16,6 +16,8 @@ from tests.verdicts import Verdicts, verdicts_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.core
+
 RECORD = (
     "id bigint, i int, sh smallint, by tinyint, amt decimal(10,2), s string, o struct<a: int, n: string>, d double, "
     "f float, ts timestamp, tn timestamp_ntz, dt date, arr array<int>, ss array<string>, tss array<timestamp>, "

@@ -63,6 +63,7 @@ def told_of(found: Judged) -> str:
     return repr(found.rows) + repr(found.letters)
 
 
+@pytest.mark.core
 def test_the_table_has_what_each_mask_says_and_expressions_see_the_values(spark: SparkSession) -> None:
     nothing = {"email": None, "id": None}
     short = message(user=nothing, card="1234")

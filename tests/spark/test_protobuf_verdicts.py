@@ -17,6 +17,8 @@ from tests.verdicts import Verdict, Verdicts, verdicts_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.core
+
 ORDER: Any = message_class(SHOP, "shop.Order")
 FORMAT = Protobuf("shop.desc", descriptors(SHOP), "shop.Order")
 FULL = ORDER(

@@ -61,6 +61,7 @@ def outcomes(
     return found
 
 
+@pytest.mark.core
 def test_every_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_letter_of_the_rest(
     spark: SparkSession,
 ) -> None:

@@ -41,6 +41,7 @@ def _session_of_the_other_tests(spark: SparkSession) -> Iterator[None]:
     use_in_thread(spark)
 
 
+@pytest.mark.core
 def test_a_session_has_what_the_engine_needs(settings: Settings) -> None:
     session = open_session(settings)
 

@@ -70,6 +70,7 @@ def of_all(spark: SparkSession) -> Judged:
     return judged(spark, STREAM, list(MESSAGES))
 
 
+@pytest.mark.core
 def test_every_field_that_the_record_has_not_is_counted_by_name_and_no_other(of_all: Judged) -> None:
     expected: dict[str, int] = {}
     for paths in MESSAGES.values():

@@ -134,6 +134,7 @@ def start_driver(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., D
         driver.stop()
 
 
+@pytest.mark.core
 def test_two_clients_at_once_have_their_own_settings_and_do_not_end_each_others_jobs(driver: Driver) -> None:
     body = "spark = open_session(settings, config={{'spark.sql.shuffle.partitions': '{0}'}})\n"
     body += "say(spark.conf.get('spark.sql.shuffle.partitions'))\n"
