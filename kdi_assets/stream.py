@@ -287,3 +287,7 @@ class Stream:
     def archive_uri(self, lake: str) -> str:
         """Where what the table's log said is kept beyond its clean-up."""
         return f"{self.table_uri(lake)}_ledger"
+
+    def beside_uris(self, lake: str) -> tuple[str, ...]:
+        """Where tables may lie that drains and decisions make beside the stream's own."""
+        return self.dead_letters_uri(lake), self.archive_uri(lake), f"{self.table_uri(lake)}_removed"

@@ -146,10 +146,24 @@ class Case:
         return self.log.transaction(identity) == newest
 
     def behind_rows(self) -> dict[TopicPartition, int]:
-        """The offset behind the highest in the rows; where there is no row, the earliest that the broker has."""
+        """The offset behind the highest in the rows; where there is no row, an explicit start, or the earliest.
+
+        Raises:
+            NothingToResolve: Rows do not say where their messages stood, and these may be of a topic partition that no
+                other row tells of.
+        """
         highest = highest_offsets(self.session(), self.stream, self.log.uri)
-        held = self.topic.partitions
-        return {tp: highest[tp] + 1 if tp in highest else offsets.earliest for tp, offsets in held.items()}
+        start, held = self.stream.start_offsets, self.topic.partitions
+        untold = sorted(held.keys() - highest.keys() - start.keys())
+        if untold and highest.keys() - held.keys():
+            names = ", ".join(map(str, untold))
+            raise self.no(
+                f"rows of {self.log.uri} do not say where their messages stood, and no row says where {names} goes on",
+                then=f"write `start:` with the next offset of {names} into the stream's document, then the same "
+                f"command once more; or {another_table(self.stream)}",
+            )
+        behind = {tp: highest[tp] + 1 for tp in held.keys() & highest.keys()}
+        return {tp: behind.get(tp, start.get(tp, offsets.earliest)) for tp, offsets in held.items()}
 
     def no(self, detail: str, *, then: str = "") -> NothingToResolve:
         """The refusal."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kdi_assets.drain.dead_letters import refuse_replaced
-from kdi_assets.drain.refusals import TableNotMoved
+from kdi_assets.drain.refusals import TableMissing, TableNotMoved
 from kdi_assets.drain.status_word import Sample
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import TableLog
@@ -22,14 +22,20 @@ def fresh_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: 
 
     Raises:
         TableNotMoved: The document was renamed, and the table was not.
+        TableMissing: The table is gone, and its dead letters or the copy of its ledger are not.
         KdiError: As ``read_ledger``; or the dead letters are not those any more.
     """
     ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=topic_partitions)
     if ledger:
         refuse_replaced(stream, lake, ledger.entry.dead_letters_at if ledger.entry else None)
-    elif stream.renamed_from and TableLog.open(stream.former_uri(lake)):
-        raise TableNotMoved(stream=stream.name, former=stream.former_uri(lake), uri=stream.table_uri(lake))
-    return ledger
+        return ledger
+    uri = stream.table_uri(lake)
+    if stream.renamed_from and TableLog.open(stream.former_uri(lake)):
+        raise TableNotMoved(stream=stream.name, former=stream.former_uri(lake), uri=uri)
+    # A new table would begin at `start`, and not where the missing one ended.
+    if beside := next((there for there in stream.beside_uris(lake) if TableLog.open(there)), None):
+        raise TableMissing(stream=stream.name, uri=uri, beside=beside)
+    return None
 
 
 @dataclass(slots=True)

@@ -113,15 +113,14 @@ class TableReplaced(Terminal):
 
 @dataclass(eq=False, kw_only=True)
 class RowsWithoutPositions(Terminal):
-    """The table holds rows with offsets and no position: a clone, or a copy, which leave the positions behind."""
+    """The table holds data files and no position: a clone, a copy, or a table of a writer that leaves none."""
 
     stream: str
     uri: str
-    highest: int
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.stream}: {self.uri} has rows up to offset {self.highest} and no positions: a clone or a copy.",
+            f"{self.stream}: {self.uri} has rows and no positions: it is a clone, a copy or another writer's table.",
             "nothing was read and nothing was written.",
             f"kdi resolve {self.stream} adopt   (positions from its rows; of a Structured Streaming query's table give "
             "its --checkpoint)",
@@ -268,6 +267,23 @@ class TableNotMoved(Terminal):
             f"{self.stream}: the table still lies at {self.former} and not at {self.uri}; a drain would begin anew.",
             "the table as it is; nothing was read and nothing was written.",
             f"{moves[0]}   (then, if they exist, {moves[1]} and {moves[2]})",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TableMissing(Terminal):
+    """The table is gone, and a table that only a drain of it makes lies beside its place."""
+
+    stream: str
+    uri: str
+    beside: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: there is no table at {self.uri}, and {self.beside} lies beside its place: the table was "
+            "removed or moved, and its positions with it.",
+            "nothing was read and nothing was written; what lies beside it is as it was.",
+            f"put the table back; or, to start over, mv {self.beside} somewhere else, then kdi drain {self.stream}",
         )
 
 

@@ -72,8 +72,8 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
         reason = f"the table was restored to version {ledger.restored_to}"
         return Settlement("restore", positions, reason, routes=_kept(ledger))
-    if ledger.unclaimed is not None:
-        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, highest=ledger.unclaimed)
+    if ledger.unclaimed:
+        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri)
     if ledger.ledger_version is None:
         refuse_other_start(stream, ledger.positions, topic)
         positions = {**begin(stream, topic, known=ledger.positions.keys()), **ledger.positions}

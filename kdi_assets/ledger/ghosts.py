@@ -18,8 +18,9 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     position moved past. Nothing of a replay, which writes below the position and may be under way: neither what became
     of letters nor, known by the name of its try, letters of messages that were rows.
     Never inside a declared loss, where a ghost may be the only copy of its message. Never those of a commit that a
-    RESTORE undid: another RESTORE may bring it back. And none at all of a table that was adopted: the letters that lie
-    there may be those of the table in whose place it was put, and the only copies of their messages.
+    RESTORE undid: another RESTORE may bring it back. And none at all of a table that was adopted, or that is younger
+    than its dead letters: these may be those of the table in whose place it was put, and the only copies of their
+    messages.
 
     Returns:
         How many were removed.
@@ -43,7 +44,8 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
     committed = _every_entry(stream, lake)
     named_otherwise = {attempt for attempt in written if attempt.startswith(OF_REPLAY)}
     ghosts = sorted(set(written) - named_otherwise - {e.attempt_id for e in committed})
-    if not ghosts or not committed or committed[0].kind == "resolve":
+    younger = letters.created < TableLog.existing(stream.table_uri(lake)).created
+    if not ghosts or not committed or committed[0].kind == "resolve" or younger:
         return 0
     named = ", ".join(f"'{attempt}'" for attempt in ghosts)
     below = " OR ".join(

@@ -105,6 +105,11 @@ class TableLog:
     def table_id(self) -> str:
         return str(self._table.metadata().id)
 
+    @property
+    def created(self) -> int:
+        """When the table was made, in milliseconds since the epoch by its maker's clock; 0 if nobody noted it."""
+        return self._table.metadata().created_time or 0
+
     @cached_property
     def configuration(self) -> Mapping[str, str]:
         return dict(self._table.metadata().configuration)
@@ -130,14 +135,6 @@ class TableLog:
         import pyarrow as pa
 
         return pa.table(self._table.get_add_actions(flatten=True))
-
-    def highest(self, column: str) -> int | None:
-        """The highest value of a column, from the statistics of the files; ``None`` if they have none."""
-        import pyarrow.compute as pc
-
-        files = self.data_files
-        found = pc.max(files[f"max.{column}"]).as_py() if f"max.{column}" in files.column_names else None
-        return None if found is None else int(found)
 
     def transaction(self, app_id: str) -> int | None:
         """The version of a transaction id, ``None`` if absent; -1 is a value like others (Delta protocol, "Transaction

@@ -33,8 +33,7 @@ class LedgerState:
         knows_topic: Whether it was made for a topic of this id.
         entry: The newest ledger entry of the live rows; ``None`` if there is none or it was cleaned up.
         undone: The newest of all, where a RESTORE undid it; ``None`` where it is the live one, or not readable.
-        unclaimed: The highest offset in rows that nobody's positions cover, if the table has no position at all: a
-            clone has the rows and drops the positions.
+        unclaimed: Whether the table has data files and no position at all, as a clone does.
     """
 
     uri: str
@@ -47,7 +46,7 @@ class LedgerState:
     knows_table: bool
     knows_topic: bool
     entry: LedgerEntry | None
-    unclaimed: int | None = None
+    unclaimed: bool = False
     undone: LedgerEntry | None = None
 
     @property
@@ -136,7 +135,7 @@ def read_ledger(
         # Both: a RESTORE to before a new topic brings back positions of the old one, under the new one's id.
         knows_topic=same_topic and ledger.names_topic(log, topic_id),
         entry=entry,
-        unclaimed=None if newest is not None or positions else log.highest(f"{stream.coordinates}.offset"),
+        unclaimed=newest is None and not positions and log.data_files.num_rows > 0,
         undone=ledger.undone(log) if live.version != log.version else None,
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from shutil import rmtree
 
 import pytest
 from deltalake import DeltaTable, Schema
 
 from kdi_assets.drain.refusals import RowsWithoutPositions, TableReplaced
-from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
 from kdi_assets.ledger.commit import TableChangedUnderDrain
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from tests.conftest import DrivenFactory
@@ -52,6 +53,36 @@ def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_ad
     web.drain()
 
     assert_spark_finds_each_offset_once(web, produced)
+
+
+def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that_someone_names(
+    driven: DrivenFactory,
+) -> None:
+    """Purpose: nothing tells where such a table ends; to begin at `start` would double its rows.
+    Procedure: a table of ten rows whose coordinates are null, and which has no positions; drain; adopt; adopt with the
+    next offset in the document; produce; drain.
+    Pass: the first two are refused and say what to do; then no message is there twice.
+    """
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    Path(web.uri).rename(f"{web.uri}_moved")
+    coordinates = "CAST(NULL AS struct<topic: string, partition: int, offset: bigint, timestamp: timestamp>)"
+    web.session().sql(
+        f"CREATE TABLE delta.`{web.uri}` USING delta PARTITIONED BY (date) AS SELECT struct(meta.producer, "
+        f"{coordinates} AS kafka) AS meta, * EXCEPT (meta) FROM delta.`{web.uri}_moved`"
+    )
+
+    with pytest.raises(RowsWithoutPositions, match="adopt"):
+        web.drain()
+    with pytest.raises(NothingToResolve, match=r"no row says where .* goes on.*\n.*\n.*write `start:` with the next"):
+        adopt(web)
+    told = web.with_definition(start={0: 10})
+    adopt(told)
+    web.produce(5, seed=1)
+    report = told.drain()
+
+    assert (report.rows_added, DeltaTable(web.uri).to_pyarrow_table().num_rows) == (5, 15)
 
 
 def adopt(web: DrivenStream) -> None:

@@ -82,6 +82,17 @@ def test_letters_of_the_table_in_whose_place_an_adopted_one_was_put_are_no_ghost
     assert (remove_ghosts(STREAM, lake), attempts(lake)) == (0, ["of the former table"])
 
 
+def test_letters_that_are_older_than_the_table_are_no_ghosts(lake: str) -> None:
+    """They may be of the table that was there before, and the only copies of their messages."""
+    letters = {"partition": [0], "offset": [3], "attempt_id": ["of the former table"]}
+    write_deltalake(STREAM.dead_letters_uri(lake), pa.table(letters))
+    for entry in (replace(DRAIN, kind="start", attempt_id="first", ranges=()), DRAIN):
+        properties = CommitProperties(custom_metadata={"userMetadata": entry.to_json()})
+        write_deltalake(STREAM.table_uri(lake), pa.table({"id": [1]}), mode="append", commit_properties=properties)
+
+    assert (remove_ghosts(STREAM, lake), attempts(lake)) == (0, ["of the former table"])
+
+
 def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(lake: str, first_commit: Path) -> None:
     drained = [replace(DRAIN, dead_letters_at=COUNTS_ON)]  # version 1 of the letters, where one drain makes one: 0
     hidden = first_commit.rename(first_commit.with_name("hidden"))
