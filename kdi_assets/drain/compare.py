@@ -15,12 +15,12 @@ from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
 from kdi_assets.ledger.audit import audited_history
-from kdi_assets.ledger.changes import changes, removed_by_count
+from kdi_assets.ledger.changes import changes
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import covering, islands
-from kdi_assets.ledger.reckoning import taken_away
+from kdi_assets.ledger.reckoning import taken_away, unnamed
 from kdi_assets.ledger.report import SHOWN, Hole
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -165,7 +165,7 @@ class _Comparing:
         )
 
     def _unexplained(self, absent: DataFrame, count: int) -> tuple[DataFrame, int, list[str]]:
-        """The absent without what was declared lost or deleted; how many these are; what only a count explains."""
+        """The absent without what was declared lost or deleted; how many these are; notes."""
         if not count:
             return absent, 0, []
         lost = " OR ".join(_sql(r) for r in self.covered.declared_losses) or "false"
@@ -181,12 +181,8 @@ class _Comparing:
         )
         left = taken.where(f"NOT coalesce(deliberate, false) AND NOT ({lost})")
         remaining = left.count()
-        # Of rows; of how many messages they were, nothing tells where a message has several.
-        removed = 0 if self.stream.explodes else sum(removed_by_count(c) for c in feed.unread if removes_rows(c))
-        if remaining and remaining <= removed:
-            said = ", ".join(f"v{c.version} {c.operation}" for c in feed.unread if removes_rows(c))
-            return left, count, [f"{said}: what it deleted is known by its count alone, which explains what is absent"]
-        return left, count - remaining, []
+        unread = [c for c in feed.unread if removes_rows(c)]
+        return left, count - remaining, unnamed(unread) if remaining else []
 
     def _covered(self, offsets: DataFrame) -> DataFrame:
         """The offsets with the newest entry that drained them as ``changed_by``."""

@@ -59,7 +59,6 @@ class Coverage:
         untraced: By version, of the entries that nothing was cut from.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all rows and dead letters; ``None`` if something was cut.
         renewed: Whether the topic was made anew: an offset may belong to several entries.
-        bounded: Whether only a part of what was drained is looked at.
         torn: Where an entry does not begin where the one before it ended.
         set_back: Where a decision set positions back.
         returned: By topic partition, the dead letters that became rows later, less the rows that became letters.
@@ -76,7 +75,6 @@ class Coverage:
     untraced: Mapping[int, Recorded]
     digest: int | None
     renewed: bool = False
-    bounded: bool = False
     torn: tuple[str, ...] = ()
     set_back: tuple[str, ...] = ()
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -122,7 +120,6 @@ class Coverage:
             declared_losses=cut(self.declared_losses),
             untraced={v: recorded for v, recorded in self.untraced.items() if whole.get(v, True)},
             digest=None,
-            bounded=True,
         )
 
     def visible(self) -> Iterator[tuple[int, OffsetRange]]:

@@ -202,20 +202,9 @@ class _Reckoning:
         deletions: tuple[Deletion, ...],
         feed: Changes,
     ) -> Reckoned:
-        """What is left when those and deletions are taken out: explained by count, or missing."""
+        """What is left when those and deletions are taken out: withdrawn by a replay that told how many, or missing."""
         suspects = settled.suspects(self.spark, left)
-        missing = _sum(suspects) - settled.among_suspects.count
-        unread = [c for c in feed.unread if removes_rows(c)]
-        # Of what nobody else is known to have taken; and within bounds, a count of the whole table says nothing, nor
-        # does one of rows where a message has several.
-        unread = [] if self.covered.bounded or self.stream.explodes else unread
-        nobody = suspects.where("taken_by IS NULL")
-        older = _sum(nobody.where(f"version < {max(c.version for c in unread)}")) if unread and missing else 0
-        notes, by_count = list(settled.notes), _by_count(unread, min(missing, older))
-        if missing and by_count:
-            said = ", ".join(f"v{d.version} {d.operation}" for d in by_count)
-            missing = max(0, missing - sum(d.offsets for d in by_count))
-            notes.append(f"{said}: what it changed can no longer be read; its own count explains what is missing")
+        missing, notes = _sum(suspects) - settled.among_suspects.count, list(settled.notes)
         unread_replays = [v for c in feed.unread if (v := c.version) in self.covered.withdrawn_by]
         withdrawn = NONE
         if missing and unread_replays:
@@ -225,13 +214,16 @@ class _Reckoning:
             said = ", ".join(f"v{v}" for v in unread_replays)
             notes.append(f"{said}: which messages a replay withdrew can no longer be read: known by their count")
         holes = self._holes(suspects) if missing else ()
+        # Who may have made the holes that nobody is known to have made.
+        oldest = min((hole.version for hole in holes if hole.taken_by is None), default=None)
+        notes += unnamed([] if oldest is None else [c for c in feed.unread if c.version > oldest])
         if missing and settled.among_suspects.count:
             notes.append(f"among the offsets named as missing are {settled.among_suspects}; which ones, is not known")
         return Reckoned(
             untraced=settled.untraced + settled.among_suspects + withdrawn,
             missing=missing,
             holes=holes,
-            deletions=(*deletions, *by_count),
+            deletions=deletions,
             notes=tuple(notes),
             at_odds=settled.at_odds,
         )
@@ -294,20 +286,20 @@ def taken_away(
     )
 
 
-def deletion(commit: CommitInfo, offsets: int, *, by_count: bool = False) -> Deletion:
+def deletion(commit: CommitInfo, offsets: int) -> Deletion:
     """What a commit of someone else removed on purpose."""
-    return Deletion(commit.version, commit.operation, predicate(commit), offsets, by_count=by_count)
+    return Deletion(commit.version, commit.operation, predicate(commit), offsets)
 
 
-def _by_count(unread: Sequence[CommitInfo], missing: int) -> tuple[Deletion, ...]:
-    """Deletions whose changes cannot be read, as far as their own counts go: the newest explain first."""
-    found = []
-    for commit in sorted(unread, key=lambda c: -c.version):
-        explained = min(missing, removed_by_count(commit))
-        if explained:
-            found.append(deletion(commit, explained, by_count=True))
-            missing -= explained
-    return tuple(found[::-1])
+def unnamed(commits: Sequence[CommitInfo]) -> list[str]:
+    """A note on commits that took rows, of which nobody can say any more which ones these were."""
+    said = []
+    for commit in commits:
+        counted = removed_by_count(commit)
+        facts = [predicate(commit), f"{counted:,} rows" if counted else ""]
+        named = ", ".join(filter(None, facts))
+        said.append(f"v{commit.version} {commit.operation}" + (f" ({named})" if named else ""))
+    return [f"{', '.join(said)}: which rows it took can no longer be read; they are among the missing"] if said else []
 
 
 def _sum(suspects: DataFrame) -> int:

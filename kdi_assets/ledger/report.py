@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from kdi_assets.errors import Terminal
 from kdi_assets.stream import OffsetRange
@@ -93,7 +93,6 @@ class Deletion:
         version: The commit, of the table or of its dead letters.
         what: ``rows`` or ``dead letters``.
         predicate: Which ones, as the commit says it.
-        by_count: Only the commit's own count explains them: its changes can no longer be read.
     """
 
     version: int
@@ -101,18 +100,15 @@ class Deletion:
     predicate: str
     offsets: int
     what: str = "rows"
-    by_count: bool = False
 
     def __str__(self) -> str:
         where = f" ({self.predicate})" if self.predicate else ""
         letters = " of the dead letters" if self.what != "rows" else ""
-        counted = ", by the commit's own count" if self.by_count else ""
-        return f"v{self.version} {self.operation}{where}{letters}: {self.offsets:,} offsets{counted}"
+        return f"v{self.version} {self.operation}{where}{letters}: {self.offsets:,} offsets"
 
     def fields(self) -> Mapping[str, object]:
         """As programs read it."""
-        said = {"version": self.version, "operation": self.operation, "predicate": self.predicate, "what": self.what}
-        return {**said, "offsets": self.offsets, "by_count": self.by_count}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ class AuditReport:
         holes: Where offsets are missing; the first ranges. What leaves no trace cannot be told from them.
         doubles: Where offsets are there too often; the first ranges.
         deletions: Who deleted.
-        notes: What limits the audit: takeover, cleaned log, a bound, what only a count explains.
+        notes: What limits the audit: takeover, cleaned log, a bound, commits that took rows which nobody can name.
     """
 
     complete: bool

@@ -18,9 +18,8 @@ from kdi_assets.ledger.entry import Untraced
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BY_COUNT = "tombstones of a range that is cut are known by their count alone"
-BY_COUNT_FILTERED = "filtered messages of a range that is cut are known by their count alone"
-EITHER = "tombstones and filtered messages of a range that is cut are known by their count alone, and not apart"
+BY_COUNT = "tombstones and filtered messages of a range that is cut are known by their count alone"
+RENEWED = "the topic was made anew: tombstones and filtered messages are known by their count alone"
 NONE = Untraced()
 
 
@@ -104,7 +103,7 @@ def _of_entry(
 
 def _of_range(group: Group, piece: Piece) -> Settled:
     recorded = piece.counts.untraced
-    notes = (_by_count(recorded),) if piece.is_cut and recorded.count else ()
+    notes = (BY_COUNT,) if piece.is_cut and recorded.count else ()
     if group.count > recorded.count:
         return Settled(open=frozenset([(group.version, group.partition)]), among_suspects=recorded, notes=notes)
     found = as_recorded(group.count, recorded)
@@ -112,10 +111,6 @@ def _of_range(group: Group, piece: Piece) -> Settled:
         odds = f"v{group.version} recorded {recorded} in {piece.range}; rows lie where some of them were"
         return Settled(found, at_odds=(odds,))
     return Settled(found, notes=notes)
-
-
-def _by_count(recorded: Untraced) -> str:
-    return EITHER if recorded.tombstones and recorded.filtered else BY_COUNT_FILTERED if recorded.filtered else BY_COUNT
 
 
 def as_recorded(count: int, recorded: Untraced) -> Untraced:
@@ -132,9 +127,7 @@ def _by_partition(groups: Sequence[Group], covered: Coverage) -> Iterable[Settle
         found = [g for g in groups if g.partition == partition]
         count = sum(g.count for g in found)
         if count <= recorded[partition].count:
-            what = "tombstones and filtered messages" if recorded[partition].filtered else "tombstones"
-            note = f"the topic was made anew: {what} are known by their count alone"
-            yield Settled(as_recorded(count, recorded[partition]), notes=(note,))
+            yield Settled(as_recorded(count, recorded[partition]), notes=(RENEWED,))
         else:
             yield Settled(open=frozenset((g.version, partition) for g in found), among_suspects=recorded[partition])
 

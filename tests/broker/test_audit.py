@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from shutil import copytree, rmtree
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,146 +23,74 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def copied(web: DrivenStream, name: str) -> DrivenStream:
+    """The same stream over a copy of its tables."""
+    copy = replace(web, lake=f"{web.lake}_{name}")
+    copytree(web.lake, copy.lake)
+    return copy
+
+
 @pytest.mark.core
-def test_rows_that_someone_deleted_are_named_with_the_commit_and_not_called_missing(driven: DrivenFactory) -> None:
+def test_what_someone_removed_is_named_with_its_commit_and_missing_once_nobody_can_say_which_rows(
+    driven: DrivenFactory,
+) -> None:
+    """Procedure: rows are deleted, one is updated, and letters are deleted; then the change files are removed as VACUUM
+    does it, and more rows are deleted.
+    """
     web = driven(partitions=1)
     web.produce(100, tombstones=0.1, bad=0.1)
     web.drain()
-
+    before = web.audit()
     DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11, 12)")
     web.session().sql(f"UPDATE delta.`{web.uri}` SET method = 'GET' WHERE meta.kafka.offset < 30")
-    report = web.audit()
+    DeltaTable(web.stream.dead_letters_uri(web.lake)).delete("offset < 50")
 
-    [deletion] = report.deletions
-    assert report.complete
-    assert (deletion.version, deletion.operation, deletion.by_count) == (2, "DELETE", False)
-    assert "offset" in deletion.predicate
-    assert (report.deleted, report.missing) == (deletion.offsets, 0)
-    assert adds_up(report)
-    assert f"+ {report.deleted} deleted; none missing" in report.line()
+    named = web.audit()
+    rmtree(Path(web.uri) / "_change_data")
+    DeltaTable(web.uri).delete("meta.kafka.offset = 60")
+    unnamed = web.audit()
+
+    rows, letters = named.deletions
+    assert (named.complete, named.missing, adds_up(named)) == (True, 0, True)
+    assert (rows.version, rows.operation, rows.what, rows.offsets) == (2, "DELETE", "rows", before.rows - named.rows)
+    assert "offset" in rows.predicate
+    assert (letters.what, letters.offsets) == ("dead letters", before.dead_letters - named.dead_letters)
+    assert f"+ {named.deleted} deleted; none missing" in named.line()
+    assert (unnamed.complete, unnamed.missing, adds_up(unnamed)) == (False, rows.offsets, True)
+    assert [d.version for d in unnamed.deletions if d.what == "rows"] == [4]
+    assert any(note.startswith("v2 DELETE (") and "can no longer be read" in note for note in unnamed.notes)
 
 
 @pytest.mark.core
-def test_the_audit_names_what_is_twice_with_the_commits_that_added_it(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(100)
-    web.drain()
-    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11)")
-    some = DeltaTable(web.uri).to_pyarrow_table()
-
-    write_deltalake(web.uri, some.filter(offsets_of(some, 50, 52)), mode="append")
-    report = web.audit()
-
-    assert not report.complete
-    assert (report.deleted, report.missing, report.holes) == (2, 0, ())
-    assert [(d.range.start, d.range.end, d.versions) for d in report.doubles] == [(50, 52, (1, 3))]
-    assert adds_up(report)
-
-
-def test_rows_that_an_overwrite_took_are_missing_and_both_commits_are_named(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(40, tombstones=0.1)
-    web.drain()
-    before = web.audit()
-    kept = DeltaTable(web.uri).to_pyarrow_table()
-
-    write_deltalake(web.uri, kept.filter(offsets_of(kept, 0, 30)), mode="overwrite")
-    report = web.audit()
-
-    assert not report.complete
-    assert {(h.version, h.taken_by, h.operation) for h in report.holes} == {(1, 2, "WRITE")}
-    assert {h.range.start for h in report.holes} >= {30} or report.holes[0].range.start > 30
-    assert report.missing == before.rows - report.rows
-    assert report.tombstones == before.tombstones
-    assert adds_up(report)
-    assert "taken away by v2 WRITE" in report.line()
-
-
-def test_only_stretches_that_differ_are_looked_at_and_nothing_in_them_is_overlooked(
+def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_it(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Procedure: an overwrite leaves rows out, an append brings others a second time; audit again, by stretches of 8
+    offsets. In a copy rows are deleted before others come a second time.
+    """
     web = driven(partitions=1)
     web.produce(60, tombstones=0.1)
     web.drain()
+    before, deleted = web.audit(), copied(web, "deleted")
     rows = DeltaTable(web.uri).to_pyarrow_table()
-    kept = pc.invert(offsets_of(rows, 21, 23))
+    taken = len(rows) - len(rows.filter(kept := pc.invert(offsets_of(rows, 21, 23))))
     write_deltalake(web.uri, rows.filter(kept), mode="overwrite")
     write_deltalake(web.uri, rows.filter(offsets_of(rows, 40, 42)), mode="append")
+    DeltaTable(deleted.uri).delete("meta.kafka.offset IN (10, 11)")
+    write_deltalake(deleted.uri, rows.filter(offsets_of(rows, 40, 42)), mode="append")
 
-    whole = web.audit()
+    whole, beside = web.audit(), deleted.audit()
     monkeypatch.setattr(offsets, "BUCKET_BITS", 3)
     by_stretch = web.audit()
 
-    assert (whole.missing > 0, whole.twice > 0, adds_up(whole)) == (True, True, True)
     assert by_stretch == whole
-
-
-def test_deletions_whose_changes_are_gone_are_explained_by_their_own_count_alone(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(40, tombstones=0.1)
-    web.drain()
-    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11, 12)")
-
-    rmtree(Path(web.uri) / "_change_data")  # as VACUUM does
-    explained = web.audit()
-    DeltaTable(web.uri).delete("meta.kafka.offset >= 30")
-    named_too = web.audit()
-
-    assert explained.complete
-    assert [d.by_count for d in explained.deletions] == [True]
-    assert any("its own count" in note for note in explained.notes)
-    assert adds_up(explained)
-    assert named_too.complete
-    assert [(d.version, d.by_count) for d in named_too.deletions] == [(3, False), (2, True)]
-
-
-def test_what_the_count_of_a_deletion_does_not_explain_is_missing(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(40)
-    web.drain()
-    DeltaTable(web.uri).delete("meta.kafka.offset IN (10, 11, 12)")
-    kept = DeltaTable(web.uri).to_pyarrow_table()
-    write_deltalake(web.uri, kept.filter(offsets_of(kept, 0, 38)), mode="overwrite")
-
-    rmtree(Path(web.uri) / "_change_data")
-    report = web.audit()
-
-    assert not report.complete
-    assert report.missing == 2
-    assert adds_up(report)
-
-
-def test_dead_letters_that_someone_deleted_are_named(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(60, bad=0.2)
-    web.drain()
-    letters = DeltaTable(web.stream.dead_letters_uri(web.lake))
-    count = letters.to_pyarrow_table().num_rows
-
-    letters.delete("offset < 30")
-    report = web.audit()
-
-    [deletion] = report.deletions
-    assert report.complete
-    assert (deletion.what, deletion.offsets) == ("dead letters", count - report.dead_letters)
-    assert adds_up(report)
-
-
-def test_the_audit_after_a_rewind_names_what_is_there_twice(driven: DrivenFactory) -> None:
-    """Procedure: positions are set back as an older release did, which let rows stay and did not replace them."""
-    web = driven(partitions=1)
-    web.produce(30)
-    web.drain()
-
-    rewind(web, 20, rows_until={})
-    web.drain()
-    report = web.audit()
-
-    assert not report.complete
-    assert (report.holes, report.twice) == ((), 10)
-    assert [(d.range.start, d.range.end, d.versions) for d in report.doubles] == [(20, 30, (1, 3))]
-    assert report.notes == (f"v2 set {web.stream.topic}/0 back from 30 to 20",)
-    assert adds_up(report)
+    assert (whole.complete, whole.missing, whole.tombstones) == (False, taken, before.tombstones)
+    assert {(h.version, h.taken_by, h.operation) for h in whole.holes} == {(1, 2, "WRITE")}
+    assert "taken away by v2 WRITE" in whole.line()
+    assert {d.versions for d in whole.doubles} == {(1, 3)}
+    assert (beside.complete, beside.missing, beside.deleted) == (False, 0, before.rows - beside.rows + beside.twice)
+    assert (beside.twice, {d.versions for d in beside.doubles}) == (whole.twice, {(1, 3)})
+    assert adds_up(whole) and adds_up(beside)
 
 
 def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven: DrivenFactory) -> None:
@@ -172,7 +100,9 @@ def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven
     DeltaTable(web.uri).delete("meta.kafka.offset >= 20")
     removed = web.audit()
 
-    rewind(web, 20)
+    only = TopicPartition(web.stream.topic, 0)
+    decision = decide(web.stream, web.lake, "rewind", topic_partition=only, to=20, session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
     rewound = web.audit()
     web.drain()
     drained = web.audit()
@@ -227,12 +157,6 @@ def test_an_audit_during_a_drain_sees_one_version(driven: DrivenFactory) -> None
     seen = [(r.complete, r.version, r.offsets) for r in (*within, across, web.audit())]
     assert seen == [(True, 1, 30), (True, 1, 30), (True, 2, 60)]
     assert within[0].ghosts > 0  # letters of the drain that had not committed yet
-
-
-def rewind(web: DrivenStream, to: int, **otherwise: Any) -> None:
-    only = TopicPartition(web.stream.topic, 0)
-    decision = decide(web.stream, web.lake, "rewind", topic_partition=only, to=to, session=web.session)
-    carry_out_decision(web.session(), replace(decision, **otherwise), web.stream, web.lake)
 
 
 def offsets_of(rows: pa.Table, start: int, end: int) -> pa.Array:

@@ -133,7 +133,7 @@ def test_of_a_stretch_filtered_messages_are_known_by_their_count(driven: DrivenF
     cut = audited(web, only=0, start="1", end="4")
 
     assert (cut.complete, cut.offsets, cut.rows, cut.filtered) == (True, 3, 1, 2)
-    assert "filtered messages of a range that is cut are known by their count alone" in cut.notes
+    assert any("known by their count alone" in note for note in cut.notes)
 
 
 def test_against_kafka_filtered_messages_agree_until_the_filter_is_another(driven: DrivenFactory) -> None:

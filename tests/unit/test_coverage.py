@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kdi_assets.ledger.coverage import Coverage, Recorded, coverage
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, Untraced
-from kdi_assets.ledger.untraced import BY_COUNT, EITHER, Group, settle
+from kdi_assets.ledger.untraced import BY_COUNT, Group, settle
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 P0, P1 = (TopicPartition("orders", n) for n in range(2))
@@ -112,14 +112,6 @@ def test_tombstones_and_filtered_messages_are_proved_by_one_digest() -> None:
     assert fewer.at_odds == (
         "v1 recorded 2 tombstones and 3 filtered messages in orders/0 [0, 10); rows lie where some of them were",
     )
-
-
-def test_of_a_cut_range_tombstones_and_filtered_messages_are_not_told_apart() -> None:
-    entry = with_filtered(drained(1, [r(P0, 0, 10)], tombstones=2, digest=1), 3, 2)
-
-    within = settle([Group(1, 0, 4, 9)], coverage([START, entry]).within({P0: r(P0, 0, 5)}))
-
-    assert (within.untraced.count, within.notes, within.open) == (4, (EITHER,), frozenset())
 
 
 def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
