@@ -9,7 +9,7 @@ from time import monotonic
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.ledger.marks import LogCache
 from kdi_assets.stream import Stream
 
 COMMITS_PER_TICK = 200
@@ -28,8 +28,7 @@ class TableLogs:
     """Reads on in many logs; opens a table only if its log has moved on."""
 
     def __init__(self) -> None:
-        self._marks = LogMarks()
-        self._read: dict[str, LogMark] = {}
+        self._cache: LogCache[Piece] = LogCache()
         self._first = 0
 
     def in_turn(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:
@@ -43,13 +42,13 @@ class TableLogs:
 
     def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
         """As ``read_piece`` below; of a log that has not moved, an empty piece."""
-        mark = self._marks.of(uri, since=since, most=COMMITS_PER_TICK) if since >= 0 else None
-        if mark and mark.version == since and mark == self._read.get(uri):
-            return Piece(table_id, (), since)
+        known = self._cache.current(uri, most=COMMITS_PER_TICK)
+        if known and known.through == since:
+            return known
         piece = read_piece(uri, app_id, table_id=table_id, since=since)
-        # Marked as it was before the log was read: what came meanwhile is read at the next tick.
-        if mark and piece and piece.through == mark.version:
-            self._read[uri] = mark
+        if piece:
+            # Without its entries: who asks again has had them.
+            self._cache.keep(uri, Piece(piece.table_id, (), piece.through), version=piece.through)
         return piece
 
 

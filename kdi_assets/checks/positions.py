@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.subject import Subject
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.history import commit_or_archived
-from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.history import walk_back
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import RETIRED, positions_in
 from kdi_assets.stream import Stream, TopicPartition
 
@@ -74,10 +75,6 @@ def _decided(entry: LedgerEntry) -> frozenset[TopicPartition]:
 
 
 def _newest(log: TableLog, archive_uri: str) -> list[CommitInfo]:
-    archive, found = Archive(archive_uri, log.table_id), []
-    for version in range(log.version, max(-1, log.version - COMMITS), -1):
-        try:
-            found.append(commit_or_archived(log, version, archive))
-        except CommitUnreadable:
-            break
-    return found[::-1]
+    """Undone ones too, the oldest first, as far back as they can be read."""
+    newest = islice(walk_back(log, Archive(archive_uri, log.table_id)), COMMITS)
+    return [c.info for c in takewhile(lambda c: c.info, newest) if c.info][::-1]

@@ -11,7 +11,7 @@ from kdi_assets.drain.refusals import TableMissing, TableNotMoved
 from kdi_assets.drain.status_word import Sample
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.ledger.marks import LogCache, LogMark, LogMarks
 from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
 from kdi_assets.ledger.state import LedgerState, read_ledger
 from kdi_assets.stream import Stream, TopicPartition
@@ -42,7 +42,7 @@ def fresh_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: 
 class _Known:
     asked: tuple[str, int]
     ledger: LedgerState
-    marks: tuple[LogMark | None, LogMark | None]
+    letters: LogMark | None
     recent: Recent | None = None
 
 
@@ -76,8 +76,8 @@ class KnownLedgers:
     """``fresh_ledger`` for who looks again and again: opens a table only if its newest version is another."""
 
     def __init__(self) -> None:
+        self._tables: LogCache[_Known] = LogCache()
         self._marks = LogMarks()
-        self._known: dict[str, _Known] = {}
 
     def __call__(self, stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None:
         """The ledger as ``fresh_ledger`` answers it.
@@ -85,23 +85,21 @@ class KnownLedgers:
         Raises:
             KdiError: As there; a refusal is not remembered.
         """
-        known, asked = self._known.get(stream.name), (topic_id, topic_partitions)
-        if known and known.asked == asked and known.marks == self._marks_of(stream, lake, known.ledger):
+        uri, asked = stream.table_uri(lake), (topic_id, topic_partitions)
+        known = self._tables.current(uri)
+        if known and known.asked == asked and known.letters == self._letters(stream, lake, known.ledger):
             return known.ledger
-        self._known.pop(stream.name, None)
+        self._tables.forget(uri)
         ledger = fresh_ledger(stream, lake, topic_id=topic_id, topic_partitions=topic_partitions)
         if ledger is None:
             return None
-        # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
         # Letters that were taken in the same moment, a drain finds: it reads everything anew.
-        marks = self._marks_of(stream, lake, ledger)
-        if marks[0] and marks[0].version == ledger.version:
-            self._known[stream.name] = _Known(asked, ledger, marks)
+        self._tables.keep(uri, _Known(asked, ledger, self._letters(stream, lake, ledger)), version=ledger.version)
         return ledger
 
     def recent(self, stream: Stream, lake: str) -> Recent:
         """What the newest ledger commits say; nothing where the log cannot be read."""
-        known = self._known.get(stream.name)
+        known = self._tables.last(stream.table_uri(lake))
         if known and known.recent is not None:
             return known.recent
         try:
@@ -112,9 +110,6 @@ class KnownLedgers:
             known.recent = recent
         return recent
 
-    def _marks_of(self, stream: Stream, lake: str, ledger: LedgerState) -> tuple[LogMark | None, LogMark | None]:
-        letters = ledger.entry.dead_letters_at if ledger.entry else None
-        return (
-            self._marks.of(stream.table_uri(lake), since=ledger.version),
-            self._marks.of(stream.dead_letters_uri(lake), since=letters.version) if letters else None,
-        )
+    def _letters(self, stream: Stream, lake: str, ledger: LedgerState) -> LogMark | None:
+        at = ledger.entry.dead_letters_at if ledger.entry else None
+        return self._marks.of(stream.dead_letters_uri(lake), since=at.version) if at else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import OF_REPLAY, LedgerEntry, entry_of
-from kdi_assets.ledger.history import commit_or_archived
+from kdi_assets.ledger.history import every_commit
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.storage import storage_uri
@@ -65,6 +65,5 @@ def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:
     """Every entry of the log or its archive from the first commit on, the oldest first."""
     rows = TableLog.existing(stream.table_uri(lake))
     archive = Archive(stream.archive_uri(lake), rows.table_id)
-    commits = (commit_or_archived(rows, version, archive) for version in range(rows.version + 1))
-    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in commits)
+    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in every_commit(rows, archive))
     return [entry for entry in found if entry]

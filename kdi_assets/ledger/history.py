@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
@@ -55,17 +56,9 @@ def takes_table(commit: CommitInfo) -> bool:
 def entries(uri: str, app_id: str, since_version: int = -1) -> list[LedgerEntry]:
     """Every ledger entry behind ``since_version``, the oldest first, undone or not; the readable part of the log."""
     log = TableLog.open(uri)
-    found: list[LedgerEntry] = []
-    if log is None:
-        return found
-    for version in range(log.version, since_version, -1):
-        try:
-            commit = log.commit(version)
-        except CommitUnreadable:
-            break
-        if entry := entry_of(commit.user_metadata, version, app_id):
-            found.append(entry)
-    return found[::-1]
+    readable = takewhile(lambda c: c.info is not None and c.version > since_version, walk_back(log) if log else ())
+    found = (entry_of(c.info.user_metadata, c.version, app_id) for c in readable if c.info)
+    return [entry for entry in found if entry][::-1]
 
 
 def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory | None:
@@ -93,21 +86,71 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
     return LiveHistory(log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]))
 
 
-def live_commits(log: TableLog, archive: Archive | None = None) -> Iterator[CommitInfo]:
-    """The commits whose rows are there, the newest first, as far as they can be read; a RESTORE is jumped over."""
-    version = log.version
-    while version >= 0:
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """One commit as a walk through the log finds it.
+
+    Attributes:
+        live: Whether its rows are there: false if a RESTORE undid it, ``None`` if nobody can say.
+        info: ``None`` if the commit cannot be read.
+        why: Why not.
+    """
+
+    version: int
+    live: bool | None
+    info: CommitInfo | None
+    why: str = ""
+
+
+def walk_back(log: TableLog, archive: Archive | None = None) -> Iterator[LoggedCommit]:
+    """The commits from the newest back, until one is in neither the log nor the archive.
+
+    A RESTORE to version w undoes the commits between w and itself. Where a RESTORE does not say where it went, or a
+    live commit cannot be read, nobody can say which of the older ones are live.
+    """
+    next_live: int | None = log.version
+    for version in range(log.version, -1, -1):
+        live = None if next_live is None else version == next_live
         try:
-            commit = commit_or_archived(log, version, archive)
-            target = restore_target(log, commit) if commit.is_restore else None
-        except CommitUnreadable:
+            info = _commit(log, version, archive)
+        except CommitUnreadable as unreadable:
+            if unreadable.gone:
+                return
+            yield LoggedCommit(version, live, None, unreadable.why)
+            next_live = None if live else next_live
+            continue
+        yield LoggedCommit(version, live, info)
+        if live:
+            try:
+                next_live = restore_target(log, info) if info.is_restore else version - 1
+            except CommitUnreadable:
+                next_live = None
+
+
+def live_commits(log: TableLog, archive: Archive | None = None) -> Iterator[CommitInfo]:
+    """The commits whose rows are there, without RESTOREs, the newest first, as far as the log can tell."""
+    for commit in walk_back(log, archive):
+        if commit.live is None or (commit.live and commit.info is None):
             return
-        if target is None:
-            yield commit
-        version = version - 1 if target is None else target
+        if commit.live and commit.info and not commit.info.is_restore:
+            yield commit.info
 
 
-def commit_or_archived(log: TableLog, version: int, archive: Archive | None) -> CommitInfo:
+def every_commit(log: TableLog, archive: Archive | None = None) -> list[CommitInfo]:
+    """Every commit from version 0 on, undone or not, the oldest first.
+
+    Raises:
+        CommitUnreadable: One of them is in neither the log nor the archive, or cannot be read.
+    """
+    found = [commit.info for commit in walk_back(log, archive)]
+    read = [info for info in found if info]
+    if len(read) <= log.version:
+        missing = log.version - next((n for n, info in enumerate(found) if info is None), len(found))
+        raise CommitUnreadable(log.uri, missing)
+    return read[::-1]
+
+
+def _commit(log: TableLog, version: int, archive: Archive | None) -> CommitInfo:
     """A commit as the log has it, else as the archive does.
 
     Raises:

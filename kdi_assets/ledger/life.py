@@ -10,8 +10,8 @@ from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.changes import predicate, removed_by_count
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.history import commit_or_archived, removes_rows
-from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import RETIRED
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -56,15 +56,6 @@ class Event:
     entry: LedgerEntry | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    version: int
-    live: bool | None
-    commit: CommitInfo | None = None
-    entry: LedgerEntry | None = None
-    why: str = ""
-
-
 def life(stream: Stream, lake: str) -> Iterator[Event]:
     """The commits of the stream's table, the newest first, as far as the log and its archive tell of them.
 
@@ -76,42 +67,22 @@ def life(stream: Stream, lake: str) -> Iterator[Event]:
     log = TableLog.open(stream.table_uri(lake))
     if log is None:
         return
-    waiting: list[_Seen] = []
-    for seen in _walked(log, Archive(stream.archive_uri(lake), log.table_id), stream.app_id):
-        if seen.entry:  # where positions stood before the next one
-            yield from (_event(newer, seen.entry.positions) for newer in waiting)
+    waiting: list[tuple[LoggedCommit, LedgerEntry | None]] = []
+    for commit in walk_back(log, Archive(stream.archive_uri(lake), log.table_id)):
+        entry = entry_of(commit.info.user_metadata, commit.version, stream.app_id) if commit.info else None
+        if entry:  # where positions stood before the next one
+            yield from (_event(*newer, entry.positions) for newer in waiting)
             waiting = []
-        waiting.append(seen)
-    yield from (_event(oldest, {}) for oldest in waiting)
+        waiting.append((commit, entry))
+    yield from (_event(*oldest, {}) for oldest in waiting)
 
 
-def _walked(log: TableLog, archive: Archive, app_id: str) -> Iterator[_Seen]:
-    """Every commit from the newest back, and whether its rows are there: unknown below what nobody can read."""
-    standing: int | None = log.version
-    for version in range(log.version, -1, -1):
-        live = version == standing if standing is not None else None
-        try:
-            commit = commit_or_archived(log, version, archive)
-        except CommitUnreadable as unreadable:
-            if unreadable.gone:
-                return
-            yield _Seen(version, live, why=unreadable.why)
-            standing = None if live else standing
-            continue
-        yield _Seen(version, live, commit, entry_of(commit.user_metadata, version, app_id))
-        if live:
-            try:
-                standing = restore_target(log, commit) if commit.is_restore else version - 1
-            except CommitUnreadable:
-                standing = None
-
-
-def _event(seen: _Seen, before: Mapping[TopicPartition, int]) -> Event:
-    if seen.commit is None:
-        return Event(seen.version, None, "unreadable", seen.live, f"the commit {seen.why}")
-    if seen.entry is None:
-        return _of_other(seen.commit, seen.live)
-    return _of_entry(seen.commit, seen.entry, before, seen.live)
+def _event(commit: LoggedCommit, entry: LedgerEntry | None, before: Mapping[TopicPartition, int]) -> Event:
+    if commit.info is None:
+        return Event(commit.version, None, "unreadable", commit.live, f"the commit {commit.why}")
+    if entry is None:
+        return _of_other(commit.info, commit.live)
+    return _of_entry(commit.info, entry, before, commit.live)
 
 
 def _of_entry(commit: CommitInfo, entry: LedgerEntry, before: Mapping[TopicPartition, int], live: bool | None) -> Event:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdi_assets.ledger.storage import storage
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 MOST = 200
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +64,34 @@ class LogMarks:
         found: Sequence[object] = folder.get_file_info([path])
         (info,) = found
         return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None  # type: ignore[attr-defined]
+
+
+class LogCache(Generic[T]):
+    """What was read from many tables' logs, kept with the version it was read at; for repeated looks, never for drains.
+
+    All of it can be forgotten at any moment: who asks then reads the log again.
+    """
+
+    def __init__(self) -> None:
+        self._marks = LogMarks()
+        self._kept: dict[str, tuple[T, LogMark | None]] = {}
+
+    def current(self, uri: str, *, most: int = MOST) -> T | None:
+        """The value, unless the log has a newer commit than it was read at, or another table lies there."""
+        value, mark = self._kept.get(uri, (None, None))
+        return value if mark and mark == self._marks.of(uri, since=mark.version, most=most) else None
+
+    def last(self, uri: str) -> T | None:
+        """The value as it was read last, whether or not the log has moved on since."""
+        return self._kept[uri][0] if uri in self._kept else None
+
+    def keep(self, uri: str, value: T, *, version: int) -> T:
+        """Keep what was read at a version of the table."""
+        # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
+        mark = self._marks.of(uri, since=version)
+        self._kept[uri] = (value, mark if mark and mark.version == version else None)
+        return value
+
+    def forget(self, uri: str) -> None:
+        """Read it again the next time."""
+        self._kept.pop(uri, None)

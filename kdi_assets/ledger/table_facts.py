@@ -6,7 +6,7 @@ For who looks again and again: a table is opened only if its log has moved on, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kdi_assets.ledger.commit_info import CommitInfo
@@ -14,7 +14,7 @@ from kdi_assets.ledger.data_files import DataFiles, data_files
 from kdi_assets.ledger.freshness import SHARES, freshness
 from kdi_assets.ledger.history import live_commits
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.ledger.marks import LogCache
 from kdi_assets.ledger.recent import drains_among
 from kdi_assets.stream import Stream
 
@@ -61,7 +61,6 @@ class _Seen:
     version: int
     drains: tuple[_Drain, ...]  # of the time that counts and the newest one, the oldest first
     files: DataFiles | None
-    mark: LogMark | None = None
 
 
 class TableWatch:
@@ -74,8 +73,7 @@ class TableWatch:
 
     def __init__(self, *, files: Callable[[TableLog], DataFiles] | None = data_files, window: timedelta = DAY) -> None:
         self._files, self._window = files, window
-        self._marks = LogMarks()
-        self._seen: dict[str, _Seen] = {}
+        self._cache: LogCache[_Seen] = LogCache()
 
     def __call__(self, stream: Stream, lake: str, *, now: datetime) -> TableFacts:
         """The table's facts; empty ones if there is no table.
@@ -84,22 +82,18 @@ class TableWatch:
             KdiError: The log cannot be read.
         """
         uri = stream.table_uri(lake)
-        seen = self._seen.get(uri)
-        if seen is None or seen.mark is None or seen.mark != self._marks.of(uri, since=seen.version):
-            seen = self._read(uri, stream.app_id, seen, now)
+        seen = self._cache.current(uri) or self._read(uri, stream.app_id, now)
         return TableFacts() if seen is None else _facts(seen, now)
 
-    def _read(self, uri: str, app_id: str, known: _Seen | None, now: datetime) -> _Seen | None:
-        self._seen.pop(uri, None)
+    def _read(self, uri: str, app_id: str, now: datetime) -> _Seen | None:
+        known = self._cache.last(uri)
+        self._cache.forget(uri)
         log = TableLog.open(uri)
         if log is None:
             return None
         drains = _drains(log, app_id, known if known and known.table_id == log.table_id else None, now - self._window)
         seen = _Seen(log.table_id, log.version, drains, self._files(log) if self._files else None)
-        # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
-        mark = self._marks.of(uri, since=log.version)
-        self._seen[uri] = replace(seen, mark=mark if mark and mark.version == log.version else None)
-        return seen
+        return self._cache.keep(uri, seen, version=log.version)
 
 
 def _drains(log: TableLog, app_id: str, known: _Seen | None, since: datetime) -> tuple[_Drain, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.marks import LogMark, LogMarks
+from kdi_assets.ledger.marks import LogCache
 
 
 @dataclass(slots=True)
@@ -55,7 +55,6 @@ class _Read:
     table_id: str = ""
     through: int = -1
     whole: bool = False
-    mark: LogMark | None = None
 
 
 class LedgerTotals:
@@ -63,8 +62,7 @@ class LedgerTotals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._marks = LogMarks()
-        self._read: dict[str, _Read] = {}
+        self._cache: LogCache[_Read] = LogCache()
 
     def __call__(self, uri: str, app_id: str, *, until: float) -> Totals | None:
         """The totals as far as they are read.
@@ -79,13 +77,16 @@ class LedgerTotals:
         Raises:
             KdiError, CommitUnreadable: The log cannot be read; what was counted stays.
         """
-        read = self._read.setdefault(uri, _Read())
-        if read.mark is None or read.mark != self._marks.of(uri, since=read.through):
-            self._go_on(uri, app_id, read, until)
+        read = self._cache.current(uri)
+        if read is None:
+            read = self._cache.last(uri) or _Read()
+            try:
+                self._go_on(uri, app_id, read, until)
+            finally:
+                self._cache.keep(uri, read, version=read.through)
         return read.totals if read.whole else None
 
     def _go_on(self, uri: str, app_id: str, read: _Read, until: float) -> None:
-        read.mark = None
         log = TableLog.open(uri)
         if log is None:
             return
@@ -93,9 +94,7 @@ class LedgerTotals:
             read.table_id, read.through = log.table_id, min(log.commit_files(), default=0) - 1
         while read.through < log.version and (self._clock() < until):
             self._add(log, app_id, read, read.through + 1)
-        if read.through == log.version:
-            read.whole, mark = True, self._marks.of(uri, since=log.version)
-            read.mark = mark if mark and mark.version == log.version else None
+        read.whole = read.whole or read.through == log.version
 
     @staticmethod
     def _add(log: TableLog, app_id: str, read: _Read, version: int) -> None:
