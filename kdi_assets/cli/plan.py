@@ -55,8 +55,6 @@ def _text(stream: Stream, seen: Survey, step: Plan | Settlement) -> str:
         lines = _settlement_lines(stream, seen, step)
     else:
         lines = _plan_lines(stream, seen, step)
-    if anew := sum(seen.anew().values()):
-        lines.append(f"{counted(anew, 'offset')} to be drained anew: rows that they became before stand until then.")
     if held := _open_transaction_offsets(seen):
         lines.append(f"{counted(held, 'offset')} behind the last stable offset: a transaction is open.")
     return "\n".join(lines)
@@ -102,7 +100,6 @@ def _fields(stream: Stream, seen: Survey, step: Plan | Settlement) -> dict[str, 
         "offsets": sum(r.offset_count for r in ranges),
         "expected_bytes": None if isinstance(step, Settlement) else step.expected_bytes,
         "backlog_offsets": seen.backlog(),
-        "anew_offsets": sum(seen.anew().values()),
         "open_transaction_offsets": _open_transaction_offsets(seen),
         "table_version": seen.ledger.version if seen.ledger else None,
         "error": None,

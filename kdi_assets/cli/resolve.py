@@ -38,13 +38,6 @@ class Action(StrEnum):
     accept_routes = "accept-routes"
 
 
-class Rows(StrEnum):
-    """What becomes of rows that lie behind positions that are set back."""
-
-    keep = "keep"
-    remove = "remove"
-
-
 def resolve(
     stream: StreamName,
     action: Annotated[Action, typer.Argument(metavar="ACTION", help="What is decided, see above.")],
@@ -61,13 +54,6 @@ def resolve(
     ] = None,
     to_version: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="rewind: to where positions stood at version N of the table.")
-    ] = None,
-    rows: Annotated[
-        Rows | None,
-        typer.Option(
-            help="rewind: rows that lie behind the new positions stay until they are drained again (keep, the "
-            "default), or go at once."
-        ),
     ] = None,
     checkpoint: Annotated[
         str | None,
@@ -88,8 +74,7 @@ def resolve(
 
     rewind sets positions back, to an offset, a timestamp or a version of the
     table; without any, behind the table's rows. Rows behind the new positions
-    stay, each until its message is drained again; --rows remove takes them out
-    in the same commit.
+    are removed in the same commit, and their messages are drained again.
 
     adopt takes a table, or dead letters, that lie in the old ones' place, or
     with --checkpoint the table that a Structured Streaming query wrote.
@@ -103,7 +88,7 @@ def resolve(
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
-    _refuse_misfits(action, topic_partition, until, targets, {"--rows": rows, "--checkpoint": checkpoint}, because)
+    _refuse_misfits(action, topic_partition, until, targets, checkpoint, because)
     moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
     with (
@@ -121,7 +106,6 @@ def resolve(
             to=to,
             to_timestamp=moment,
             to_version=to_version,
-            rows=(rows or Rows.keep).value,
             checkpoint=checkpoint or "",
             session=session,
         )
@@ -135,15 +119,14 @@ def _refuse_misfits(
     topic_partition: str | None,
     until: int | None,
     targets: Mapping[str, int | str | None],
-    others: Mapping[str, str | None],
+    checkpoint: str | None,
     because: str,
 ) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
     fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
         "--until": (until, (Action.accept_loss,)),
         **{option: (given, (Action.rewind,)) for option, given in targets.items()},
-        "--rows": (others["--rows"], (Action.rewind,)),
-        "--checkpoint": (others["--checkpoint"], (Action.adopt,)),
+        "--checkpoint": (checkpoint, (Action.adopt,)),
         "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
     }
     for option, (given, actions) in fitting.items():
@@ -195,9 +178,7 @@ def _beyond(decision: Decision) -> list[str]:
     beyond, told = decision.beyond, []
     if beyond.rows:
         of = f"{counted(beyond.row_count, 'row')} of {counted(beyond.messages, 'message')} behind the new positions"
-        hint = " (--rows remove takes them out at once)" if decision.action == "rewind" else ""
-        stay = f"stay until their messages are drained again{hint}"
-        told.append(f"{of} {'are removed' if decision.rows == 'remove' else stay}")
+        told.append(f"{of} are removed, to be drained again")
     if beyond.letters:
         told.append(f"{counted(beyond.letters, 'open dead letter')} there: drained again as well")
     return told
@@ -213,7 +194,6 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "positions_before": decision.before,
         "positions_after": {tp: None if at == RETIRED else at for tp, at in decision.after.items()},
         "declared_losses": decision.declared_losses,
-        "rows": decision.rows if decision.beyond.rows else None,
         "rows_beyond": decision.beyond.row_count,
         "messages_beyond": decision.beyond.messages,
         "open_dead_letters_beyond": decision.beyond.letters,

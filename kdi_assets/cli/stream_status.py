@@ -65,7 +65,6 @@ class StreamStatus:
             "cluster": self.stream.cluster.name,
             "state": self.state.value,
             "backlog_offsets": backlog.offsets if backlog.known else None,
-            "anew_offsets": backlog.anew_offsets if backlog.known else None,
             "backlog_bytes": backlog.bytes if backlog.offsets or not backlog.known else 0,
             "lag_seconds": backlog.lag_seconds,
             "arrival_rate_offsets_per_second": backlog.arrival_rate,
@@ -86,12 +85,8 @@ class StreamStatus:
 
     def notes(self) -> list[str]:
         """What the table has no column for."""
-        held, anew = self.backlog.open_transaction_offsets, self.backlog.anew_offsets
-        notes = [f"{held:,} offsets are held back by an open transaction"] if held else []
-        notes += (
-            [f"{anew:,} offsets are to be drained anew: rows that they became before stand until then"] if anew else []
-        )
-        return [f"{self.stream.name}: {note}" for note in notes]
+        held = self.backlog.open_transaction_offsets
+        return [f"{self.stream.name}: {held:,} offsets are held back by an open transaction"] if held else []
 
 
 def text(seen: Sequence[StreamStatus], now: datetime) -> str:
@@ -109,7 +104,6 @@ def _partition_fields(held: PartitionBacklog) -> dict[str, object]:
         "position": held.position,
         "end": held.end,
         "backlog_offsets": None if held.position is None else held.offsets,
-        "anew_offsets": None if held.position is None else held.anew_offsets,
         "lag_seconds": held.lag_seconds,
         "arrival_rate_offsets_per_second": held.arrival_rate,
         "time_to_loss_seconds": _finite(held.time_to_loss_seconds),

@@ -11,9 +11,7 @@ from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch, UnexplainedGap
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
-from kdi_assets.ledger.coverage import Bounds
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.ledger.offsets import DIGEST
 from kdi_assets.sources.kafka_config import can_have_gaps
 from kdi_assets.sources.kafka_messages import next_visible_offset
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -68,33 +66,6 @@ def account_for(
     if (expected := digest_of(spark, visible)) != counts.digest:
         raise _mismatch(plan, f"digest {counts.digest} of the offsets read is not {expected}, that of those planned")
     return Account(tuple(_range_counts(r, counts, gaps) for r in plan.ranges), gaps)
-
-
-def refuse_other_messages(
-    spark: SparkSession, plan: Plan, account: Account, messages: DataFrame, *, within: Bounds
-) -> None:
-    """Refuse unless messages that are looked at once more are those of the account.
-
-    Args:
-        messages: ``partition: int, offset: bigint``, those of the plan that lie within the bounds.
-
-    Raises:
-        AccountingMismatch: A number or a digest differs: the topic was cleaned meanwhile.
-    """
-    from pyspark.sql import functions as F
-
-    visible = [part for r in plan.ranges for part in without(r, account.gaps)]
-    expected = [part for part in (_within(r, within) for r in visible) if part.offset_count]
-    found = messages.agg(F.count("*").alias("n"), F.expr(f"coalesce({DIGEST}, 0L)").alias("digest")).first()
-    count = sum(r.offset_count for r in expected)
-    if found is None or (found["n"], found["digest"]) != (count, digest_of(spark, expected)):
-        raise _mismatch(plan, f"a second look at {count:,} messages that may have rows did not find the same")
-
-
-def _within(r: OffsetRange, bounds: Bounds) -> OffsetRange:
-    tp = r.topic_partition
-    start, end = (bounds[tp].start, bounds[tp].end) if tp in bounds else (r.start, r.start)
-    return OffsetRange(tp, max(r.start, start), max(r.start, start, min(r.end, end)))
 
 
 def without(planned: OffsetRange, gaps: Sequence[OffsetRange]) -> list[OffsetRange]:

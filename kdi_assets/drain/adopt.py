@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from kdi_assets.drain.adopted_rows import AdoptedRows
-from kdi_assets.drain.case import Case, Proposal
-from kdi_assets.errors import KdiError
+from kdi_assets.drain.beyond import RowsBeyond, from_positions
+from kdi_assets.drain.case import Case, Proposal, another_table
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import DeadLettersAt
-from kdi_assets.ledger.history import SAME_ROWS, live_commits, takes_table
+from kdi_assets.ledger.history import SAME_ROWS, takes_table
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.state import read_ledger, version_id
+from kdi_assets.ledger.offsets import inside, rows_at
+from kdi_assets.ledger.rewrite import MESSAGE
+from kdi_assets.ledger.state import version_id
 from kdi_assets.sources.checkpoint import Checkpoint, CheckpointUnfit
+from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, TopicPartition
+
+_TYPES = {"partition": {"integer", "long"}, "offset": {"integer", "long"}, "timestamp": {"timestamp"}}
 
 
 def adopted(case: Case, checkpoint: str = "") -> Proposal:
@@ -42,14 +45,14 @@ def adopted(case: Case, checkpoint: str = "") -> Proposal:
     if ledger is not None and ledger.ledger_version is not None and not ledger.knows_topic:
         reason = f"{table}; its topic is another one too, drained from offset 0"
         return Proposal(dict.fromkeys(case.topic.partitions, 0), reason)
-    return _of_clone(case) or _behind_rows(case, table)
+    return _behind_rows(case, table)
 
 
 def _behind_rows(case: Case, table: str) -> Proposal:
     """Of a table without anybody's positions."""
     behind = case.behind_rows()
     if case.log.transaction(version_id(case.stream.app_id)) is None:  # no ledger ever knew the topic's id
-        AdoptedRows(case, behind).refuse_another_topic()
+        refuse_another_topic(case, behind)
     return Proposal(behind, f"{table}; positions lie behind the highest offset in its rows")
 
 
@@ -57,52 +60,6 @@ def letters_there(case: Case) -> DeadLettersAt | None:
     """The dead letters that lie in the stream's place now."""
     letters = TableLog.open(case.stream.dead_letters_uri(case.lake))
     return DeadLettersAt(letters.table_id, letters.version) if letters else None
-
-
-def _of_clone(case: Case) -> Proposal | None:
-    """The positions of the table that this one is a clone of: clones have the rows, and drop the positions."""
-    made = _clone_commit(case.log)
-    if made is None:
-        return None
-    source, version = _source(str(made.parameters.get("source", ""))), _number(made.parameters.get("sourceVersion"))
-    lake, _, name = source.rpartition("/")
-    if version is None or not lake:
-        return None
-    topic, count = case.topic.topic_id, len(case.topic.partitions)
-    try:
-        of = replace(case.stream, table=name)
-        ledger = read_ledger(of, lake, topic_id=topic, topic_partitions=count, version=version)
-    except (CommitUnreadable, KdiError):
-        return None  # gone, or out of reach: the rows are here
-    if ledger is None or ledger.ledger_version is None or not ledger.knows_topic:
-        return None
-    after = {tp: ledger.positions.get(tp, 0) for tp in case.topic.partitions}
-    reason = (
-        f"table {case.log.table_id} is the stream's; positions are those of {source} at version {version}, of which it "
-        "is a clone"
-    )
-    return Proposal(after, reason, rows_until=ledger.rows_until)
-
-
-def _clone_commit(log: TableLog) -> CommitInfo | None:
-    """The commit that made the table as a clone, if its rows are those of the clone still."""
-    for commit in live_commits(log):
-        if commit.operation.startswith("CLONE"):
-            return commit
-        if not commit.operation.startswith((*SAME_ROWS, "DELETE", "UPDATE")):
-            return None
-    return None
-
-
-def _source(named: str) -> str:
-    """Where a clone's source lies; Delta names a table by its path as ``delta.`file:/…```."""
-    path = re.sub(r"^delta\.`(.*)`$", r"\1", named.strip('"'))
-    return re.sub(r"^file:/+", "/", path).rstrip("/")
-
-
-def _number(told: object) -> int | None:
-    text = str(told).strip('"')
-    return int(text) if text.isdecimal() else None
 
 
 def _of_query(case: Case, uri: str) -> Proposal:
@@ -115,32 +72,84 @@ def _of_query(case: Case, uri: str) -> Proposal:
     except CheckpointUnfit as unfit:
         raise case.no(str(unfit)) from unfit
     _refuse_other_offsets(case, uri, offsets)
-    rows = AdoptedRows(case, offsets)
-    rows.refuse_another_topic()
-    beyond = rows.beyond()
-    again = [str(OffsetRange(tp, offsets[tp], end)) for tp, end in sorted(beyond.ends.items())]
-    ahead = f"; rows of {', '.join(again)} stay until their messages are drained again" if again else ""
+    refuse_another_topic(case, offsets)
+    _refuse_rows_beyond(case, offsets)
     reason = (
         f"table {case.log.table_id} is the stream's; positions lie behind batch {batch} of query "
-        f"{checkpoint.query_id}, which must never run again{ahead}{_untold(case, rows, checkpoint, landed)}"
+        f"{checkpoint.query_id}, which must never run again{_unproven(case, checkpoint.query_id, landed)}"
     )
     # A query that goes on would bring the same messages: its next batch sets this id, and the commit refuses.
-    expect = {checkpoint.query_id: -1 if landed is None else landed}
-    return Proposal(offsets, reason, expect, rows_until=beyond.ends, beyond=beyond)
+    return Proposal(offsets, reason, {checkpoint.query_id: -1 if landed is None else landed})
 
 
-def _untold(case: Case, rows: AdoptedRows, checkpoint: Checkpoint, landed: int | None) -> str:
+def refuse_another_topic(case: Case, positions: Mapping[TopicPartition, int]) -> None:
+    """Refuse positions of a topic that was made again since, though it may have as many messages by now.
+
+    The newest row of every topic partition is compared with the message at its offset, where both have a timestamp.
+
+    Raises:
+        NothingToResolve: They have different timestamps.
+    """
+    from pyspark.sql import functions as F
+
+    if not _has_coordinates(case):
+        return
+    stream, held = case.stream, case.topic.partitions
+    spark = case.session()
+    rows = rows_at(spark, stream, case.log.uri, version=case.log.version)
+    below = rows.where(f"timestamp IS NOT NULL AND offset IS NOT NULL AND NOT ({inside(from_positions(positions))})")
+    newest = below.groupBy("partition").agg(F.max("offset").alias("offset"), F.expr("max_by(timestamp, offset) AS row"))
+    at = {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in newest.collect()}
+    there = [OffsetRange(tp, o, o + 1) for tp, o in at.items() if tp in held and held[tp].earliest <= o < held[tp].end]
+    if not there:
+        return
+    messages = read_ranges(spark, stream.cluster, there, headers=False).select(*MESSAGE)
+    both = newest.join(messages, ["partition", "offset"]).where("timestamp <> row")
+    for r in both.select("partition", "offset", F.expr("date_format(row, 'yyyy-MM-dd HH:mm:ss') AS row")).take(1):
+        why = "the topic was made again since, or its rows do not keep Kafka's timestamps (set them null, then adopt)"
+        # A table that has a ledger, though not of this table's id: that one knows the topic's id, and decides by it.
+        ours = case.log.transaction(version_id(stream.app_id)) is not None
+        again = f"kdi resolve {stream.name} adopt   (if the topic was made again: from its start)"
+        odd = f"the row at offset {r['offset']} of {stream.topic}/{r['partition']} is of {r['row']}, the message is not"
+        raise case.no(f"{odd}: {why}", then=again if ours else another_table(stream))
+
+
+def _has_coordinates(case: Case) -> bool:
+    """Whether the table has the columns that say where the message of a row stood; a row may lack them still."""
+    fields: Any = case.log.schema["fields"]
+    for step in case.stream.coordinates.lower().split("."):
+        inner = next((f["type"] for f in fields if f["name"].lower() == step), None)
+        fields = inner["fields"] if isinstance(inner, dict) and inner.get("type") == "struct" else []
+    types = {f["name"].lower(): f["type"] for f in fields if isinstance(f["type"], str)}
+    return all(types.get(name) in known for name, known in _TYPES.items())
+
+
+def _refuse_rows_beyond(case: Case, positions: Mapping[TopicPartition, int]) -> None:
+    """A drain would bring the messages of rows at or behind the positions a second time.
+
+    Raises:
+        NothingToResolve: There are such rows.
+    """
+    if not _has_coordinates(case):
+        return
+    within = from_positions(positions)
+    beyond = RowsBeyond(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
+    if beyond.row_count or beyond.untold:
+        lie = f"{beyond.row_count or beyond.untold:,} rows lie at or behind these offsets, of another writer"
+        behind = f"kdi resolve {case.stream.name} adopt   (without --checkpoint: positions behind the rows)"
+        raise case.no(f"{lie} or a later query; delete them first", then=behind)
+
+
+def _unproven(case: Case, query_id: str, landed: int | None) -> str:
     """What nobody can say of rows without coordinates: whether some lie behind the last batch already."""
-    lacking = rows.without_coordinates()
-    if lacking == 0:
-        return ""
+    if _has_coordinates(case):
+        rows = rows_at(case.session(), case.stream, case.log.uri, version=case.log.version)
+        if not rows.where("partition IS NULL OR offset IS NULL").take(1):
+            return ""
     # Who is known to have written nothing since needs no asking.
-    later = None if landed is None else next(_written_since(case.log, checkpoint.query_id), None)
-    if landed is not None and later is None:
+    if landed is not None and next(_written_since(case.log, query_id), None) is None:
         return ""
-    which = "no row of it says" if lacking is None else f"{lacking:,} rows of it do not say"
-    by = f"commit {later.version} ({later.operation}) came behind that batch, and " if later else ""
-    return f"; {by}{which} where the message stood: what another writer brought behind these offsets comes twice"
+    return "; rows do not say where their message stood: what another writer brought behind these offsets comes twice"
 
 
 def _written_since(log: TableLog, query_id: str) -> Iterator[CommitInfo]:

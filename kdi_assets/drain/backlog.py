@@ -28,7 +28,6 @@ class PartitionBacklog:
             at the earliest, because brokers delete whole segments. Infinite without retention; ``None`` if none waits
             or it is unknown.
         word: Burrow's status word; ``None`` where the position is unknown.
-        anew_offsets: Of the backlog, what was drained before: its rows may stand until it is drained anew.
     """
 
     position: int | None
@@ -40,7 +39,6 @@ class PartitionBacklog:
     arrival_rate: float | None = None
     time_to_loss_seconds: float | None = None
     word: StatusWord | None = None
-    anew_offsets: int = 0
 
     @property
     def offsets(self) -> int:
@@ -82,11 +80,6 @@ class Backlog:
     def known(self) -> bool:
         """Whether both the topic's ends and the positions could be read; without either no backlog can be told."""
         return any(held.position is not None for held in self.topic_partitions.values())
-
-    @property
-    def anew_offsets(self) -> int:
-        """Of what waits, offsets that were drained before, and whose rows may stand until they are drained anew."""
-        return sum(held.anew_offsets for held in self.topic_partitions.values())
 
     @property
     def word(self) -> StatusWord | None:

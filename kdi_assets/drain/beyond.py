@@ -1,4 +1,4 @@
-"""Beyond: rows and dead letters of messages that are to be drained again."""
+"""Beyond: rows and dead letters of messages that are to be drained again, and how a rewind takes the rows out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch
-from kdi_assets.ledger.anew import ENDLESS
-from kdi_assets.ledger.coverage import Bounds, coverage
+from kdi_assets.ledger.coverage import Bounds
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.offsets import coordinates, inside
 from kdi_assets.ledger.rewrite import MESSAGE, as_changes, old_rows, rows_with_files
+from kdi_assets.ledger.superseded_offsets import ENDLESS
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -30,19 +29,15 @@ class Beyond:
 
     Attributes:
         rows: By topic partition, where there are any.
-        ends: Of these, the offset behind the highest.
         messages: That these rows are of.
         letters: Dead letters that are open.
         untold: Rows where those of an older topic may lie, and that have no timestamp to tell whose they are.
-        others: Where another writer's rows may lie: a drain takes them for its messages' own by their timestamps.
     """
 
     rows: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     messages: int = 0
     letters: int = 0
     untold: int = 0
-    others: Bounds = field(default_factory=dict)
 
     @property
     def row_count(self) -> int:
@@ -50,7 +45,7 @@ class Beyond:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RowsBeyond:
     """Rows of a table at one version that are of messages of its present topic.
 
     Attributes:
@@ -79,20 +74,14 @@ class Standing:
         by_partition = (
             self._rows()
             .groupBy("partition")
-            .agg(
-                F.count("*").alias("rows"),
-                F.count_distinct("offset").alias("messages"),
-                F.expr("max(offset) + 1").alias("end"),
-            )
+            .agg(F.count("*").alias("rows"), F.count_distinct("offset").alias("messages"))
         )
         found = {TopicPartition(self.stream.topic, r["partition"]): r for r in by_partition.collect()}
         return Beyond(
             rows={tp: r["rows"] for tp, r in sorted(found.items())},
-            ends={tp: r["end"] for tp, r in found.items()},
             messages=sum(r["messages"] for r in found.values()),
             letters=self._letters(),
             untold=self._untold(),
-            others=_behind(self._doubtful, of_others(self._history, self.within)),
         )
 
     def removal(self, expected: int) -> Staged:
@@ -180,45 +169,5 @@ def of_older_topics(history: LiveHistory | None, topic_id: str, within: Bounds) 
     for entry in history.entries:
         if entry.topic_id != topic_id:
             before |= {tp: max(at, before.get(tp, 0)) for tp, at in entry.positions.items()}
-    return _below(before, within)
-
-
-def of_others(history: LiveHistory | None, within: Bounds) -> dict[TopicPartition, OffsetRange]:
-    """Where rows of another writer may lie, of which no entry knows from which topic they are."""
-    return _below(coverage(history.entries).begin, within) if history and history.entries else dict(within)
-
-
-def _below(ends: Mapping[TopicPartition, int], within: Bounds) -> dict[TopicPartition, OffsetRange]:
-    parts = ((r, min(r.end, ends.get(tp, 0))) for tp, r in within.items())
-    return {r.topic_partition: OffsetRange(r.topic_partition, r.start, end) for r, end in parts if r.start < end}
-
-
-def _behind(first: Bounds, bounds: Bounds) -> dict[TopicPartition, OffsetRange]:
-    """What of bounds lies behind others, which begin at the same offsets."""
-    parts = ((r, first[tp].end if tp in first else r.start) for tp, r in bounds.items())
-    return {r.topic_partition: replace(r, start=start) for r, start in parts if start < r.end}
-
-
-def in_place_of_rows(
-    spark: SparkSession, plan: Plan, stream: Stream, lake: str, staged: Staged, messages: DataFrame
-) -> Staged:
-    """What a drain has written, in the place of the rows that its messages have already.
-
-    Rows of messages that the topic no longer holds, because it is compacted, stay.
-
-    Args:
-        messages: ``partition: int, offset: bigint, timestamp: timestamp`` of those of the drain that may have rows.
-
-    Raises:
-        RowsUnaccounted: Other rows would go than these.
-    """
-    uri, within = stream.table_uri(lake), plan.replaces
-    history = live_history(uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    older, others = of_older_topics(history, plan.topic_id, within), of_others(history, within)
-    # Both begin where the ranges do.
-    doubtful = {tp: max(r for each in (older, others) if (r := each.get(tp))) for tp in {*older, *others}}
-    old = old_rows(spark, stream, uri, messages, version=plan.version, within=within, doubtful=doubtful)
-    if old is None:
-        return staged
-    came = as_changes(old.written(staged), "insert")
-    return old.exchanged(as_changes(old.rows, "delete").unionByName(came, allowMissingColumns=True), staged)
+    ends = ((r, min(r.end, before.get(tp, 0))) for tp, r in within.items())
+    return {r.topic_partition: replace(r, end=end) for r, end in ends if r.start < end}

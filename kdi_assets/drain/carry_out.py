@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from kdi_assets.drain.accounting import Account, account_for, refuse_other_messages
-from kdi_assets.drain.beyond import in_place_of_rows
+from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
 from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, replaced
@@ -31,8 +30,6 @@ from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import MOVING_NOTHING, LedgerEntry
-from kdi_assets.ledger.offsets import inside
-from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -81,7 +78,6 @@ def carry_out(
         TooManyDeadLetters: Nobody said yet that the document is right.
         OvertakenCommit: Another commit came first and matters; plan again.
         AccountingMismatch, UnexplainedGap: What was read is not what was planned.
-        RowsUnaccounted: Other rows would go than those that the messages have.
         TopicRecreated: The topic was made anew while it was read.
         DeadLettersGone, StagedFilesGone: Someone removed what this try wrote; plan again.
         ReadOrWriteFailed: Spark failed; trying again can help.
@@ -113,9 +109,6 @@ def carry_out(
     # The last moment at which refusing costs nothing.
     with spark_failures(stream, "accounting for the offsets"):
         account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
-    if plan.replaces:
-        with spark_failures(stream, "exchanging rows of messages that are drained again"):
-            staged = _in_place_of_rows(spark, plan, stream, lake, staged, messages, account)
     _refuse_recreated(plan, stream)
     # All that the plan counts on, and not only what this try appended: older letters may have been taken meanwhile.
     refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
@@ -184,15 +177,6 @@ def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts,
     return condemned(messages, stream, decoder, now=plan.now)
 
 
-def _in_place_of_rows(
-    spark: SparkSession, plan: Plan, stream: Stream, lake: str, staged: Staged, messages: DataFrame, account: Account
-) -> Staged:
-    """What was written, in the place of rows that the same messages have already."""
-    again = messages.where(inside(plan.replaces)).select(*MESSAGE)
-    refuse_other_messages(spark, plan, account, again, within=plan.replaces)
-    return in_place_of_rows(spark, plan, stream, lake, staged, again)
-
-
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:
     """Look at the topic's id again: it may have been deleted and made anew while we read."""
     found = read_topic(stream.cluster, stream.topic).topic_id
@@ -225,12 +209,9 @@ def _entry(
         letters_by_date=letters.by_date,
         planned_at=plan.now,
         ends=plan.ends,
-        # Of messages that were in the table before nobody waited for as long as they are old.
-        ages={} if plan.replaces else dict(sorted(counts.ages.items())),
+        ages=dict(sorted(counts.ages.items())),
         message_bytes=counts.message_bytes,
         routes=plan.routes,
-        removed_by_date=staged.removed_by_date,
-        rows_until=plan.rows_until,
     )
 
 

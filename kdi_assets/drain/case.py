@@ -8,18 +8,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from kdi_assets.drain.beyond import Beyond
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import highest_offsets
-from kdi_assets.ledger.history import takes_table
-from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import (
     LedgerGap,
     LedgerState,
     positions_in,
     read_ledger,
     read_transactions,
-    standing_txn_id,
     table_txn_id,
     topic_txn_id,
     version_id,
@@ -61,16 +58,12 @@ class Proposal(NamedTuple):
         after: Next offset of every topic partition.
         reason: What that means, in a sentence.
         expect: Transaction ids of others that it rests on: they must still be these when it is committed.
-        rows_until: Below which offsets rows may lie at or behind these positions, where the table brings such rows.
-        beyond: These rows, where they were looked at.
         letters: Open dead letters of offsets that are given up.
     """
 
     after: Mapping[TopicPartition, int]
     reason: str
     expect: Mapping[str, int] = {}
-    rows_until: Mapping[TopicPartition, int] = {}
-    beyond: Beyond = Beyond()
     letters: int = 0
 
 
@@ -112,23 +105,6 @@ class Case:
     def before(self) -> dict[TopicPartition, int]:
         """Next offset of every topic partition that was ever resolved."""
         return dict(self.ledger.positions) if self.ledger else positions_in(self.transactions, self.stream)
-
-    @property
-    def left_rows_standing(self) -> bool:
-        """Whether the newest ledger commit, readable or not, left rows behind positions that were set back."""
-        newest = self.log.transaction(version_id(self.stream.app_id))
-        return newest is not None and self._knows(standing_txn_id(self.stream.app_id), newest)
-
-    @property
-    def positions_hold(self) -> bool:
-        """Whether the ids of the log are of the rows that are there: nobody put others in their place since."""
-        newest = self.log.transaction(version_id(self.stream.app_id))
-        try:
-            return newest is not None and not any(
-                commit.is_restore or takes_table(commit) for commit in self.log.commits(after=newest)
-            )
-        except CommitUnreadable:
-            return False
 
     def refuse_strangers(self) -> None:
         """A decision is committed with the ids that are there now, so it must not pass over one that changed."""

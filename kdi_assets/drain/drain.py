@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.failures import jvm_loss_named
-from kdi_assets.drain.kept import Kept, kept_messages
+from kdi_assets.drain.kept import Kept
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import (
     AccountingMismatch,
@@ -173,24 +173,20 @@ class Draining:
 
     def _carry_out(self, plan: Plan, kept: Kept | None) -> None:
         spark = self._clock.watching(self._session())
-        with ExitStack() as until_done:
-            if kept is None and plan.replaces:
-                # Read once: rows go by a later look at the messages, and the topic may be cleaned in between.
-                kept = until_done.enter_context(kept_messages(spark, self.stream, [plan]))
-            self._commits.append(
-                carry_out(
-                    plan,
-                    self.stream,
-                    self._lake,
-                    spark,
-                    read=kept,
-                    decoded_by=kept.decoded_by if kept else None,
-                    run_id=self._run_id,
-                    conflicts=self._conflicts,
-                    accept_dead_letters=self._options.get("accept_dead_letters", False),
-                    at=self._at,
-                )
+        self._commits.append(
+            carry_out(
+                plan,
+                self.stream,
+                self._lake,
+                spark,
+                read=kept,
+                decoded_by=kept.decoded_by if kept else None,
+                run_id=self._run_id,
+                conflicts=self._conflicts,
+                accept_dead_letters=self._options.get("accept_dead_letters", False),
+                at=self._at,
             )
+        )
 
     def _settle(self, settlement: Settlement) -> None:
         spark, seen = self._clock.watching(self._session()), self._seen

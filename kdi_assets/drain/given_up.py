@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kdi_assets.drain.case import Case, Proposal
-from kdi_assets.ledger.anew import passed
-from kdi_assets.ledger.history import LiveHistory, live_history
+from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.offsets import inside
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -37,22 +36,16 @@ def given_up(case: Case, only: TopicPartition | None, until: int | None) -> Prop
         raise case.no("no offset behind the positions is missing at the broker")
     lost = losses(case, after)
     count = sum(r.offset_count for r in lost)
-    stay = sum(after[tp] - positions[tp] for tp in after) - count
     readable = sum(max(0, r.end - max(r.start, held[r.topic_partition].earliest)) for r in lost)
     besides = f"; {readable:,} of them are still at the broker" if readable else ""
-    besides += f"; {stay:,} more are not drained again and keep the rows that they have" if stay else ""
     letters = _open_letters(case, after)
     kept = f"; open dead letters of them: {letters:,}, which stay open, to be replayed or discarded" if letters else ""
     return Proposal(after, f"{count:,} offsets are given up and recorded as lost{besides}{kept}", letters=letters)
 
 
 def losses(case: Case, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:
-    """What nothing is left of: below ``rows_until`` there are the rows and letters of an earlier drain, as far as
-    positions have been; behind that, another writer's rows, which need not be of every message."""
-    until = case.ledger.rows_until if case.ledger else {}
-    history = _history(case) if until else None
-    far = passed(history.entries, case.topic.topic_id) if history else {}
-    starts = {tp: max(case.before.get(tp, 0), min(until.get(tp, 0), far.get(tp, 0))) for tp in after}
+    """The offsets that positions pass without a drain."""
+    starts = {tp: case.before.get(tp, 0) for tp in after}
     return tuple(OffsetRange(tp, starts[tp], end) for tp, end in after.items() if starts[tp] < end)
 
 
@@ -60,7 +53,8 @@ def _open_letters(case: Case, after: Mapping[TopicPartition, int]) -> int:
     """Dead letters that an earlier drain made of messages which none will read again."""
     steps = ((tp, case.before.get(tp, 0), at) for tp, at in after.items())
     skipped = {tp: OffsetRange(tp, start, end) for tp, start, end in steps if start < end}
-    stream, topic_id, history = case.stream, case.topic.topic_id, _history(case)
+    stream, topic_id = case.stream, case.topic.topic_id
+    history = live_history(case.log.uri, stream.app_id, archive_uri=stream.archive_uri(case.lake))
     ranges = (r.range for entry in (history.entries if history else ()) for r in entry.ranges)
     # Positions were never set back over most losses: then no drain has been there, and Spark is not needed.
     if history is None or not any(
@@ -69,8 +63,3 @@ def _open_letters(case: Case, after: Mapping[TopicPartition, int]) -> int:
         return 0
     letters = standing_letters(case.session(), stream, case.lake, history, with_messages=False)
     return letters.where(f"state = 'open' AND topic_id = '{topic_id}'").where(inside(skipped)).count()
-
-
-def _history(case: Case) -> LiveHistory | None:
-    stream = case.stream
-    return live_history(case.log.uri, stream.app_id, archive_uri=stream.archive_uri(case.lake))

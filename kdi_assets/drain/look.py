@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -84,7 +84,7 @@ class Look:
             found.plan(stream)  # refuses what a drain would refuse
         except KdiError as refusal:
             return _Seen(stream, topic, found.positions() if found else {}, refusal)
-        return _Seen(stream, topic, found.positions(), None, found.settlement is not None, found.anew())
+        return _Seen(stream, topic, found.positions(), None, found.settlement is not None)
 
     def _ask_times(self, cluster: KafkaCluster, waiting: Collection[_Seen]) -> None:
         """When the next message of each waiting topic partition was written; asked once for each position."""
@@ -131,7 +131,6 @@ class Look:
                 retention=retention,
                 stored_bytes=None if size is None else size + BATCH_BYTES,
                 patience_seconds=patience,
-                anew_offsets=seen.anew.get(tp, 0),
                 now=now,
             )
             for tp, offsets in held.items()
@@ -177,7 +176,6 @@ class _Seen:
     positions: Mapping[TopicPartition, int]
     refusal: KdiError | None
     unsettled: bool = False
-    anew: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def waiting(self) -> dict[TopicPartition, int]:
@@ -197,7 +195,6 @@ def _partition(
     retention: Retention | None,
     stored_bytes: float | None,
     patience_seconds: float | None,
-    anew_offsets: int,
     now: datetime,
 ) -> PartitionBacklog:
     backlog = 0 if position is None else max(0, offsets.end - position)
@@ -215,7 +212,6 @@ def _partition(
         time_to_loss_seconds=time_to_loss(backlog, lag, rate, retention, stored_bytes=stored_bytes)
         if backlog
         else None,
-        anew_offsets=anew_offsets,
         word=None
         if position is None
         else status_word(

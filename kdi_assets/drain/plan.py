@@ -36,7 +36,6 @@ class Plan:
         ends: Where the topic partitions ended when it was made, exclusive.
         expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
         routes: The conditions of the stream's route group that its messages are judged by, agreed.
-        rows_until: Below which offsets rows may lie at or behind the positions; those in the ranges are replaced.
     """
 
     stream: str
@@ -52,13 +51,6 @@ class Plan:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     expected_bytes: int | None = None
     routes: Routes | None = None
-    rows_until: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    @property
-    def replaces(self) -> dict[TopicPartition, OffsetRange]:
-        """Where in the ranges rows may lie already."""
-        ends = ((r, min(r.end, self.rows_until.get(r.topic_partition, 0))) for r in self.ranges)
-        return {r.topic_partition: OffsetRange(r.topic_partition, r.start, end) for r, end in ends if r.start < end}
 
     @property
     def offset_count(self) -> int:
@@ -119,7 +111,6 @@ def plan_drain(
         dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
         expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
-        rows_until=ledger.rows_until,
     )
 
 
@@ -164,7 +155,7 @@ def moving_nothing(
     """The entry of a commit that leaves every position where it is, as a new attempt.
 
     Args:
-        newest: Counts on the dead letters and the route conditions that this one counts on, and knows where rows stand.
+        newest: Counts on the dead letters and the route conditions that this one counts on.
     """
     return LedgerEntry(
         version=-1,
@@ -177,7 +168,6 @@ def moving_nothing(
         positions=positions_of(ledger, topic),
         dead_letters_at=newest.dead_letters_at if newest else None,
         routes=newest.routes if newest else None,
-        rows_until=newest.rows_until if newest else {},
     )
 
 

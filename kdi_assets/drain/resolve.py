@@ -6,11 +6,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from kdi_assets.drain.adopt import adopted, letters_there
-from kdi_assets.drain.adopted_rows import AdoptedRows
-from kdi_assets.drain.beyond import Beyond, Standing, from_positions
+from kdi_assets.drain.beyond import Beyond, RowsBeyond, from_positions
 from kdi_assets.drain.case import Action as Action
 from kdi_assets.drain.case import Case, Proposal, another_table
 from kdi_assets.drain.case import NothingToResolve as NothingToResolve
@@ -31,8 +30,6 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Rows = Literal["keep", "remove"]
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -46,11 +43,8 @@ class Decision:
         table_version: The version that the decision was made on; its commit lands directly behind.
         routes: By which conditions of its route group the table is drained from there on.
         expect: Transaction ids of others that it rests on.
-        rows: What becomes of the rows that lie at or behind the positions: a rewind may take them out in the commit of
-            the decision, else they stay until a drain replaces them.
-        beyond: These rows, and dead letters.
+        beyond: Rows and open dead letters at or behind positions that are set back; the rows go with the commit.
         letters_given_up: Open dead letters of offsets that are given up.
-        rows_until: Below which offsets rows may lie at or behind the positions, once it is committed.
     """
 
     action: Action
@@ -65,16 +59,13 @@ class Decision:
     dead_letters_at: DeadLettersAt | None
     routes: Routes | None = None
     expect: Mapping[str, int] = field(default_factory=dict)
-    rows: Rows = "keep"
     beyond: Beyond = Beyond()
     letters_given_up: int = 0
-    rows_until: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def removes(self) -> dict[TopicPartition, OffsetRange]:
         """Where rows are taken out."""
-        gone = {tp: self.after[tp] for tp in self.beyond.rows} if self.rows == "remove" else {}
-        return from_positions(gone)
+        return from_positions({tp: self.after[tp] for tp in self.beyond.rows})
 
 
 def decide(
@@ -87,7 +78,6 @@ def decide(
     to: int | None = None,
     to_timestamp: datetime | None = None,
     to_version: int | None = None,
-    rows: Rows = "keep",
     checkpoint: str = "",
     session: Callable[[], SparkSession],
 ) -> Decision:
@@ -96,7 +86,7 @@ def decide(
     * ``accept-loss`` gives up offsets that retention deleted: up to ``until``, or to the earliest that is left.
     * ``new-topic`` begins again, at the start of a topic that was made anew; the rows of the old one stay.
     * ``rewind`` sets positions back: to ``to``, to the first message of ``to_timestamp`` or later, to where they stood
-      at ``to_version`` of the table; or behind the highest offset in the rows.
+      at ``to_version`` of the table; or behind the highest offset in the rows. Rows behind them go with the commit.
     * ``adopt`` takes a table that lies in the old one's place, or dead letters that were replaced: positions behind
       the highest offset in its rows, or behind the last batch of the Structured Streaming query that wrote it.
     * ``accept-routes`` lets a table go on by the conditions that its route group has now, though others changed them
@@ -104,8 +94,6 @@ def decide(
 
     Args:
         topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
-        rows: What becomes of rows that lie at or behind positions that ``rewind`` sets back: ``keep`` leaves them until
-            a drain brings their messages again, ``remove`` takes them out at once.
         checkpoint: Of that query, a path or URI.
         session: Called where the rows must be read.
 
@@ -133,7 +121,6 @@ def decide(
             proposal = _accept_routes(case)
     after = proposal.after
     lost = losses(case, after) if action == "accept-loss" else ()
-    beyond = proposal.beyond if action == "adopt" else _beyond(case, proposal, topic_partition, rows)
     return Decision(
         action=action,
         before=case.before,
@@ -147,10 +134,8 @@ def decide(
         dead_letters_at=_dead_letters_at(case),
         routes=_routes(case, after),
         expect=proposal.expect,
-        rows=rows,
-        beyond=beyond,
+        beyond=_beyond(case, after) if action == "rewind" else Beyond(),
         letters_given_up=proposal.letters,
-        rows_until=_rows_until(case, proposal, beyond, rows),
     )
 
 
@@ -170,8 +155,8 @@ def carry_out_decision(
     staged = Staged()
     if within := decision.removes:
         topic = read_topic(stream.cluster, stream.topic)
-        standing = Standing(spark, stream, lake, decision.table_version, topic, within)
-        staged = standing.removal(decision.beyond.row_count)
+        beyond = RowsBeyond(spark, stream, lake, decision.table_version, topic, within)
+        staged = beyond.removal(decision.beyond.row_count)
     ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in decision.after)]
     entry = LedgerEntry(
         version=-1,
@@ -187,7 +172,6 @@ def carry_out_decision(
         dead_letters_at=decision.dead_letters_at,
         routes=decision.routes,
         removed_by_date=staged.removed_by_date,
-        rows_until=decision.rows_until,
         decided_by=decided_by,
         because=because,
     )
@@ -241,36 +225,16 @@ def _dead_letters_at(case: Case) -> DeadLettersAt | None:
     return case.ledger.entry.dead_letters_at if case.ledger and case.ledger.entry else None
 
 
-def _beyond(case: Case, proposal: Proposal, chosen: TopicPartition | None, rows: Rows) -> Beyond:
-    """What lies at or behind positions that a rewind sets back, or at those of the topic partition that it names."""
-    asked = {*proposal.rows_until, chosen}
-    back = {tp: at for tp, at in proposal.after.items() if at < case.before.get(tp, 0) or tp in asked}
-    if case.action != "rewind" or not back:
+def _beyond(case: Case, after: Mapping[TopicPartition, int]) -> Beyond:
+    """What lies at or behind positions that a rewind sets back."""
+    back = {tp: at for tp, at in after.items() if at < case.before.get(tp, 0)}
+    if not back:
         return Beyond()
     within = from_positions(back)
-    beyond = Standing(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
+    beyond = RowsBeyond(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
     if beyond.untold:
         raise case.no(
-            f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, so nothing "
-            "tells them for certain; delete them, or rewind to behind them"
-        )
-    if rows == "keep" and (odd := AdoptedRows(case, proposal.after).odd(beyond.others)):
-        raise case.no(
-            f"{odd.rows:,} rows of another writer behind the new positions are not of the messages there ({odd}), and "
-            "would stay beside these; delete them, set timestamps null that are not Kafka's, or --rows remove"
+            f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, and rows of "
+            "the topic that was there before lie there as well; delete them, or rewind to behind them"
         )
     return beyond
-
-
-def _rows_until(case: Case, proposal: Proposal, beyond: Beyond, rows: Rows) -> dict[TopicPartition, int]:
-    ledger = case.ledger
-    known = ledger is not None and ledger.knows_topic and ledger.knows_table
-    until = dict(ledger.rows_until if ledger and known else proposal.rows_until)
-    if case.action == "rewind":
-        # By the rows too: someone may have set the position back before, and left them there. And where there is none:
-        # dead letters that lie there stand until their messages are drained again, which they may never be.
-        lowered = {tp for tp, at in proposal.after.items() if at < case.before.get(tp, 0)}
-        lying = sorted(lowered | beyond.ends.keys())
-        kept = {tp: max(ends.get(tp, 0) for ends in (case.before, until, beyond.ends)) for tp in lying}
-        until |= dict.fromkeys(beyond.rows, 0) if rows == "remove" else kept
-    return {tp: end for tp, end in until.items() if proposal.after.get(tp, end) < end}

@@ -11,7 +11,7 @@ from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.ledger.state import LedgerGap
 from kdi_assets.sources.kafka import offsets_at
 from kdi_assets.sources.kafka_messages import oldest_timestamps
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,8 @@ def _behind_rows(case: Case) -> Proposal:
     behind = case.behind_rows()
     if case.ledger is not None:  # rows of others may lie ahead: what is before them was not drained
         behind = {tp: min(at, case.before.get(tp, at)) for tp, at in behind.items()}
-    elif case.left_rows_standing:
-        return _in_front_of_rows(case, behind)
     reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
     return Proposal(behind, reason)
-
-
-def _in_front_of_rows(case: Case, behind: Mapping[TopicPartition, int]) -> Proposal:
-    """Positions that were set back before rows that stay, where the log no longer tells which: the rows do."""
-    if not case.positions_hold:
-        reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
-        undone = "what was to be drained again, because positions had been set back, is not: rewind there once more"
-        return Proposal(behind, f"{reason}; {undone}")
-    after = {tp: min(at, case.before.get(tp, at)) for tp, at in behind.items()}
-    again = {tp: OffsetRange(tp, at, behind[tp]) for tp, at in sorted(after.items()) if at < behind[tp]}
-    shown = ", ".join(map(str, again.values())) or "none of them has any"
-    reason = f"positions stay before the rows that they were set back to, and these are drained again: {shown}"
-    return Proposal(after, reason, rows_until={tp: r.end for tp, r in again.items()})
 
 
 def _to_offset(case: Case, only: TopicPartition | None, offset: int) -> Proposal:

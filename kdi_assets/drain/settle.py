@@ -113,7 +113,6 @@ def settle(
         declared_losses=settlement.declared_losses,
         dead_letters_at=ledger.entry.dead_letters_at if ledger and ledger.entry else None,
         routes=settlement.routes,
-        rows_until=ledger.rows_until if ledger else {},
     )
     uri = stream.table_uri(lake)
     if ledger is None:

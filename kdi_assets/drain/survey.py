@@ -51,12 +51,6 @@ class Survey:
         settled = self.settlement.positions if self.settlement else self.ledger.positions if self.ledger else {}
         return {tp: settled.get(tp, 0) for tp in sorted(self.topic.partitions)}
 
-    def anew(self) -> dict[TopicPartition, int]:
-        """Offsets that wait and were drained before, by topic partition: below them rows may stand until then."""
-        until = self.ledger.rows_until if self.ledger else {}
-        ends = {tp: min(self.topic.partitions[tp].end, until.get(tp, 0)) for tp in self.topic.partitions}
-        return {tp: ends[tp] - position for tp, position in self.positions().items() if position < ends[tp]}
-
     def backlog(self) -> int:
         """Offsets between positions and ends."""
         return sum(max(0, self.topic.partitions[tp].end - position) for tp, position in self.positions().items())

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import xor
 
-from kdi_assets.ledger.anew import StepBack, anew, positions, steps_back, without
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, Untraced
 from kdi_assets.ledger.state import RETIRED
+from kdi_assets.ledger.superseded_offsets import StepBack, positions, steps_back, superseded, without
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 NOTHING_OF_IT = 2**63 - 1
@@ -130,7 +130,7 @@ class Coverage:
 
 
 def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
-    """Put the live entries together, the oldest first: of what is drained again, older ones count no more."""
+    """Put the live entries together, the oldest first: what a decision set positions back over counts no more."""
     torn = []
     at: dict[TopicPartition, int] = {}
     for entry in entries:
@@ -139,8 +139,8 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
                 torn.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
         at = positions(entry)
     standing = list(entries)
-    for again in anew(entries):
-        standing = [without(e, again.range) if again.silences(e) else e for e in standing]
+    for out in superseded(entries):
+        standing = [without(e, out.range) if out.silences(e) else e for e in standing]
     back = list(steps_back(entries))
     whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
     recorded = (e.digest ^ e.untraced_digest ^ e.withdrawn_digest for e in standing)
@@ -151,7 +151,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
     return Coverage(
         topic=entries[-1].topic,
         begin=_begin(entries, back),
-        end={**entries[-1].positions, **{tp: r.end for tp, r in entries[-1].standing.items()}},
+        end=entries[-1].positions,
         drained=tuple(Piece(e.version, r.range, r) for e in entries for r in e.ranges),
         pieces=tuple(_pieces(standing, entries)),
         declared_losses=tuple(r for e in standing for r in e.declared_losses),
@@ -171,37 +171,16 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
 
 
 def _begin(entries: Sequence[LedgerEntry], back: Iterable[StepBack]) -> dict[TopicPartition, int]:
-    """Where the oldest entry that can be read began, or what was drained again since. Of a stream that we began,
-    everything is ours to speak of."""
+    """Where the oldest entry that can be read began, or what positions were set back to since. Of a stream that we
+    began, everything is ours to speak of."""
     first = entries[0]
     if first.kind == "start":
         return {}
     begun = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
     begun |= {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
-    for tp, r in first.standing.items():
-        # So too what stood behind the very first position, until drains have replaced all of it.
-        at = begun.get(tp, r.start)
-        begun[tp] = _behind_gaps(entries, tp, at, r.end) if _drained_to(entries, tp, at) >= r.end else r.end
-    for entry, tp, _, at in back:
-        # Rows of others that still stand behind the position are theirs until a drain has replaced them.
-        if at < begun.get(tp, 0) and (tp not in entry.rows_until or _drained_to(entries, tp, at) >= begun[tp]):
-            begun[tp] = _behind_gaps(entries, tp, at, begun[tp])
+    for _, tp, _, at in back:
+        begun[tp] = min(at, begun.get(tp, 0))  # a decision took out what others had written from there on
     return begun
-
-
-def _behind_gaps(entries: Sequence[LedgerEntry], tp: TopicPartition, start: int, end: int) -> int:
-    """Behind the last offset from the start on without a message: a row of another writer that lies there stayed."""
-    gaps = (gap for entry in entries for gap in entry.gaps if gap.topic_partition == tp)
-    return max((min(gap.end, end) for gap in gaps if gap.start < end and start < gap.end), default=start)
-
-
-def _drained_to(entries: Sequence[LedgerEntry], tp: TopicPartition, start: int) -> int:
-    """How far drains of the topic went from there without leaving anything out."""
-    drained = (c.range for e in entries if e.topic_id == entries[0].topic_id for c in e.ranges)
-    at = start
-    for one in sorted(one for one in drained if one.topic_partition == tp):
-        at = max(at, one.end) if one.start <= at else at
-    return at
 
 
 def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> Iterator[Piece]:

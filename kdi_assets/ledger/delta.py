@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.state import partition_id, standing_txn_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -169,7 +169,6 @@ def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) 
         version_id(entry.app_id),
         topic_txn_id(entry.app_id, entry.topic_id),
         table_txn_id(entry.app_id, entry.table_id),
-        *([standing_txn_id(entry.app_id)] if entry.standing else []),
     ]
     now = jvm_of(spark).scala.Option.apply(int(time.time() * 1000))
     for app_id, version in {**ids, **dict.fromkeys(names, entry.version)}.items():

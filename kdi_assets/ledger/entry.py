@@ -13,15 +13,8 @@ from kdi_assets.errors import Terminal
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream import OffsetRange, TopicPartition
 
-FORMAT = 5
-"""Within a format, fields may be added that nobody needs who does not know them; whatever else changes raises it.
-
-2: there may be filtered messages, which a release that does not know them would miss. An entry without any is of 1.
-3: messages may have become several rows, which an older release would take for rows that are there too often.
-4: dead letters may have become rows, which an older release would count twice.
-5: messages of dates may have become something else, rows among them, which an older release would miss; rows may lie
-   behind a position, where an older release would drain them a second time.
-"""
+FORMAT = 1
+"""Fields may be added that a release can ignore and still count right; any other change raises the format."""
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard"]
 """``routes``: positions as they were, and other conditions of a route group from there on."""
@@ -154,8 +147,6 @@ class LedgerEntry:
         removed_by_date: Rows that the commit took out, by their date; those that it wrote anew are in ``rows_by_date``.
         withdrawn: Of a replay of dates, by topic partition, messages that had rows and leave no trace any more.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
-        rows_until: By topic partition, below which offset rows may lie at or behind the position: a drain takes them
-            out for those that it brings. Carried on by every entry until the position has passed it.
     """
 
     version: int
@@ -194,19 +185,12 @@ class LedgerEntry:
     removed_by_date: Mapping[date, int] = field(default_factory=dict)
     withdrawn: Mapping[TopicPartition, Untraced] = field(default_factory=dict)
     withdrawn_digest: int = 0
-    rows_until: Mapping[TopicPartition, int] = field(default_factory=dict)
     decided_by: str = ""
     because: str = ""
 
     @property
     def rows(self) -> int:
         return sum(self.rows_by_date.values())
-
-    @property
-    def standing(self) -> dict[TopicPartition, OffsetRange]:
-        """Where rows may lie at or behind the positions; nowhere, unless positions were set back."""
-        at = {tp: (self.positions.get(tp, 0), until) for tp, until in sorted(self.rows_until.items())}
-        return {tp: OffsetRange(tp, start, until) for tp, (start, until) in at.items() if start < until}
 
     @property
     def became_rows(self) -> int:
@@ -254,20 +238,16 @@ class LedgerEntry:
             "returned": {str(tp.partition): letters for tp, letters in self.returned.items()},
             "dates": [day.isoformat() for day in self.dates or ()],
             "removed_by_date": {day.isoformat(): rows for day, rows in self.removed_by_date.items()},
-            "rows_until": {str(tp.partition): r.end for tp, r in self.standing.items()},
             "withdrawn": {str(tp.partition): [u.tombstones, u.filtered] for tp, u in self.withdrawn.items()},
         }
         plain = {name: value for name, value in plain.items() if value or name not in _IF_ANY}
-        several = self.rows > self.became_rows
-        plainest = 4 if self.kind in MOVING_NOTHING else 3 if several else 2 if self.filtered else 1
-        needed = 5 if self.dates or self.standing else plainest
-        return json.dumps({"kdi_ledger": needed, **plain}, separators=(",", ":"))
+        return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
 
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
 _IF_ANY = (
     *("letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
-    *("dates", "removed_by_date", "withdrawn", "withdrawn_digest", "rows_until"),
+    *("dates", "removed_by_date", "withdrawn", "withdrawn_digest"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
@@ -307,7 +287,6 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "dates": (date.fromisoformat(dates[0]), date.fromisoformat(dates[1])) if dates else None,
             "removed_by_date": {date.fromisoformat(day): n for day, n in plain.get("removed_by_date", {}).items()},
             "withdrawn": {TopicPartition(topic, int(p)): Untraced(*u) for p, u in plain.get("withdrawn", {}).items()},
-            "rows_until": {TopicPartition(topic, int(p)): end for p, end in plain.get("rows_until", {}).items()},
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
             "routes": Routes.from_plain(routes, topic) if (routes := plain.get("routes")) else None,
         }

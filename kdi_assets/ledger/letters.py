@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kdi_assets.ledger.anew import Anew, anew, read_again
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.superseded_offsets import Superseded, read_again, superseded
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEnt
 
     counts = F.col("attempt_id").isin([e.attempt_id for e in entries]).alias("counts")
     letter = ["partition", "offset", "attempt_id"]
-    if OUTCOME not in kept.columns and not anew(entries):
+    if OUTCOME not in kept.columns and not superseded(entries):
         return kept.select(*letter, counts)
     said = _standing(spark, kept, entries).withColumn("counts", counts)
     rows = said.where(f"{OUTCOME} = 'row' AND counts").selectExpr(*_AT, "version AS returned_by")
@@ -163,7 +163,7 @@ def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerE
     """
     from pyspark.sql import functions as F
 
-    found = {_SILENCED: anew(entries), _AGAIN: read_again(entries)}
+    found = {_SILENCED: superseded(entries), _AGAIN: read_again(entries)}
     if not any(found.values()):
         return letters.withColumns(dict.fromkeys(found, F.lit(False)))
     ranges = {name: f"{name}_ranges" for name in found}
@@ -178,7 +178,7 @@ def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerE
     return both.withColumns(told).drop(*ranges.values())
 
 
-def _plain(ranges: Sequence[Anew]) -> list[tuple[int, int, int, int, str]]:
+def _plain(ranges: Sequence[Superseded]) -> list[tuple[int, int, int, int, str]]:
     return [(a.range.topic_partition.partition, a.range.start, a.range.end, a.version, a.topic_id) for a in ranges]
 
 

@@ -118,8 +118,7 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
             return "other route conditions from here on"
     losses = [f"{r} given up" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
-    stay = [f"rows and dead letters of {r} stay until it is drained again" for r in entry.standing.values()]
-    return "; ".join([*steps, *losses, *_removed(entry), *stay]) or "positions as they were"
+    return "; ".join([*steps, *losses, *_removed(entry)]) or "positions as they were"
 
 
 def _removed(entry: LedgerEntry) -> list[str]:
@@ -145,7 +144,7 @@ def _drained(entry: LedgerEntry) -> str:
         "gap offsets": _offsets(entry.gaps),
     }
     facts += [f"{count:,} {name}" for name, count in others.items() if count]
-    return ", ".join([*facts, *(f"for {told}" for told in _removed(entry))])
+    return ", ".join(facts)
 
 
 def _of_other(commit: CommitInfo, live: bool | None) -> Event:

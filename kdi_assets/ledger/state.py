@@ -49,12 +49,6 @@ class LedgerState:
     unclaimed: bool = False
     undone: LedgerEntry | None = None
 
-    @property
-    def rows_until(self) -> Mapping[TopicPartition, int]:
-        """Below which offsets rows may lie at or behind the positions; see ``LedgerEntry``."""
-        standing = self.entry.standing if self.entry else {}
-        return {tp: r.end for tp, r in standing.items()}
-
 
 @dataclass(eq=False, kw_only=True)
 class LedgerGap(Terminal):
@@ -189,12 +183,6 @@ def table_txn_id(app_id: str, table_id: str) -> str:
     return f"{app_id}|table|{table_id}"
 
 
-def standing_txn_id(app_id: str) -> str:
-    """Transaction id that says that rows lie behind the positions; it holds while its version is that of
-    ``version_id``. Which ones, the entry of that commit says."""
-    return f"{app_id}|standing"
-
-
 @dataclass(frozen=True, slots=True)
 class _Ledger:
     stream: Stream
@@ -290,6 +278,6 @@ class _Ledger:
         try:
             return entry_of(live.commit(version).user_metadata, version, self.stream.app_id)
         except CommitUnreadable as unreadable:
-            if unreadable.gone and live.transaction(standing_txn_id(self.stream.app_id)) != version:
+            if unreadable.gone:
                 return None  # cleaned up: the positions are in the checkpoint
             raise

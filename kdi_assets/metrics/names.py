@@ -75,10 +75,6 @@ PARTITION_GAUGES: tuple[tuple[Metric, Callable[[PartitionBacklog], float]], ...]
         lambda held: math.nan if held.position is None else held.offsets,
     ),
     (
-        Metric("kdi_anew_offsets", "Of the backlog, what was drained before and is to be anew.", OF_PARTITION),
-        lambda held: math.nan if held.position is None else held.anew_offsets,
-    ),
-    (
         Metric("kdi_lag_seconds", "Age of the oldest message that waits; 0 if none does.", OF_PARTITION),
         _lag,
     ),

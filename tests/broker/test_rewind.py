@@ -104,16 +104,15 @@ def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_h
     carry_out_decision(web.session(), begun, web.stream, web.lake, decided_by="ann", because="a wrong schema")
     (tmp_path / "defs.yaml").write_text(web_requests_document(web.stream.topic))
     words = "resolve", web.stream.table, "rewind", "--topic-partition", "1", "--to", "8"
-    shown, done = kdi(*words), kdi(*words, "--rows", "remove", "--because", "two bad ones", "--yes", "--json")
+    shown, done = kdi(*words), kdi(*words, "--because", "two bad ones", "--yes", "--json")
     history = kdi("history", web.stream.table, "--decisions")
 
     assert shown.code == done.code == history.code == 0, shown.err + done.err
-    assert "2 rows of 2 messages behind the new positions stay until their messages are drained again" in shown.out
+    assert "2 rows of 2 messages behind the new positions are removed, to be drained again" in shown.out
     assert "Nothing was changed" in shown.out
     told = done.objects[0]
-    assert (told["rows"], told["rows_beyond"], told["open_dead_letters_beyond"]) == ("remove", 2, 0)
-    stay = f"rows and dead letters of {first} [0, 10) stay until it is drained again"
-    assert f'{second}: 10 to 8; 2 rows removed; {stay} ("two bad ones"' in history.out
+    assert (told["rows_beyond"], told["open_dead_letters_beyond"]) == (2, 0)
+    assert f'{second}: 10 to 8; 2 rows removed ("two bad ones"' in history.out
     assert restored.after == {first: 5, second: 5}
     assert begun.after == {first: 0, second: 10}
     with pytest.raises(NothingToResolve, match="nothing below"):

@@ -1,30 +1,27 @@
-"""Rows behind positions that are set back: taken out at once, or replaced as their messages are drained again."""
+"""Rows behind positions that are set back: taken out in the commit of the decision, and drained again."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from deltalake import DeltaTable
 
-from kdi_assets.drain.resolve import Decision, Rows, carry_out_decision, decide
+from kdi_assets.drain.resolve import Decision, carry_out_decision, decide
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.commit import OvertakenCommit
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.life import life
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.stream import TopicPartition
 from tests.condemned import WRONG, states
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records, make_again
 
 
-def rewound(web: DrivenStream, version: int, rows: Rows = "keep") -> Decision:
-    return decide(web.stream, web.lake, "rewind", to_version=version, rows=rows, session=web.session)
+def rewound(web: DrivenStream, version: int) -> Decision:
+    return decide(web.stream, web.lake, "rewind", to_version=version, session=web.session)
 
 
 def carried_out(web: DrivenStream, decision: Decision) -> int:
@@ -65,11 +62,11 @@ def halves(driven: DrivenFactory) -> DrivenStream:
 
 @pytest.mark.core
 def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: DrivenFactory) -> None:
-    """Procedure: rewind to the first of two drains, removing; once more by the same decision; audit; drain; audit."""
+    """Procedure: rewind to the first of two drains; once more by the same decision; audit; drain; audit."""
     web = halves(driven)
     produced, before = web.produce(0), is_closed(web)
 
-    decision = rewound(web, 1, "remove")
+    decision = rewound(web, 1)
     assert TableLog.existing(web.uri).version == 2  # shown is not done
     version = carried_out(web, decision)
     removed = is_closed(web)
@@ -93,79 +90,8 @@ def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: Dri
     assert (entry.decided_by, entry.because, entry.kind) == ("ann", "a wrong column", "resolve")
 
 
-def test_rows_stay_and_are_replaced_by_what_is_drained_of_their_messages(driven: DrivenFactory) -> None:
-    """Purpose: readers see every message once, at every version, whatever happens meanwhile.
-    Procedure: three drains, the second by a definition that condemns all; rewind to the first, keeping; drain in small
-    plans by the right definition: one is killed before its commit and one behind it; a replay of letters; an OPTIMIZE
-    comes between the next and its commit; a RESTORE to before it; drain.
-    Pass: the audit closes in between, and all is as if it had been right from the start.
-    """
-    web = driven(partitions=2, max_records=16)
-    web.produce(40, bad=0.1)
-    web.drain()
-    wrong = web.with_definition(columns=WRONG)
-    wrong.produce(40, bad=0.1, tombstones=0.1, seed=1)
-    wrong.drain(replace(wrong.stream, max_records=1000))
-    web.produce(40, bad=0.1, seed=2)
-    web.drain(replace(web.stream, max_records=1000))
-    first = entries(web.uri, web.stream.app_id)[3].version
-
-    decision = rewound(web, first)
-    carried_out(web, decision)
-    is_closed(web)
-    for point in ("accounted for", "commit sent"):
-        with pytest.raises(KeyboardInterrupt):
-            web.drain(at=dying_at(point))
-    replayed = replay_letters(web.stream, lake=web.lake, session=web.session)
-    is_closed(web)
-    middle = TableLog.existing(web.uri).version
-    with pytest.raises(KeyboardInterrupt):
-        web.drain(at=stopping(optimizing(web), dying_at("commit sent")))
-    DeltaTable(web.uri).restore(middle)
-    web.drain(replace(web.stream, max_records=50))
-    report = is_closed(web)
-
-    assert decision.beyond.row_count > 30
-    assert replayed.waiting > 15
-    web.assert_each_offset_once(web.produce(0))
-    assert report.rows == len(web.found().rows) > 90
-    assert states(web)["open"] == report.dead_letters
-    assert entries(web.uri, web.stream.app_id)[-1].rows_until == {}
-    assert "rows and dead letters of " in "".join(told(web))
-    assert f"{web.stream.topic}/0 [20, 60) stay until it is drained again" in "".join(told(web))
-    assert any("rows removed" in line for line in told(web))
-
-
-def test_rows_that_stay_outlast_the_messages_that_retention_takes(driven: DrivenFactory) -> None:
-    """Procedure: rewind to the start, keeping; half of the topic goes; accept that; drain what is left; then rewind to
-    where the position is, removing what still stands behind it. Rows have timestamps that are not Kafka's."""
-    web = halves(driven)
-    produced, rows = web.produce(0), len(web.found().rows)
-    tp = TopicPartition(web.stream.topic, 0)
-    web.session().sql(
-        f"UPDATE delta.`{web.uri}` SET meta.kafka.timestamp = meta.kafka.timestamp + INTERVAL 1 HOUR "
-        "WHERE meta.kafka.offset > 10 AND meta.kafka.offset % 3 = 0"
-    )
-    carried_out(web, rewound(web, 0))
-    delete_records(web, {0: 10})
-
-    loss = decide(web.stream, web.lake, "accept-loss", session=web.session)
-    carried_out(web, loss)
-    standing = decide(web.stream, web.lake, "rewind", topic_partition=tp, to=10, rows="remove", session=web.session)
-    carried_out(web, standing)
-    is_closed(web)
-    web.drain()
-    after = is_closed(web)
-
-    assert (loss.declared_losses, loss.after[tp]) == ((), 10)
-    assert "10 more are not drained again and keep the rows that they have" in loss.reason
-    assert (standing.after, standing.beyond.row_count > 10) == ({**loss.after}, True)
-    assert (after.rows, after.declared_losses) == (rows, 0)
-    web.assert_each_offset_once(produced)
-
-
 def test_letters_of_what_is_given_up_stay_open_and_come_back_from_what_was_kept_of_them(driven: DrivenFactory) -> None:
-    """Procedure: a drain, and one by a definition that condemns all; rewind to the start, removing; retention takes
+    """Procedure: a drain, and one by a definition that condemns all; rewind to the start; retention takes
     the first half of the rows and of the letters; accept that; replay the letters by the right definition; drain."""
     web = driven(partitions=1)
     web.produce(20)
@@ -173,7 +99,7 @@ def test_letters_of_what_is_given_up_stay_open_and_come_back_from_what_was_kept_
     wrong = web.with_definition(columns=WRONG)
     wrong.produce(20, seed=1)
     wrong.drain()
-    carried_out(web, rewound(web, 0, "remove"))
+    carried_out(web, rewound(web, 0))
     delete_records(web, {0: 30})
 
     loss = decide(web.stream, web.lake, "accept-loss", session=web.session)
@@ -194,8 +120,7 @@ def test_letters_of_what_is_given_up_stay_open_and_come_back_from_what_was_kept_
 
 
 def test_rows_of_a_topic_that_was_there_before_are_not_taken(driven: DrivenFactory) -> None:
-    """Procedure: drain; the topic is made again and drained from its start; rewind to there, keeping, and drain; rewind
-    to there, removing."""
+    """Procedure: drain; the topic is made again and drained from its start; rewind to there, and drain; again."""
     web = driven(partitions=1)
     web.produce(20)
     web.drain()
@@ -205,47 +130,16 @@ def test_rows_of_a_topic_that_was_there_before_are_not_taken(driven: DrivenFacto
     anew.drain()
     start, both = entries(web.uri, web.stream.app_id)[-2].version, messages_of(web)
 
-    kept = rewound(web, start)
-    carried_out(web, kept)
-    web.drain()
-    replaced = messages_of(web)
-    removed = rewound(web, start, "remove")
+    removed = rewound(web, start)
     carried_out(web, removed)
+    of_old = messages_of(web)
+    web.drain()
 
-    assert kept.beyond.row_count == removed.beyond.row_count == len(both) - 20 < 10
-    assert replaced == both
-    assert messages_of(web) == list(range(20))
+    assert removed.beyond.row_count == len(both) - 20 < 10
+    assert (of_old, messages_of(web)) == (list(range(20)), both)
     assert web.audit().complete
 
 
 def messages_of(web: DrivenStream) -> list[int]:
     """Offsets of all rows."""
     return sorted(r["meta"]["kafka"]["offset"] for r in web.found().rows)
-
-
-def dying_at(point: str) -> Callable[[str], None]:
-    def at(reached: str) -> None:
-        if reached == point:
-            raise KeyboardInterrupt
-
-    return at
-
-
-def optimizing(web: DrivenStream) -> Callable[[str], None]:
-    """Has the table's files exchanged once, just before a commit."""
-    done: list[str] = []
-
-    def at(reached: str) -> None:
-        if reached == "accounted for" and not done:
-            done.append(reached)
-            DeltaTable(web.uri).optimize.compact()
-
-    return at
-
-
-def stopping(*each: Callable[[str], None]) -> Callable[[str], None]:
-    def at(reached: str) -> None:
-        for one in each:
-            one(reached)
-
-    return at

@@ -186,7 +186,7 @@ def drain_doomed(
 
 
 def _set_back(stream: Stream, lake: str, spark: SparkSession, version: int) -> None:
-    decision = decide(stream, lake, "rewind", to_version=version, rows="remove", session=lambda: spark)
+    decision = decide(stream, lake, "rewind", to_version=version, session=lambda: spark)
     carry_out_decision(spark, decision, stream, lake)
 
 

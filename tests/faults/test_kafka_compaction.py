@@ -9,7 +9,6 @@ from confluent_kafka.admin import ResourceType
 
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
@@ -174,24 +173,4 @@ def test_bad_messages_that_go_before_they_are_written_commit_nothing(driven: Dri
 
     assert gaps(report) == 30 - len(left) >= 10
     web.assert_each_offset_once([m for m in produced if m.offset in left])
-    assert web.audit().complete
-
-
-def test_messages_that_go_while_their_rows_are_replaced_leave_no_row_twice(driven: DrivenFactory) -> None:
-    """Purpose: old rows go by a look at the messages that comes after the one that made the new rows.
-    Procedure: three rounds of ten keys are drained; rewind, their rows stay; drain again, and let the cleaner go when
-    the new files are written.
-    Pass: all that the drain read is there once, though Kafka has it no more.
-    """
-    web = driven(partitions=1, config=COMPACTED)
-    produced = produce_rounds(web, rounds=2, keys=10, bad=0.2)
-    web.drain()
-    back = decide(web.stream, web.lake, "rewind", to_version=0, session=web.session)
-    carry_out_decision(web.session(), back, web.stream, web.lake)
-
-    left: set[int] = set()
-    web.drain(at=lambda point: left.update(compact(web, gone=range(10))) if point == "files written" else None)
-
-    assert len(left) < len(produced)
-    web.assert_each_offset_once(produced)
     assert web.audit().complete

@@ -99,7 +99,7 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:
     """Purpose: a rewind that removes rows takes them out and sets the positions in one commit, or does neither.
-    Procedure: two drains; a rewind to between them, removing, in a process of its own, is killed (SIGKILL) when its
+    Procedure: two drains; a rewind to between them, in a process of its own, is killed (SIGKILL) when its
     files are written and Delta's commit is called next; once more, killed right behind the commit; the same rewind
     again; drain.
     Pass: the first left version, rows and positions as they were; the second left one version, without the rows and
@@ -116,7 +116,7 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     late = doomed(web, COMMIT_LANDED, signal.SIGKILL, back_to=between).exit_code()
     left_late = (_version(web), len(web.found().rows))
     with pytest.raises(NothingToResolve, match="nothing below the positions"):
-        decide(web.stream, web.lake, "rewind", to_version=between, rows="remove", session=web.session)
+        decide(web.stream, web.lake, "rewind", to_version=between, session=web.session)
     web.drain()
 
     assert (early, late) == (-signal.SIGKILL, -signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -81,19 +80,6 @@ def test_an_open_transaction_is_told_below_the_table() -> None:
     )
 
 
-def test_what_is_drained_anew_is_told_below_the_table_and_to_programs() -> None:
-    """A backlog of a million says nothing is missing, where the rows of all but the newest stand."""
-    seen = status(1234)
-    held = replace(seen.backlog.topic_partitions[TP], anew_offsets=1200)
-    seen = replace(seen, backlog=replace(seen.backlog, topic_partitions={TP: held}))
-
-    assert text([seen], NOW).splitlines()[-1] == (
-        "bronze/orders: 1,200 offsets are to be drained anew: rows that they became before stand until then"
-    )
-    told = json.loads(json.dumps(plain(seen.fields()), allow_nan=False))
-    assert (told["anew_offsets"], told["topic_partitions"]["orders/0"]["anew_offsets"]) == (1200, 1200)
-
-
 @pytest.mark.parametrize(
     ("refusal", "said", "state"),
     [
@@ -140,7 +126,6 @@ def test_programs_read_raw_numbers_and_every_topic_partition() -> None:
         "position": 100,
         "end": 1334,
         "backlog_offsets": 1234,
-        "anew_offsets": 0,
         "lag_seconds": 38.2,
         "arrival_rate_offsets_per_second": 10.0,
         "time_to_loss_seconds": None,

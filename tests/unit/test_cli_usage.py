@@ -60,7 +60,6 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
             ["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01", "--to-version", "3"],
             "--to-timestamp and --to-version exclude each other",
         ),
-        (["resolve", "orders", "accept-loss", "--rows", "keep"], "it belongs to rewind, not to accept-loss"),
         (["resolve", "orders", "adopt", "--to-version", "3"], "it belongs to rewind, not to adopt"),
         (["resolve", "orders", "rewind", "--checkpoint", "there"], "it belongs to adopt, not to rewind"),
         (["resolve", "orders", "accept-loss", "--until", "7"], "it needs --topic-partition"),

@@ -100,7 +100,7 @@ def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table:
 
 
 def test_a_backlog_is_told_by_topic_partition_and_what_is_unknown_is_not_a_number(tmp_path: Path) -> None:
-    held = PartitionBacklog(90, 100, 5, 7, lag_seconds=12.5, arrival_rate=0.8, word=StatusWord.STALL, anew_offsets=4)
+    held = PartitionBacklog(90, 100, 5, 7, lag_seconds=12.5, arrival_rate=0.8, word=StatusWord.STALL)
 
     scraped = registry(tmp_path, Seen({"bronze/orders": held}))
 
@@ -109,7 +109,6 @@ def test_a_backlog_is_told_by_topic_partition_and_what_is_unknown_is_not_a_numbe
         for name in ("backlog_offsets", "lag_seconds", "end_offset", "earliest_offset", "open_transaction_offsets")
     }
     assert list(told.values()) == [10, 12.5, 100, 5, 7]
-    assert value(scraped, "kdi_anew_offsets", partition="0") == 4
     assert math.isnan(value(scraped, "kdi_time_to_loss_seconds", partition="0") or 0)
     assert math.isnan(value(scraped, "kdi_backlog_bytes") or 0)
     assert math.isnan(value(scraped, "kdi_last_commit_timestamp_seconds") or 0), "there is no table yet"
