@@ -120,7 +120,7 @@ def test_a_checkpoint_that_does_not_fit_the_table_is_refused(driven: DrivenFacto
     anew.produce(40, seed=1)
     for path in (checkpoint, None):
         with pytest.raises(
-            NothingToResolve, match=r"the topic was made anew since.*\n.*\n.* another `table` in its document"
+            NothingToResolve, match=r"the topic was made again since.*\n.*\n.* another `table` in its document"
         ):
             adopt(web, path)
     with pytest.raises(NothingToResolve, match="no ledger that knows the old topic"):

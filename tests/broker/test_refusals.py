@@ -242,10 +242,9 @@ def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory
     web = driven(partitions=1, start={0: 0})
     web.produce(10)
     web.drain()
-    decision = decide(
-        web.stream, web.lake, "rewind", topic_partition=_first(web.stream.topic), to=4, session=web.session
-    )
-    ahead = replace(decision, after={_first(web.stream.topic): 50})
+    first = _first(web.stream.topic)
+    decision = decide(web.stream, web.lake, "rewind", topic_partition=first, to=10, session=web.session)
+    ahead = replace(decision, after={first: 50})
     carry_out_decision(web.session(), ahead, web.stream, web.lake)  # as if the broker had lost [10, 50)
 
     with pytest.raises(BrokerEndBelowPosition, match="rewind"):
