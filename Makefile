@@ -6,7 +6,8 @@
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make chaos   seeded runs of half a minute                           [SECONDS=… SEED=…]
 # make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON;
-#              bench-routes: three tables of one topic in one pass and one by one
+#              bench-routes: three tables of one topic in one pass and one by one;
+#              bench-small: small warm drains                          [AGAINST=another checkout]
 # make tour    the pictures of docs/tour.md, made by the tests of the UI
 # make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
@@ -19,12 +20,12 @@ export KDI_HOME
 # Where it is set, every process would compile Dagster and its packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-bench bench-formats bench-routes: export KDI_SPARK_MASTER ?= local[*]
+bench bench-formats bench-routes bench-small: export KDI_SPARK_MASTER ?= local[*]
 
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test proof check-assets faults chaos soak tour bench bench-formats bench-routes lock clean-demo
+.PHONY: setup demo dev test proof check-assets faults chaos soak tour bench bench-formats bench-routes bench-small lock clean-demo
 
 setup: .venv/.installed .kdi/jars/.fetched
 
@@ -42,6 +43,9 @@ bench-formats: setup
 
 bench-routes: setup
 	@$(BIN)/python -m benchmarks.routes
+
+bench-small: setup
+	@$(BIN)/python -m benchmarks.small_drains $(if $(AGAINST),--against $(AGAINST))
 
 test: setup
 	$(BIN)/ruff check

@@ -53,6 +53,8 @@ _VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
 _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
 _RULE = "_kdi_rule"
+_DECODED_AGAIN = 10_000
+"""So few messages are decoded again sooner than Spark has a Bloom filter ready that most of them do not pass."""
 _BLOOM_ITEMS, _BLOOM_BITS = 20_000, 1 << 18
 """Of many more dead letters than that the second pass looks at every message, as it would without the filter."""
 
@@ -167,7 +169,7 @@ def _with_reasons(
 
 
 def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
-    """The messages that ``judge`` condemned, and few others: the rest need not be decoded to find them again.
+    """The messages that ``judge`` condemned, and few others: of many, the rest need not be decoded to find them again.
 
     Args:
         messages: As ``judge`` took them.
@@ -175,6 +177,8 @@ def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
     spark = messages.sparkSession
     if not counts.dead_letter_bloom:
         return messages.limit(0)
+    if counts.messages <= _DECODED_AGAIN:
+        return messages
     held = spark.createDataFrame([(counts.dead_letter_bloom,)], "bloom binary")  # no literal: plans would show it
     return messages.where(might_contain(spark, held.select("bloom").scalar(), "xxhash64(partition, offset)"))
 
