@@ -10,7 +10,7 @@ from kdi_assets.checks.finding import Finding, Level, Number
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka_messages import next_visible_offset, oldest_timestamps
+from kdi_assets.sources.kafka_messages import oldest_timestamps, visible_messages
 from kdi_assets.stream import FreshnessLimits, OffsetRange, Stream, TopicPartition
 
 HeldSince = Callable[[Stream, Backlog], datetime | None]
@@ -67,12 +67,13 @@ def held_since(stream: Stream, backlog: Backlog) -> datetime | None:
 
 def holds_message(stream: Stream, backlog: Backlog) -> bool:
     """Whether there is a message in what waits, or may be; else these are markers, or an aborted transaction's."""
+    unknown = {
+        tp: [OffsetRange(tp, seen.position, seen.end)]
+        for tp, seen in backlog.topic_partitions.items()
+        if seen.offsets and seen.position is not None and seen.lag_seconds is None
+    }
     try:
-        return any(
-            next_visible_offset(stream.cluster, OffsetRange(tp, seen.position, seen.end)) < seen.end
-            for tp, seen in backlog.topic_partitions.items()
-            if seen.offsets and seen.position is not None and seen.lag_seconds is None
-        )
+        return any(True for _ in visible_messages(stream.cluster, unknown))
     except KdiError:
         return True
 

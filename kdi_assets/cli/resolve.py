@@ -44,6 +44,10 @@ def resolve(
     topic_partition: Annotated[
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one (accept-loss, rewind); default: all.")
     ] = None,
+    start: Annotated[
+        int | None,
+        typer.Option("--from", metavar="OFFSET", min=0, help="accept-loss: the first offset given up: the position."),
+    ] = None,
     until: Annotated[
         int | None, typer.Option(metavar="OFFSET", min=0, help="accept-loss: give up everything before this offset.")
     ] = None,
@@ -68,7 +72,7 @@ def resolve(
 ) -> None:
     """Decide what a drain refuses to decide; the decision goes into the table's ledger.
 
-    accept-loss gives up offsets that are gone.
+    accept-loss gives up offsets that are gone, or that no drain can take.
 
     new-topic begins at the start of a topic that was made anew.
 
@@ -88,7 +92,7 @@ def resolve(
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
-    _refuse_misfits(action, topic_partition, until, targets, checkpoint, because)
+    _refuse_misfits(action, topic_partition, (start, until), targets, checkpoint, because)
     moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
     with (
@@ -102,6 +106,7 @@ def resolve(
             lake,
             action.value,
             topic_partition=only,
+            start=start,
             until=until,
             to=to,
             to_timestamp=moment,
@@ -117,13 +122,15 @@ def resolve(
 def _refuse_misfits(
     action: Action,
     topic_partition: str | None,
-    until: int | None,
+    offsets: tuple[int | None, int | None],
     targets: Mapping[str, int | str | None],
     checkpoint: str | None,
     because: str,
 ) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
+    start, until = offsets
     fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
+        "--from": (start, (Action.accept_loss,)),
         "--until": (until, (Action.accept_loss,)),
         **{option: (given, (Action.rewind,)) for option, given in targets.items()},
         "--checkpoint": (checkpoint, (Action.adopt,)),
@@ -134,6 +141,8 @@ def _refuse_misfits(
             raise typer.BadParameter(f"it belongs to {' and '.join(actions)}, not to {action}", param_hint=option)
     if until is not None and topic_partition is None:
         raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
+    if start is not None and until is None:
+        raise typer.BadParameter("it needs --until, the first offset that is not given up", param_hint="--from")
     if action is Action.accept_routes and not because.strip():
         raise typer.BadParameter("it needs --because, which the ledger keeps", param_hint="accept-routes")
     named = [option for option, given in targets.items() if given is not None]

@@ -108,7 +108,7 @@ def carry_out(
     at("dead letters written")
     # The last moment at which refusing costs nothing.
     with spark_failures(stream, "accounting for the offsets"):
-        account = account_for(spark, plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
+        account = account_for(plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
     # All that the plan counts on, and not only what this try appended: older letters may have been taken meanwhile.
     refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
@@ -198,7 +198,8 @@ def _entry(
         table_id=plan.table_id,
         positions=plan.positions_after,
         ranges=account.ranges,
-        gaps=account.gaps,
+        gaps=account.listed_gaps,
+        gap_digest=account.unlisted_gap_digest,
         digest=counts.digest,
         dead_letter_digest=counts.dead_letter_digest,
         tombstone_digest=counts.tombstone_digest,

@@ -17,13 +17,13 @@ from kdi_assets.drain.refusals import (
     AnotherDrainActive,
     DeadLettersGone,
     ReadOrWriteFailed,
-    UnexplainedGap,
 )
 from kdi_assets.drain.report import Commit as Commit
 from kdi_assets.drain.report import DrainReport as DrainReport
 from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.size import offset_bytes
 from kdi_assets.drain.survey import Survey, survey
+from kdi_assets.drain.undrainable import Undrainable, UnexplainedGap, refuse_large_timestamps
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
 from kdi_assets.sources.kafka import TopicState
@@ -100,15 +100,23 @@ class Draining:
         self._clock, self._lost, self._conflicts = _Clock(), 0, 0
         self._commits: list[Commit] = []
         self._settled: list[str] = []
+        self._undrainable: Undrainable | None = None
         with self._clock.running():
             self._seen = self._first = survey(stream, self._lake, topic)
             self._lag = _lag_seconds(stream, self._first)
         self._until = {tp: offsets.end for tp, offsets in self._first.topic.partitions.items()}
 
     def next_step(self) -> Plan | Settlement | None:
-        """What is to be done now; nothing if all that was there at the first look is in the table."""
+        """What is to be done now; nothing if all that was there at the first look is in the table.
+
+        Raises:
+            Undrainable: All is done but what no drain can take, and what lies behind that.
+        """
         with self._clock.running():
-            return _next_step(self._seen, self.stream, self._lake, self._until)
+            step = _next_step(self._seen, self.stream, self._lake, self._until)
+        if step is None and self._undrainable:
+            raise self._undrainable
+        return step
 
     def settle(self) -> None:
         """Commit what must be before anything may be read.
@@ -139,7 +147,7 @@ class Draining:
             report(_told(self.stream, step))
         with self._clock.running():
             try:
-                with _looked_at_again(self.stream, self._lake), jvm_loss_named(self.stream):
+                with _looked_at_again(self.stream, self._lake, step), jvm_loss_named(self.stream):
                     if isinstance(step, Plan):
                         self._carry_out(step, kept)
                     else:
@@ -147,6 +155,10 @@ class Draining:
                 if isinstance(step, Plan):
                     self._on_commit(self._commits[-1])
                 self._lost = self._conflicts = 0
+            except Undrainable as refused:
+                # What lies before these offsets, and in other topic partitions, waits for nobody's decision.
+                self._undrainable = self._undrainable or refused
+                self._until |= {r.topic_partition: r.start for r in refused.offsets}
             except OvertakenCommit as overtaken:
                 self._lost, self._conflicts = self._lost + 1, self._conflicts + 1
                 if self._lost >= LOSSES:
@@ -205,16 +217,19 @@ def _next_step(
 
 
 @contextmanager
-def _looked_at_again(stream: Stream, lake: str) -> Iterator[None]:
+def _looked_at_again(stream: Stream, lake: str, step: Plan | Settlement) -> Iterator[None]:
     """A failure of the body may come of what changed since the look: then another one says what, and what decides it.
 
     Raises:
+        TimestampTooLarge: Spark failed at messages of the plan.
         KdiError: What that look refuses; else the failure itself.
     """
     try:
         yield
-    except ReadOrWriteFailed:
+    except ReadOrWriteFailed as failed:
         survey(stream, lake).plan(stream)  # what was planned may be gone by now, or out of reach
+        if isinstance(step, Plan) and "overflow" in failed.detail:  # an expression of the document may overflow too
+            refuse_large_timestamps(stream, step.ranges)
         raise
     except (AccountingMismatch, UnexplainedGap):
         with suppress(Transient):  # a broker that does not answer now says less than what was found

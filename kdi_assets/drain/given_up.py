@@ -11,12 +11,13 @@ from kdi_assets.ledger.offsets import inside
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 
-def given_up(case: Case, only: TopicPartition | None, until: int | None) -> Proposal:
+def given_up(case: Case, only: TopicPartition | None, until: int | None, *, start: int | None = None) -> Proposal:
     """The positions behind what is given up; no more is than is gone, unless offsets are named.
 
     Args:
         only: One topic partition; ``None``: all of them.
         until: The first offset of it that is not given up.
+        start: The first that is: its position must be there.
 
     Raises:
         NothingToResolve: Nothing is to be given up, or what is does not exist.
@@ -26,6 +27,12 @@ def given_up(case: Case, only: TopicPartition | None, until: int | None) -> Prop
     held = case.topic.partitions
     positions = {**dict.fromkeys(held, 0), **case.before}
     after = dict(positions)
+    if only is not None and start is not None and start != positions[only]:
+        where = f"{only} stands at {positions[only]}, and not at {start}"
+        if start < positions[only]:
+            raise case.no(f"{where}: what lies before the position is not given up")
+        # A drain goes up to what it cannot take. So nothing is ever given up beyond what is not drained.
+        raise case.no(f"{where}: what lies between is to be drained first", then=f"kdi drain {case.stream.name}")
     for tp, offsets in held.items():
         if only in (None, tp):
             target = offsets.earliest if until is None or only is None else until
@@ -37,7 +44,7 @@ def given_up(case: Case, only: TopicPartition | None, until: int | None) -> Prop
     lost = losses(case, after)
     count = sum(r.offset_count for r in lost)
     readable = sum(max(0, r.end - max(r.start, held[r.topic_partition].earliest)) for r in lost)
-    besides = f"; {readable:,} of them are still at the broker" if readable else ""
+    besides = f"; the broker still holds up to {readable:,} of them" if readable else ""
     letters = _open_letters(case, after)
     kept = f"; open dead letters of them: {letters:,}, which stay open, to be replayed or discarded" if letters else ""
     return Proposal(after, f"{count:,} offsets are given up and recorded as lost{besides}{kept}", letters=letters)

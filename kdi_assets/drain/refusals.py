@@ -194,22 +194,6 @@ class AccountingMismatch(RunAgain, Terminal):
 
 
 @dataclass(eq=False, kw_only=True)
-class UnexplainedGap(Terminal):
-    """Offsets without a message, on a topic where every offset should have one, or where a second client sees one."""
-
-    stream: str
-    gap: OffsetRange
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: no message was read for {self.gap}, and {self.detail}.",
-            "nothing was committed; positions stay as they are.",
-            f"kdi drain {self.stream} once more; a gap that stays is the brokers' loss: look there first",
-        )
-
-
-@dataclass(eq=False, kw_only=True)
 class AnotherDrainActive(RunAgain, Transient):
     """Others committed first, again and again: twice for a drain."""
 

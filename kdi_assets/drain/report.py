@@ -52,7 +52,7 @@ class Commit:
             rows_by_date=entry.rows_by_date,
             dead_letters=entry.dead_letters,
             tombstones=entry.tombstones,
-            gaps=sum(gap.offset_count for gap in entry.gaps),
+            gaps=entry.gap_offsets,
             bytes=entry.bytes,
             filtered=entry.filtered,
             removed_by_date=entry.removed_by_date,

@@ -74,6 +74,7 @@ def decide(
     action: Action,
     *,
     topic_partition: TopicPartition | None = None,
+    start: int | None = None,
     until: int | None = None,
     to: int | None = None,
     to_timestamp: datetime | None = None,
@@ -83,7 +84,8 @@ def decide(
 ) -> Decision:
     """Work out a decision; nothing is changed.
 
-    * ``accept-loss`` gives up offsets that retention deleted: up to ``until``, or to the earliest that is left.
+    * ``accept-loss`` gives up offsets that retention deleted, or that no drain can take: up to ``until``, or to the
+      earliest that is left.
     * ``new-topic`` begins again, at the start of a topic that was made anew; the rows of the old one stay.
     * ``rewind`` sets positions back: to ``to``, to the first message of ``to_timestamp`` or later, to where they stood
       at ``to_version`` of the table; or behind the highest offset in the rows. Rows behind them go with the commit.
@@ -94,6 +96,7 @@ def decide(
 
     Args:
         topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
+        start: Where ``accept-loss`` must find its position.
         checkpoint: Of that query, a path or URI.
         session: Called where the rows must be read.
 
@@ -110,7 +113,7 @@ def decide(
     case.refuse_strangers()
     match action:
         case "accept-loss":
-            proposal = given_up(case, topic_partition, until)
+            proposal = given_up(case, topic_partition, until, start=start)
         case "new-topic":
             proposal = _new_topic(case)
         case "rewind":

@@ -68,7 +68,7 @@ def audit(
         dead_letters=sum(c.letters for c in counted.values()),
         tombstones=result.untraced.tombstones,
         filtered=result.untraced.filtered,
-        gaps=covered.gaps - result.gaps_again,
+        gaps=covered.gaps + result.untraced.gaps - result.gaps_again,
         declared_losses=offsets_in(covered.declared_losses) - result.lost_again,
         deleted=sum(d.offsets for d in result.deletions),
         missing=result.missing,

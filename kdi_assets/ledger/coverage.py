@@ -26,7 +26,7 @@ class Piece:
     Attributes:
         version: The commit that drained it.
         counts: As recorded for the whole range.
-        gaps: Offsets in it that hold no visible message, in their order.
+        gaps: Offsets in it that hold no visible message, in their order, if the entry lists them.
     """
 
     version: int
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Counts and digest of what an entry took, or took out, and what left no other trace: tombstones and filtered."""
+    """Counts and digest of what an entry took, or took out, and what left no other trace."""
 
     untraced: Untraced
     digest: int
@@ -87,6 +87,7 @@ class Coverage:
 
     @property
     def gaps(self) -> int:
+        """Offsets in the gaps that entries list."""
         return offsets_in(g for p in self.pieces for g in p.gaps)
 
     @property
@@ -143,7 +144,7 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         standing = [without(e, out.range) if out.silences(e) else e for e in standing]
     back = list(steps_back(entries))
     whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
-    recorded = (e.digest ^ e.untraced_digest ^ e.withdrawn_digest for e in standing)
+    recorded = (e.traced_digest ^ e.withdrawn_digest for e in standing)
     returned, withdrawn = Counter[TopicPartition](), Counter[TopicPartition]()
     for e in standing:
         returned.update(e.returned)  # and no sum, which leaves out what is below 0

@@ -41,21 +41,26 @@ class WrittenByNewerRelease(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class Untraced:
-    """Messages that leave nothing in any table: the ledger alone can tell of them."""
+    """Offsets that leave nothing in any table: the ledger alone can tell of them.
+
+    Attributes:
+        gaps: Those that hold no visible message, where the entry does not list them.
+    """
 
     tombstones: int = 0
     filtered: int = 0
+    gaps: int = 0
 
     @property
     def count(self) -> int:
-        return self.tombstones + self.filtered
+        return self.tombstones + self.filtered + self.gaps
 
     def __add__(self, other: Untraced) -> Untraced:
-        return Untraced(self.tombstones + other.tombstones, self.filtered + other.filtered)
+        return Untraced(self.tombstones + other.tombstones, self.filtered + other.filtered, self.gaps + other.gaps)
 
     def __str__(self) -> str:
-        tombstones, filtered = f"{self.tombstones:,} tombstones", f"{self.filtered:,} filtered messages"
-        return tombstones if not self.filtered else f"{tombstones} and {filtered}" if self.tombstones else filtered
+        counts = {"tombstones": self.tombstones, "filtered messages": self.filtered, "gaps": self.gaps}
+        return " and ".join(f"{n:,} {kind}" for kind, n in counts.items() if n) or "0 tombstones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class RangeCounts:
 
     Attributes:
         became_rows: Messages that became a row, or several: what the others are counted by, not rows.
+        gaps: Offsets that hold no visible message.
+        unlisted_gaps: Those of them that the entry does not list: all or none.
     """
 
     range: OffsetRange
@@ -72,10 +79,11 @@ class RangeCounts:
     tombstones: int = 0
     gaps: int = 0
     filtered: int = 0
+    unlisted_gaps: int = 0
 
     @property
     def untraced(self) -> Untraced:
-        return Untraced(self.tombstones, self.filtered)
+        return Untraced(self.tombstones, self.filtered, self.unlisted_gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,8 @@ class LedgerEntry:
         version: The table version that the commit became.
         attempt_id: Names the try; dead letters count only if a live entry names theirs.
         positions: Next offset of every topic partition after the commit.
-        gaps: Offsets that hold no visible message, confirmed by a second client.
+        gaps: Offsets that hold no visible message, confirmed by a second client; none if there are too many to list.
+        gap_digest: ``bit_xor(xxhash64(partition, offset))`` of these offsets, if they are not listed.
         declared_losses: Offsets that someone decided to give up.
         digest: ``bit_xor(xxhash64(partition, offset))`` of the messages that the drain read.
         dead_letter_digest, tombstone_digest, filtered_digest: The same of those that became this.
@@ -160,6 +169,7 @@ class LedgerEntry:
     run_id: str = ""
     ranges: tuple[RangeCounts, ...] = ()
     gaps: tuple[OffsetRange, ...] = ()
+    gap_digest: int = 0
     declared_losses: tuple[OffsetRange, ...] = ()
     digest: int = 0
     dead_letter_digest: int = 0
@@ -210,18 +220,27 @@ class LedgerEntry:
         return sum(r.filtered for r in self.ranges)
 
     @property
+    def gap_offsets(self) -> int:
+        return sum(r.gaps for r in self.ranges)
+
+    @property
     def messages(self) -> int:
         """All that the drain read, whatever became of them."""
         return self.became_rows + self.dead_letters + self.tombstones + self.filtered
 
     @property
     def untraced(self) -> Untraced:
-        return Untraced(self.tombstones, self.filtered)
+        return sum((r.untraced for r in self.ranges), Untraced())
 
     @property
     def untraced_digest(self) -> int:
-        """Of the messages that leave nothing in any table."""
-        return self.tombstone_digest ^ self.filtered_digest
+        """Of the offsets that leave nothing in any table, as far as they are not listed."""
+        return self.tombstone_digest ^ self.filtered_digest ^ self.gap_digest
+
+    @property
+    def traced_digest(self) -> int:
+        """Of the messages that became rows or dead letters."""
+        return self.digest ^ self.tombstone_digest ^ self.filtered_digest
 
     def to_json(self) -> str:
         """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
@@ -246,7 +265,7 @@ class LedgerEntry:
 
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
 _IF_ANY = (
-    *("letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
+    *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
     *("dates", "removed_by_date", "withdrawn", "withdrawn_digest"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]

@@ -13,7 +13,7 @@ from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.state import RETIRED
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import Stream, TopicPartition
 
 _BECAME = {
     "row": "became rows",
@@ -141,7 +141,7 @@ def _drained(entry: LedgerEntry) -> str:
         "dead letters": entry.dead_letters,
         "tombstones": entry.tombstones,
         "filtered": entry.filtered,
-        "gap offsets": _offsets(entry.gaps),
+        "gap offsets": entry.gap_offsets,
     }
     facts += [f"{count:,} {name}" for name, count in others.items() if count]
     return ", ".join(facts)
@@ -160,7 +160,3 @@ def _of_other(commit: CommitInfo, live: bool | None) -> Event:
 
 def _position(at: int | None) -> str:
     return "none" if at is None else "gone" if at == RETIRED else f"{at:,}"
-
-
-def _offsets(ranges: tuple[OffsetRange, ...]) -> int:
-    return sum(r.offset_count for r in ranges)

@@ -1,6 +1,6 @@
-"""Tombstones and filtered messages: they leave no trace, so they are told from what is missing by count and digest.
+"""Tombstones, filtered messages, unlisted gaps: they leave no trace; count and digest tell them from what is missing.
 
-Entries keep both. An offset that is nowhere has no kind: one digest proves the two kinds together.
+Entries keep both. An offset that is nowhere has no kind: one digest proves all kinds together.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kdi_assets.ledger.entry import Untraced
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BY_COUNT = "tombstones and filtered messages of a range that is cut are known by their count alone"
-RENEWED = "the topic was made anew: tombstones and filtered messages are known by their count alone"
+BY_COUNT = "tombstones, filtered messages and unlisted gaps of a range that is cut are known by their count alone"
+RENEWED = "the topic was made anew: tombstones, filtered messages and unlisted gaps are known by their count alone"
 NONE = Untraced()
 
 
@@ -38,9 +38,9 @@ class Settled:
     """What leaves no trace, told from what is missing.
 
     Attributes:
-        untraced: Offsets that are tombstones or filtered messages.
+        untraced: Offsets that were recorded as leaving no trace.
         open: (version, partition) of entries whose missing offsets are more than those.
-        among_suspects: Of those offsets, tombstones and filtered messages, which cannot be told from the others.
+        among_suspects: Of those offsets, what leaves no trace, which cannot be told from the others.
         at_odds: What was recorded and is no longer among what is missing.
     """
 
@@ -65,7 +65,7 @@ class Settled:
 
 
 def settle(groups: Sequence[Group], covered: Coverage) -> Settled:
-    """Compare offsets that nobody took with the tombstones and filtered messages recorded.
+    """Compare offsets that nobody took with what was recorded as leaving no trace.
 
     By digest where an entry is whole. Where it is not, by the count of each range: a range that is cut may have had
     fewer than that. Of a topic that was made anew an offset belongs to several entries: by the count of all of them.
@@ -114,9 +114,10 @@ def _of_range(group: Group, piece: Piece) -> Settled:
 
 
 def as_recorded(count: int, recorded: Untraced) -> Untraced:
-    """So many offsets as what was recorded; of a part of two kinds it is not known how many are of which."""
+    """So many offsets as what was recorded; of a part of several kinds it is not known how many are of which."""
     tombstones = min(count, recorded.tombstones)
-    return Untraced(tombstones, count - tombstones)
+    filtered = min(count - tombstones, recorded.filtered)
+    return Untraced(tombstones, filtered, count - tombstones - filtered)
 
 
 def _by_partition(groups: Sequence[Group], covered: Coverage) -> Iterable[Settled]:

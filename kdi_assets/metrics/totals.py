@@ -44,7 +44,7 @@ class Totals:
         self.tombstones += entry.tombstones
         self.filtered += entry.filtered
         self.with_unknown_fields += entry.unknown.messages
-        self.gap_offsets += sum(r.gaps for r in entry.ranges)
+        self.gap_offsets += entry.gap_offsets
         self.message_bytes += entry.message_bytes
         self.stage_seconds.update(entry.seconds)
 

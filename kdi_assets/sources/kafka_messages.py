@@ -1,12 +1,14 @@
-"""The first message at or after a position, read by a client of our own. No JVM, no consumer group."""
+"""Messages read by a client of our own: those at positions, and those of ranges. No JVM, no consumer group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from kdi_assets.sources.kafka_client import REQUEST_SECONDS, BrokerUnreachable, open_consumer, polled, rd_partition
+from kdi_assets.sources.kafka_client import REQUEST_SECONDS, nobody_answers, open_consumer, polled, rd_partition
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 SAMPLE_SECONDS = 3.0
 """How long a sample may take; it only makes an estimate better."""
+MANY_BATCHES = 256_000
+"""Bytes to fetch at a time from a topic partition whose messages are read one after the other."""
+FAR = 2_000
+"""Offsets that are read through sooner than the client seeks behind them."""
+ENDLESS = 2**63 - 1
 YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
 
@@ -78,28 +85,74 @@ def sampled_bytes(
     return size / taken if taken else None
 
 
-def next_visible_offset(cluster: KafkaCluster, gap: OffsetRange) -> int:
-    """The offset of the first message that a ``read_committed`` client sees at or after ``gap.start``.
+def visible_messages(
+    cluster: KafkaCluster,
+    ranges: Mapping[TopicPartition, Iterable[OffsetRange]],
+    *,
+    seconds: float = REQUEST_SECONDS,
+) -> Iterator[Message]:
+    """Every message that a ``read_committed`` client sees in the ranges, some of them twice; read by one consumer.
 
-    Returns:
-        That offset, or ``gap.end`` when the topic partition ends without showing one.
+    Args:
+        ranges: Of each topic partition one at least, in their order; there may be millions, taken one by one.
+        seconds: How long the brokers may show nothing, neither a message nor an end.
 
     Raises:
-        BrokerUnreachable: Neither a message nor the end came within the time limit.
+        BrokerUnreachable: They showed nothing for so long.
     """
     from confluent_kafka import KafkaError
 
-    with open_consumer(cluster, {gap.topic_partition: gap.start}) as (consumer, heard):
-        for batch in polled(consumer, heard, seconds=REQUEST_SECONDS, most=1):
+    rest = {tp: iter(of) for tp, of in ranges.items()}
+    ahead = {tp: next(of) for tp, of in rest.items()}
+    if not ahead:
+        return
+    sought = {tp: r.start for tp, r in ahead.items()}
+    with open_consumer(cluster, sought, fetch_bytes=MANY_BATCHES) as (consumer, heard):
+        heard_at = monotonic()
+        while ahead:
+            heard.refuse()
+            batch = consumer.consume(num_messages=1000, timeout=0.2)
+            if batch:
+                heard_at = monotonic()
+            elif monotonic() - heard_at > seconds:
+                raise nobody_answers(cluster, f"neither a message of {next(iter(ahead.values()))} nor an end")
             for message in batch:
-                error = message.error()
-                if error is None:
-                    return message.offset() or 0
-                if error.code() == KafkaError._PARTITION_EOF:
-                    return gap.end
-    raise BrokerUnreachable(
-        cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"no answer about {gap}"
-    )
+                tp, error = _topic_partition(message), message.error()
+                if tp not in ahead or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                    continue
+                at = ENDLESS if error else message.offset() or 0
+                looked_for = _ahead_of(at, ahead[tp], rest[tp])
+                if looked_for is None:
+                    del ahead[tp]
+                    consumer.pause([rd_partition(tp)])
+                    continue
+                ahead[tp] = looked_for
+                if looked_for.start <= at:
+                    yield message
+                elif looked_for.start - at > FAR and sought[tp] < looked_for.start:
+                    # Once: what was fetched before may still come, and would seek again.
+                    sought[tp] = looked_for.start
+                    consumer.seek(rd_partition(tp, looked_for.start))
+
+
+def _ahead_of(offset: int, first: OffsetRange, rest: Iterator[OffsetRange]) -> OffsetRange | None:
+    """The first range that ends behind an offset."""
+    return next((r for r in chain([first], rest) if offset < r.end), None)
+
+
+def first_timestamps_above(
+    cluster: KafkaCluster, ranges: Sequence[OffsetRange], milliseconds: int
+) -> dict[TopicPartition, int]:
+    """The offset of the first message in each topic partition's range with a later timestamp, where there is one.
+
+    Raises:
+        BrokerUnreachable: There is no answer.
+    """
+    found: dict[TopicPartition, int] = {}
+    for message in visible_messages(cluster, {r.topic_partition: [r] for r in ranges}):
+        if message.timestamp()[1] > milliseconds:
+            found.setdefault(_topic_partition(message), message.offset() or 0)
+    return found
 
 
 def _written_at(message: Message) -> datetime:

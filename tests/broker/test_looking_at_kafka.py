@@ -12,8 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, TopicState, read_topic, read_topics
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.sources.kafka_messages import visible_messages
+from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
+from tests.kafka_log import Publisher
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int) -> Iterator[int]:
@@ -89,3 +91,23 @@ def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
     assert isinstance(states[led], TopicState)
     assert isinstance(states[leaderless], LeaderMissing)
     assert next(described) == 3  # it did look again
+
+
+def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
+    cluster: KafkaCluster, topic: TopicFactory, producer: Publisher
+) -> None:
+    """Procedure: every other offset, then single ones far apart, then the end; of another topic partition one range."""
+    first, second = (TopicPartition(topic(partitions=2), 0) for _ in range(2))
+    for tp, messages in ((first, 30_000), (second, 10)):
+        for number in range(messages):
+            producer.client.produce(tp.topic, str(number), partition=0)
+            producer.client.poll(0)
+    producer.flush()
+    near = [OffsetRange(first, at, at + 1) for at in range(0, 4_000, 2)]
+    far = [OffsetRange(first, at, at + 2) for at in (9_000, 16_000, 29_999)]
+
+    seen = visible_messages(cluster, {first: [*near, *far], second: [OffsetRange(second, 3, 5)]})
+    offsets = {(message.topic(), message.offset()) for message in seen}
+
+    wanted = {(first.topic, at) for at in (*range(0, 4_000, 2), 9_000, 9_001, 16_000, 16_001, 29_999)}
+    assert offsets == wanted | {(second.topic, 3), (second.topic, 4)}

@@ -344,10 +344,10 @@ def end_is_high_watermark(patch: MonkeyPatch) -> None:
 
 
 def gap_unconfirmed(patch: MonkeyPatch) -> None:
-    from kdi_assets.drain import accounting
+    from kdi_assets.drain import gaps
 
-    patch.setattr(accounting, "next_visible_offset", lambda cluster, gap: gap.end)
-    patch.setattr(accounting, "can_have_gaps", lambda cluster, topic: True)
+    patch.setattr(gaps, "visible_messages", lambda cluster, ranges, **limits: iter(()))
+    patch.setattr(gaps, "can_have_gaps", lambda cluster, topic: True)
 
 
 def restore_ignored(patch: MonkeyPatch) -> None:
@@ -367,8 +367,8 @@ def new_partition_at_latest(patch: MonkeyPatch) -> None:
 
 
 def totals_from_the_plan(patch: MonkeyPatch) -> None:
-    def account_for(spark: Any, plan: Plan, *rest: Any, **options: Any) -> Account:
-        return Account(tuple(RangeCounts(r, r.offset_count) for r in plan.ranges), ())
+    def account_for(plan: Plan, *rest: Any, **options: Any) -> Account:
+        return Account(tuple(RangeCounts(r, r.offset_count) for r in plan.ranges))
 
     patch.setattr(carrying, "account_for", account_for)
 

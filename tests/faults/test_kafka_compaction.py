@@ -9,8 +9,12 @@ from confluent_kafka.admin import ResourceType
 
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.undrainable import UnexplainedGap
+from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import TopicPartition
+from kdi_assets.sources import kafka_config
+from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import configure, visible_offsets
@@ -19,6 +23,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("compacted topic")
 
+GOOD = '{"meta":{"producer":{"timestamp":"2026-01-02T03:04:05+00:00"}},"url":"https://a.b/%s"}'
 LATER = str(7 * 24 * 3600 * 1000)
 SEGMENT_MS = 100
 COMPACTED = {
@@ -78,6 +83,62 @@ def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> N
     assert gaps(report) == 40 - len(left) >= 20
     web.assert_each_offset_once([m for m in produced if m.offset in left])
     assert web.audit().complete
+
+
+@pytest.mark.compiled  # as 100,000 messages are drained
+def test_a_hundred_thousand_gaps_are_confirmed_in_one_plan_and_proved_by_their_digest(driven: DrivenFactory) -> None:
+    """Purpose: a changelog may have a gap at every other offset; what a gap costs decides whether it can be drained.
+    Procedure: 200,000 messages, every other one with the same key, compacted; drain in one plan.
+    Pass: one commit with a short entry; what is left is there once; the audit counts every gap.
+    """
+    web = driven(partitions=1, config=COMPACTED)
+    for number in range(200_000):
+        web.publisher.produce(web.stream.topic, GOOD % number, key=f"k{number}" if number % 2 else "same", partition=0)
+    produced = produce_others(web)
+    left = compact(web, gone=range(0, 199_998, 2))
+
+    report = web.drain()
+
+    (entry,) = (e for e in entries(web.uri, web.stream.app_id) if e.kind == "drain")
+    assert gaps(report) == entry.gap_offsets == len(produced) - len(left) > 99_000
+    assert (entry.gaps, len(entry.to_json()) < 2_000) == ((), True)
+    web.assert_each_offset_once([m for m in produced if m.offset in left])
+    audited = web.audit()
+    assert (audited.complete, audited.gaps) == (True, entry.gap_offsets)
+
+
+def test_a_gap_that_nothing_explains_any_more_costs_itself_alone(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: a topic that was compacted once has gaps that look like a loss; what lies around them must arrive.
+    Procedure: in a cluster without transactions, five messages that stay, rounds of ten keys, compacted; the topic is
+    made one that deletes; drain, which refuses; give up exactly what it names; drain.
+    Pass: the first drain takes what lies before the gap; the refusal names the gap and the command; all else arrives.
+    """
+    monkeypatch.setattr(kafka_config, "knows_transactions", lambda cluster: False)
+    web = driven(partitions=1, config=COMPACTED)
+    produce_others(web)
+    produced = produce_rounds(web, rounds=2, keys=10)
+    left = compact(web, gone=range(5, 15))
+    configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, cleanup_policy="delete", retention_ms="-1")
+    only, end = TopicPartition(web.stream.topic, 0), min(offset for offset in left if offset >= 5)
+    gap = OffsetRange(only, 5, end)
+
+    with pytest.raises(UnexplainedGap, match=f"accept-loss --topic-partition {only} --from 5 --until {end}") as refused:
+        web.drain()
+    web.assert_each_offset_once([m for m in produced if m.offset < 5])
+    with pytest.raises(UnexplainedGap):
+        web.drain()
+    decision = decide(
+        web.stream, web.lake, "accept-loss", topic_partition=only, start=gap.start, until=gap.end, session=web.session
+    )
+    carry_out_decision(web.session(), decision, web.stream, web.lake, because="compacted once")
+    web.drain()
+
+    assert (refused.value.offsets, decision.declared_losses) == ((gap,), (gap,))
+    web.assert_each_offset_once(produced, given_up=[gap])
+    audited = web.audit()
+    assert (audited.complete, audited.declared_losses) == (True, gap.offset_count)
 
 
 def test_a_tail_that_the_cleaner_removed_is_passed(driven: DrivenFactory) -> None:

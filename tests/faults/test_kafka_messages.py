@@ -8,6 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kdi_assets.drain.look import look
+from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.undrainable import TimestampTooLarge
+from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher
 
@@ -76,6 +79,32 @@ def test_no_message_keeps_those_around_it_from_their_table(driven: DrivenFactory
     assert (report.rows_added, report.dead_letters) == (3 * len(poison), 3 * len(poison))
     assert sum(c.tombstones for c in report.commits) == 3 * len(poison)
     assert web.audit().complete
+
+
+@pytest.mark.core
+@pytest.mark.scenario("poison message")
+def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: DrivenFactory) -> None:
+    """Purpose: nanoseconds where Kafka has milliseconds make Spark's reader fail, whatever else its read holds.
+    Procedure: good messages in two topic partitions, in one of them a message with nanoseconds in the middle; drain,
+    which refuses; give up exactly what it names; drain.
+    Pass: the first drain takes all but that message and those behind it; the decision gives up one offset.
+    """
+    web = driven(partitions=2, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    web.produce(10)
+    web.publisher.client.produce(web.stream.topic, request(), partition=1, timestamp=1_700_000_000_000_000_000)
+    produced = web.produce(10, seed=1)
+    only = TopicPartition(web.stream.topic, 1)
+
+    with pytest.raises(TimestampTooLarge, match=f"accept-loss --topic-partition {only} --from 5 --until 6"):
+        web.drain()
+    web.assert_each_offset_once([m for m in produced if m.topic_partition != only or m.offset < 5])
+    decision = decide(web.stream, web.lake, "accept-loss", topic_partition=only, start=5, until=6, session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    report = web.drain()
+
+    assert (report.rows_added, report.backlog_after) == (5, 0)
+    web.assert_each_offset_once(produced)
+    assert web.audit().declared_losses == 1
 
 
 @pytest.mark.scenario("topic with hardly any messages")

@@ -47,4 +47,4 @@ def test_what_was_written_must_be_what_was_read(rows_written: int, letters: Writ
 def account(read: Counts, **written: Any) -> None:
     """Account for ten offsets; neither Spark nor the broker is asked before these numbers agree."""
     nobody: Any = None
-    account_for(nobody, TEN, STREAM, read, messages=nobody, **written)
+    account_for(TEN, STREAM, read, messages=nobody, **written)

@@ -63,6 +63,8 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["resolve", "orders", "adopt", "--to-version", "3"], "it belongs to rewind, not to adopt"),
         (["resolve", "orders", "rewind", "--checkpoint", "there"], "it belongs to adopt, not to rewind"),
         (["resolve", "orders", "accept-loss", "--until", "7"], "it needs --topic-partition"),
+        (["resolve", "orders", "accept-loss", "--topic-partition", "0", "--from", "7"], "it needs --until"),
+        (["resolve", "orders", "rewind", "--from", "7"], "it belongs to accept-loss, not to rewind"),
         (["resolve", "orders", "accept-routes"], "it needs --because"),
         (["audit", "orders", "--from", "7", "--to", "7"], "7 is not before --to 7"),
         (["audit", "orders", "--from", "2026-03-02", "--to", "2026-03-01"], "is not before"),

@@ -114,6 +114,19 @@ def test_tombstones_and_filtered_messages_are_proved_by_one_digest() -> None:
     )
 
 
+def test_gaps_that_no_entry_lists_are_proved_by_the_same_digest_and_count_as_gaps() -> None:
+    entry = drained(1, [r(P0, 0, 10)], tombstones=2, digest=0b0110)
+    counts = replace(entry.ranges[0], gaps=4, unlisted_gaps=4)
+    gapped = replace(entry, ranges=(counts,), digest=0b0111, gap_digest=0b1001)
+
+    covered = coverage([START, gapped])
+    proved, lost = settle([Group(1, 0, 6, 0b1111)], covered), settle([Group(1, 0, 7, 0b1110)], covered)
+
+    assert (covered.digest, covered.gaps, gapped.gap_offsets) == (0b0001, 0, 4)
+    assert proved.untraced == Untraced(tombstones=2, gaps=4)
+    assert (set(lost.open), str(lost.among_suspects)) == ({(1, 0)}, "2 tombstones and 4 gaps")
+
+
 def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
     """Procedure: letters become rows, then more rows become letters; of two topic partitions messages are withdrawn."""
     back = replace(settled(2, "replay", {P0: 20, P1: 9}), returned={P0: 3})

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.accounting import without
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.refusals import (
     BrokerEndBelowPosition,
@@ -230,15 +229,3 @@ def test_explicit_offsets_above_a_position_are_refused_and_skip_nothing(writer: 
     assert "`start` says 15 for orders/0, and its position is 5 already" in str(refused.value)
     assert "[5, 15) was not drained" in str(refused.value)
     assert "accept-loss --topic-partition orders/0 --until 15" in str(refused.value)
-
-
-def test_gaps_are_taken_out_of_a_range() -> None:
-    whole = OffsetRange(P0, 0, 10)
-
-    assert without(whole, []) == [whole]
-    assert without(whole, [OffsetRange(P0, 0, 2), OffsetRange(P0, 5, 6), OffsetRange(P0, 9, 10)]) == [
-        OffsetRange(P0, 2, 5),
-        OffsetRange(P0, 6, 9),
-    ]
-    assert without(whole, [OffsetRange(P1, 3, 4)]) == [whole]
-    assert without(whole, [whole]) == []
