@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.dead_letters_told import letter_fields, letter_text, listed, tell
+from kdi_assets.cli.dead_letters_told import letter_fields, letter_text, listed
 from kdi_assets.cli.dead_letters_view import view
 from kdi_assets.cli.given import (
     AsJson,
@@ -23,6 +23,7 @@ from kdi_assets.cli.given import (
     whoami,
 )
 from kdi_assets.cli.output import json_line, refusal_in_json
+from kdi_assets.cli.replay_told import tell
 from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, Stream
@@ -144,7 +145,7 @@ def replay(
     with _looking(chosen, "dead-letters replay", as_json=as_json) as session:
         act = replay_dry if dry_run else replay_letters
         done = act(chosen, lake=lake, session=session, chosen=which)
-    tell(done, as_json=as_json, dry_run=dry_run)
+    tell(done, as_json=as_json, looked=dry_run)
 
 
 @app.command()
@@ -178,7 +179,7 @@ def discard(
         done = discard_letters(
             chosen, lake=lake, session=session, chosen=which, decided_by=whoami(), because=because, dry=not yes
         )
-    tell(done, as_json=as_json, dry_run=not yes, to_do_it="the same command with --yes does it")
+    tell(done, as_json=as_json, looked=not yes, to_do_it="the same command with --yes does it")
 
 
 app.command()(view)

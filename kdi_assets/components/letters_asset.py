@@ -13,9 +13,8 @@ import dagster as dg
 from kdi_assets.components import letters_events, names
 from kdi_assets.components.drain_run import tell_of_rows
 from kdi_assets.components.failures import refusals_shown
-from kdi_assets.replay.chosen import Chosen
-from kdi_assets.replay.deciding import Decided
-from kdi_assets.replay.standing import standing_by_date
+from kdi_assets.replay.chosen import Chosen, standing_by_date
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from resources.spark import SparkResource
@@ -29,7 +28,7 @@ class ReplayLetters(Protocol):
 
     def __call__(
         self, stream: Stream, *, lake: str, session: "Callable[[], SparkSession]", chosen: Chosen, run_id: str
-    ) -> Decided: ...
+    ) -> ReplayReport: ...
 
 
 def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefinition:

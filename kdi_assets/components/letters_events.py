@@ -17,9 +17,8 @@ from kdi_assets.components.events import (
 )
 from kdi_assets.components.names import dates, letters_key
 from kdi_assets.drain.report import Commit
-from kdi_assets.replay.chosen import Group
-from kdi_assets.replay.deciding import Decided
-from kdi_assets.replay.standing import Standing
+from kdi_assets.replay.chosen import Group, Standing
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import Stream
 
 
@@ -47,31 +46,33 @@ def materialization(
     return of_commit(letters_key(stream), commit, day, metadata=said, data_version=data_version)
 
 
-def of_replay(stream: Stream, decided: Decided, standing: Standing, day: date, *, lake: str) -> dg.AssetMaterialization:
+def of_replay(
+    stream: Stream, done: ReplayReport, standing: Standing, day: date, *, lake: str
+) -> dg.AssetMaterialization:
     """The event of a date whose open letters were judged again, whatever became of them."""
     told = {
         **_standing_metadata(stream, standing, day, lake=lake),
-        "replayed": dg.MetadataValue.json(outcomes(decided)),
+        "replayed": dg.MetadataValue.json(outcomes(done)),
     }
-    if decided.commit:
-        return materialization(stream, decided.commit, day, metadata=told)
+    if done.commit:
+        return materialization(stream, done.commit, day, metadata=told)
     tags = {DATA_VERSION_TAG: str(standing.version)}  # nothing was committed: the letters stand as they stood
     version = {"delta_version": standing.version} if standing.version >= 0 else {}
     return dg.AssetMaterialization(letters_key(stream), partition=day.isoformat(), tags=tags, metadata=told | version)
 
 
-def outcomes(decided: Decided) -> dict[str, int]:
+def outcomes(done: ReplayReport) -> dict[str, int]:
     """What became of the letters of all dates of a replay, and which it left alone."""
-    return {**decided.outcomes, "withheld": decided.withheld, "waiting": decided.waiting}
+    return {**done.outcomes, "withheld": done.withheld, "waiting": done.waiting}
 
 
-def in_words(stream: Stream, decided: Decided) -> str:
+def in_words(stream: Stream, done: ReplayReport) -> str:
     """The replay as a line of the run's log."""
-    if not decided.letters:
-        left = decided.withheld + decided.waiting
+    if not done.messages:
+        left = done.withheld + done.waiting
         return f"{stream.name}: no open dead letter to judge again" + (f"; {left:,} left alone" if left else "")
-    became = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes(decided).items()) if count)
-    return f"{stream.name}: {decided.letters:,} dead letters judged again: {became}"
+    became = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes(done).items()) if count)
+    return f"{stream.name}: {done.messages:,} dead letters judged again: {became}"
 
 
 def _standing_metadata(stream: Stream, standing: Standing, day: date, *, lake: str) -> dict[str, Any]:

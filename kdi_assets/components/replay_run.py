@@ -11,7 +11,7 @@ import dagster as dg
 from kdi_assets.components.drain_run import tell
 from kdi_assets.components.events import by_date
 from kdi_assets.components.names import table_key
-from kdi_assets.replay.replay_dates import Replayed
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ReplayDates(Protocol):
         first: date,
         last: date,
         run_id: str,
-    ) -> Replayed: ...
+    ) -> ReplayReport: ...
 
 
 def replay_and_tell(
@@ -57,7 +57,7 @@ def replay_and_tell(
     context.log.info(in_words(done))
 
 
-def observation(stream: Stream, done: Replayed) -> dg.AssetObservation:
+def observation(stream: Stream, done: ReplayReport) -> dg.AssetObservation:
     """The replay as a whole, also one that changed nothing; the UI lists it at the last of its dates.
 
     Its numbers have other names than those of a drain, whose plots they would spoil.
@@ -65,7 +65,7 @@ def observation(stream: Stream, done: Replayed) -> dg.AssetObservation:
     changes = {f"rows_{change}": rows for change, rows in done.changes.items()}
     return dg.AssetObservation(
         table_key(stream),
-        partition=done.last.isoformat(),
+        partition=str(done.last),
         metadata={
             "replayed": f"{done.first} to {done.last}",
             "replayed_messages": done.messages,
@@ -79,13 +79,13 @@ def observation(stream: Stream, done: Replayed) -> dg.AssetObservation:
     )
 
 
-def in_words(done: Replayed) -> str:
+def in_words(done: ReplayReport) -> str:
     """The replay as a line of the run's log."""
     of = f"{done.stream}: {done.messages:,} messages of {done.first} to {done.last} replayed"
     changes = [f"{rows:,} rows {change}" for change, rows in sorted(done.changes.items()) if rows]
     return f"{of}: {', '.join(changes) if done.commit and changes else 'nothing is different'}"
 
 
-def _left_alone(done: Replayed) -> dict[str, Any]:
+def _left_alone(done: ReplayReport) -> dict[str, Any]:
     left = {"messages_waiting": done.waiting, "messages_missing": done.missing.messages}
     return {name: messages for name, messages in left.items() if messages}

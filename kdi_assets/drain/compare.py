@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.evolution import evolved
@@ -72,16 +72,8 @@ class Comparison:
 
     def fields(self) -> dict[str, object]:
         """As programs read it."""
-        return {
-            "ranges": list(self.ranges),
-            "messages": self.messages,
-            "agreed": self.agreed,
-            "changed": self.changed,
-            "absent": self.absent,
-            "changed_at": [at.fields() for at in self.changed_at],
-            "absent_at": [at.fields() for at in self.absent_at],
-            "notes": list(self.notes),
-        }
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**said, **{name: [hole.fields() for hole in said[name]] for name in ("changed_at", "absent_at")}}
 
 
 def compare(

@@ -191,11 +191,5 @@ def _table(spark: SparkSession, stream: Stream, lake: str) -> DataFrame:
         table = spark.createDataFrame([], _DDL)
     else:
         table = spark.read.format("delta").option("versionAsOf", log.version).load(log.uri)
-    absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(None).cast("boolean")}
-    table = table.withColumns({name: value for name, value in absent.items() if name not in table.columns})
-    # A release that did not write the column took away key and headers with what it took of the value; a tombstone had
-    # no value before. Whoever masks today may have masked then.
-    taken = "value IS NULL AND reason <> 'tombstone' OR key IS NULL AND headers IS NULL AND " + (
-        "true" if stream.mask else "value IS NULL"
-    )
-    return table.withColumn(WITHHELD, F.expr(f"coalesce({WITHHELD}, {taken})"))
+    absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(False)}  # the first replay adds outcomes
+    return table.withColumns({name: value for name, value in absent.items() if name not in table.columns})

@@ -34,7 +34,7 @@ _QUERY = """SELECT
 FROM (
   SELECT *, {is_json} AS is_json
   FROM (
-    SELECT value, reason, field, coalesce(drain.condemned_at, letter.timestamp) AS condemned_at,
+    SELECT value, reason, field, drain.condemned_at,
       row_number() OVER (PARTITION BY partition, offset, letter.timestamp ORDER BY drain.version DESC) AS newest
     FROM delta.`{uri}` AS letter
     JOIN (VALUES
@@ -52,18 +52,18 @@ class Condemning:
 
     Attributes:
         version: Of the stream's table.
-        at: When it was planned; ``None`` of a release that did not say.
+        at: When it was planned.
     """
 
     attempt_id: str
     version: int
-    at: datetime | None
+    at: datetime
 
 
 def condemning(history: LiveHistory) -> tuple[Condemning, ...]:
     """The commits of a live history that have dead letters, the oldest first."""
     wrote = (e for e in history.entries if e.dead_letters or e.outcomes or e.letters_by_date)
-    return tuple(Condemning(e.attempt_id, e.version, e.planned_at) for e in wrote)
+    return tuple(Condemning(e.attempt_id, e.version, e.planned_at) for e in wrote if e.planned_at)
 
 
 def select_sql(stream: Stream, lake: str, commits: Sequence[Condemning]) -> str:
@@ -100,7 +100,5 @@ def view_sql(name: str, select: str) -> str:
 
 
 def _row(commit: Condemning) -> str:
-    moment = "CAST(NULL AS TIMESTAMP)"
-    if commit.at:
-        moment = f"TIMESTAMP'{commit.at.astimezone(UTC).isoformat(' ').replace('+00:00', 'Z')}'"
-    return f"('{commit.attempt_id}', {commit.version}, {moment})"
+    moment = commit.at.astimezone(UTC).isoformat(" ").replace("+00:00", "Z")
+    return f"('{commit.attempt_id}', {commit.version}, TIMESTAMP'{moment}')"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
+from kdi_assets.drain.failures import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.letters import State
+from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.letters import State, standing_letters
 from kdi_assets.ledger.offsets import inside
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +78,16 @@ class Group(NamedTuple):
     example: tuple[TopicPartition, int]
 
 
-def groups(letters: DataFrame, topic: str) -> tuple[Group, ...]:
+def groups(letters: DataFrame, topic: str, *by: str) -> tuple[Group, ...]:
     """Letters by state and reason: open ones first, then the most frequent.
 
     Args:
         letters: As ``standing_letters`` gives them.
+        by: Other columns that tell groups apart.
     """
     from pyspark.sql import functions as F
 
-    by_reason = letters.groupBy("state", "reason", "field").agg(
+    by_reason = letters.groupBy("state", "reason", "field", *by).agg(
         F.count("*").alias("letters"),
         F.min("date").alias("first"),
         F.max("date").alias("last"),
@@ -102,3 +106,28 @@ def groups(letters: DataFrame, topic: str) -> tuple[Group, ...]:
         )
         for r in by_reason.orderBy(order, F.desc("letters"), "reason", "field").collect()
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Dead letters at one version of the stream's table.
+
+    Attributes:
+        version: −1: there is no table.
+        by_date: By the date (UTC) of their messages' own timestamps, as ``groups`` gives them.
+    """
+
+    version: int = -1
+    by_date: Mapping[date, tuple[Group, ...]] = field(default_factory=dict)
+
+
+def standing_by_date(session: Callable[[], SparkSession], stream: Stream, lake: str, chosen: Chosen) -> Standing:
+    """Count the letters that are meant, by date, state and reason."""
+    history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
+    if history is None:
+        return Standing()
+    letters = standing_letters(session(), stream, lake, history, with_messages=False).where(chosen.sql())
+    with spark_failures(stream, "counting dead letters"):
+        found = groups(letters, stream.topic, "date")
+    days = sorted({group.first for group in found})
+    return Standing(history.version, {day: tuple(g for g in found if g.first == day) for day in days})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -98,20 +97,15 @@ def counts(compared: DataFrame) -> dict[Change, int]:
 
 def examples(compared: DataFrame, stream: Stream) -> tuple[Example, ...]:
     """The first few rows of each change."""
-    return tuple(_examples(compared, stream))
-
-
-def _examples(compared: DataFrame, stream: Stream) -> Iterator[Example]:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     order = Window.partitionBy("change").orderBy("partition", "offset", "index")
     first = compared.where("change <> 'same'").withColumn("number", F.row_number().over(order))
     text = "change", "partition", "offset", "to_json(was) AS was", "to_json(now) AS now"
-    for r in first.where(f"number <= {SHOWN}").orderBy("change", "number").selectExpr(*text).collect():
-        yield Example(
-            r["change"], (TopicPartition(stream.topic, r["partition"]), r["offset"]), r["was"] or "", r["now"] or ""
-        )
+    found = first.where(f"number <= {SHOWN}").orderBy("change", "number").selectExpr(*text).collect()
+    places = ((r, (TopicPartition(stream.topic, r["partition"]), r["offset"])) for r in found)
+    return tuple(Example(r["change"], at, r["was"] or "", r["now"] or "") for r, at in places)
 
 
 def moved(compared: DataFrame) -> tuple[Moved, ...]:

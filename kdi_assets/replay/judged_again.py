@@ -1,9 +1,9 @@
-"""Messages of dates judged by today's definition, beside what they were: rows or dead letters."""
+"""Messages judged by today's definition, beside what they were: rows or dead letters."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -19,17 +19,17 @@ from kdi_assets.drain.judge import condemned, judge, suspects, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.stage import stage
-from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, ROW, VERDICTS
+from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.coverage import coverage
 from kdi_assets.ledger.delta import FileSize, Staged
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.letters import OUTCOME
-from kdi_assets.ledger.offsets import DIGEST, ours
+from kdi_assets.ledger.offsets import ours
 from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.replay.agreement import refuse_disagreement
-from kdi_assets.replay.deciding import Deciding, Told
-from kdi_assets.replay.meant import IS_LETTER, Held
-from kdi_assets.replay.open_letters import Tally, beside_standing, news_in, tallies
+from kdi_assets.replay.deciding import Deciding
+from kdi_assets.replay.meant import IS_LETTER, Held, Meant
+from kdi_assets.replay.open_letters import WAS, Tally, tallies_by
 from kdi_assets.stream import TopicPartition
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 USUAL_FILE = 128 << 20
 """Bytes of a file where the stream asks for none: the messages come from a join, each task has some of every date."""
+_JUDGED = "_kdi_judged"
+_TOLD = ("topic", *MESSAGE, "timestamp_type", OUTCOME, "reason", "field")
 
 
 class Became(NamedTuple):
@@ -46,12 +48,16 @@ class Became(NamedTuple):
         was_letter: Whether they were dead letters before; rows otherwise.
         known: Whether the ledger can speak of them: they are not what another writer left.
         outcome: One of ``verdict.VERDICTS``, or ``elsewhere``.
+        news: Whether they were letters, and something new is to be said of them.
+        judged: Whether they were judged now; else they are letters whose message was a row already.
     """
 
     topic_partition: TopicPartition
     was_letter: bool
     known: bool
     outcome: str
+    news: bool
+    judged: bool
     messages: Tally
 
 
@@ -61,7 +67,7 @@ class JudgedAgain:
 
     Attributes:
         staged: The files of their rows; of a look that writes nothing, none.
-        said: As ``judge.verdicts`` gives them, and ``is_letter``: of every message.
+        said: As ``judge.verdicts`` gives them, and the columns of ``Meant.frame``: of every message.
         became: All of them.
         rows_that_go: ``partition, offset, timestamp`` of those whose rows go.
     """
@@ -102,42 +108,41 @@ class JudgedAgain:
             counts=Observation(),
         )
 
-    def tell(self, case: Deciding, held: Held) -> Told | None:
+    def tell(self, case: Deciding, held: Held) -> LedgerEntry | None:
         """Append what is new of dead letters: what became of those there were, and those that were rows before.
 
+        Returns:
+            The entry that makes it count; ``None`` if nothing is new.
+
         Raises:
-            AccountingMismatch: What lies there is not this.
+            AccountingMismatch: Others were written.
         """
         from pyspark.sql import functions as F
 
-        parts, expected = [], {}
-        if any(b.was_letter for b in self.became):
-            of_letters = self.said.where(IS_LETTER).drop(IS_LETTER)
-            parts.append(news_in(beside_standing(of_letters, held.meant.open_letters)))
-            with spark_failures(case.stream, "judging messages again"):
-                expected = tallies(parts[0], OUTCOME)
+        news = sum((b.messages for b in self.became if b.news), Tally())
+        parts = [self.said.where(_news()).select(*_TOLD)] if news.count else []
         if self.fallen.count:
-            messages = suspects(held.messages, self.counts)
-            letters = condemned(messages, self.decoder.stream, self.decoder, now=case.now)
+            letters = _letters(case, held, self.counts, self.decoder)
             letters = letters.join(self.rows_that_go, list(MESSAGE), "left_semi")
             parts.append(letters.withColumn(OUTCOME, F.lit(None).cast("string")))
-            expected[""] = self.fallen
-        if not expected:
+        if not parts:
             return None
-        news = reduce(lambda one, more: one.unionByName(more, allowMissingColumns=True), parts)
-        return case.tell(news, expected, ranges=held.meant.ranges)
+        said = reduce(lambda one, more: one.unionByName(more, allowMissingColumns=True), parts)
+        return case.tell(said, news + self.fallen, ranges=held.meant.ranges)
 
 
 @contextmanager
-def judged_again(case: Deciding, held: Held, *, accept_dead_letters: bool, dry: bool = False) -> Iterator[JudgedAgain]:
-    """Judge what Kafka has of the messages, and write rows into files that no version names; dry, nothing is written.
+def judged_again(
+    case: Deciding, held: Held, *, accept_dead_letters: bool = False, dry: bool = False
+) -> Iterator[JudgedAgain]:
+    """Judge the messages, and write rows into files that no version names; dry, nothing is written.
 
     Raises:
         UnknownFieldsFound, OtherTypesFound, ExpectationNotMet, TooManyDeadLetters, ShapeMistake, SchemaDisagrees: As a
             drain.
         AccountingMismatch: The pass that wrote the rows, and the one that says what became of each, saw not the same.
     """
-    stream = evolved(case.stream, case.lake, case.spark)
+    stream, meant = evolved(case.stream, case.lake, case.spark), held.meant
     staged, counts, decoder = stage(
         held.messages,
         stream,
@@ -148,19 +153,20 @@ def judged_again(case: Deciding, held: Held, *, accept_dead_letters: bool, dry: 
         dry=dry,
     )
     stream = decoder.stream  # its record may have gained fields
-    letters = partial(condemned, suspects(held.messages, counts), stream, decoder, now=case.now)
     refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
     refuse_unmet(stream, counts.unmet, of=counts.became_rows)
-    refuse_other_types(stream, letters, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
     if not dry and staged.rows != counts.rows:
         detail = f"{staged.rows:,} rows written against {counts.rows:,} that were read"
-        raise case.mismatch(detail, held.meant.ranges)
+        raise case.mismatch(detail, meant.ranges)
     with kept(_said(case, held, counts, decoder)) as said:
         with spark_failures(stream, "judging messages again"):
             became = _became(said, case)
-        refuse_disagreement(case, counts, by_outcome(became), meant=held.meant.messages, ranges=held.meant.ranges)
-        if not accept_dead_letters:  # those that were dead letters before are none the worse for it
-            refuse_too_many_letters(stream, _fallen(became).count, letters, of=held.meant.rows.count)
+        _refuse_disagreement(case, counts, by_outcome(b for b in became if b.judged), meant)
+        # Those that were dead letters before are none the worse for it.
+        fallen, letters = _fallen(became).count, partial(_letters, case, held, counts, decoder)
+        refuse_other_types(stream, letters, dead_letters=fallen, became_rows=counts.became_rows)
+        if not accept_dead_letters:
+            refuse_too_many_letters(stream, fallen, letters, of=meant.rows.count)
         # What is another table's by now stays here: the other has passed its offset, and would not have it either.
         here = said.where(f"NOT {IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}'").select(*MESSAGE)
         yield JudgedAgain(decoder, staged, counts, said, became, here)
@@ -178,28 +184,75 @@ def _fallen(became: Iterable[Became]) -> Tally:
     return by_outcome(b for b in became if not b.was_letter).get(VERDICTS[DEAD_LETTER], Tally())
 
 
+def _letters(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
+    return condemned(suspects(held.messages, counts), decoder.stream, decoder, now=case.now)
+
+
 def _said(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if not counts.others and not held.meant.letters.count:
-        return held.meant.frame.withColumn(OUTCOME, F.lit(VERDICTS[ROW]))  # nothing that a second look could tell
-    said = verdicts(held.messages, decoder.stream, decoder, now=case.now)
-    return said.join(held.meant.frame, list(MESSAGE))
+    meant, judged = held.meant, F.lit(True).alias(_JUDGED)
+    if not counts.others and not meant.letters.count:  # nothing that a second look could tell
+        null = F.lit(None).cast("string")
+        said = meant.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), "reason": null, "field": null})
+    else:
+        told = verdicts(held.messages, decoder.stream, decoder, now=case.now)
+        said = told.join(meant.frame, list(MESSAGE))
+    said = said.select("*", judged)
+    if meant.there is None:
+        return said
+    return said.unionByName(meant.there.withColumn(_JUDGED, F.lit(False)), allowMissingColumns=True)
+
+
+def _news() -> str:
+    """Spark SQL over what is said: of a letter, not that nothing has changed, nor that it is another table's."""
+    unchanged = " AND ".join(f"{now} <=> {was}" for now, was in WAS.items())
+    stays = f"{OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {unchanged}"
+    return f"{IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})"
 
 
 def _became(said: DataFrame, case: Deciding) -> tuple[Became, ...]:
     from pyspark.sql import functions as F
 
-    known = F.expr(ours(coverage(case.history.entries).begin)).alias("known")
-    groups = said.groupBy("partition", IS_LETTER, known, OUTCOME)
-    found = groups.agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest")).collect()
+    ledgers = F.expr(ours(coverage(case.history.entries).begin))
+    marked = said.withColumns({"known": ledgers, "news": F.expr(_news())})
+    found = tallies_by(marked, "partition", IS_LETTER, "known", OUTCOME, "news", _JUDGED)
     return tuple(
-        Became(
-            TopicPartition(case.stream.topic, r["partition"]),
-            r[IS_LETTER],
-            r["known"],
-            r[OUTCOME],
-            Tally(r["n"], r["digest"]),
-        )
-        for r in found
+        Became(TopicPartition(case.stream.topic, p), letter, known, outcome, news, judged, messages)
+        for (p, letter, known, outcome, news, judged), messages in found.items()
     )
+
+
+def _refuse_disagreement(case: Deciding, counts: Counts, said: Mapping[str, Tally], meant: Meant) -> None:
+    """Refuse unless both passes saw the messages that are meant, and judged each of them alike.
+
+    Args:
+        counts: Of the pass that wrote the rows.
+        said: By outcome, what the other says of the same messages.
+
+    Raises:
+        AccountingMismatch: They did not.
+    """
+    read = Tally(counts.messages, counts.digest)
+    if read != meant.messages:
+        raise case.mismatch(f"{read.count:,} messages were judged, of {meant.messages.count:,}", meant.ranges)
+    seen = _seen_by(counts)
+    if seen[ROW].count != counts.became_rows:
+        raise case.mismatch(f"{counts.became_rows:,} messages became rows, of {seen[ROW].count:,}", meant.ranges)
+    told = {verdict: said.get(VERDICTS[verdict], Tally()) for verdict in seen}
+    told[FILTERED] += said.get(ELSEWHERE, Tally())
+    for verdict, tally in seen.items():
+        if told[verdict] != tally:
+            detail = f"{told[verdict].count:,} messages are told to be {VERDICTS[verdict]}, {tally.count:,} were"
+            raise case.mismatch(detail, meant.ranges)
+
+
+def _seen_by(counts: Counts) -> dict[int, Tally]:
+    """The messages of a pass by their verdict: what is nothing else became rows."""
+    digests = {
+        TOMBSTONE: counts.tombstone_digest,
+        DEAD_LETTER: counts.dead_letter_digest,
+        FILTERED: counts.filtered_digest,
+    }
+    of = {v: Tally(sum(n for (_, is_), n in counts.others.items() if is_ == v), d) for v, d in digests.items()}
+    return {ROW: Tally(counts.messages, counts.digest) - sum(of.values(), Tally()), **of}

@@ -1,4 +1,8 @@
-"""The messages of dates: those whose rows have the date, and the open dead letters that were produced on it."""
+"""The messages that are replayed: those of dates, or those of dead letters; and where their bytes come from.
+
+The messages of dates are those whose rows have the date, and the open dead letters that were produced on it. Kafka has
+their bytes; those of dead letters are what the letters hold.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,15 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.records import KAFKA_DDL
+from kdi_assets.drain.verdict import ROW, VERDICTS
 from kdi_assets.ledger.coverage import Bounds
+from kdi_assets.ledger.letters import WITHHELD
 from kdi_assets.ledger.offsets import DIGEST, coordinates, explodes, inside
 from kdi_assets.ledger.rewrite import MESSAGE, of_messages
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.deciding import Deciding
 from kdi_assets.replay.gone import Missing
-from kdi_assets.replay.open_letters import THERE, OpenLetters, Tally
+from kdi_assets.replay.open_letters import THERE, WAS, Tally, open_letters, tallies_by
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -35,10 +41,14 @@ class Meant:
     """Messages that are replayed, each once.
 
     Attributes:
-        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``: no row is there of it.
+        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``: no row is there of it; and
+            the columns of ``WAS``, what was said of the letter before.
         rows, letters: How many they are.
         ranges: Where they lie; other offsets lie between them.
+        there: Open letters whose message is a row by now, so nothing is to be judged: what is said of them, and the
+            columns of ``frame``; ``None`` if there are none, or they are not meant.
         waiting: How many more lie at or behind the positions: they are drained again anyway.
+        withheld: How many more letters do not hold all of their message, where nothing else has it.
         torn: How many more lack some of the rows that they became: someone deleted these, and would have them back.
         unplaced: Rows of the dates that do not say where their message stood.
     """
@@ -47,14 +57,20 @@ class Meant:
     rows: Tally
     letters: Tally
     ranges: tuple[OffsetRange, ...]
-    open_letters: OpenLetters
+    there: DataFrame | None = None
     waiting: int = 0
+    withheld: int = 0
     torn: int = 0
     unplaced: int = 0
 
     @property
     def messages(self) -> Tally:
         return self.rows + self.letters
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.messages.count and self.there is None
 
     @property
     def bounds(self) -> Bounds:
@@ -80,10 +96,10 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
             torn_ones = until_done.enter_context(kept(_torn(of_messages(table, case.stream, rows), case.stream)))
             rows = rows.join(torn_ones, list(MESSAGE), "left_anti")
             torn = torn_ones.count()
-        letters = until_done.enter_context(case.open_letters(Chosen(first=first, last=last)))
-        without_row = letters.frame.where(f"NOT {THERE}").select(*MESSAGE, F.lit(1).alias(_ROWS))
-        both = rows.withColumn(IS_LETTER, F.lit(False)).unionByName(without_row.withColumn(IS_LETTER, F.lit(True)))
-        frame = until_done.enter_context(kept(both))
+        letters = until_done.enter_context(open_letters(case, Chosen(first=first, last=last)))
+        without_row = _as_meant(letters.frame.where(f"NOT {THERE}")).withColumn(_ROWS, F.lit(1))
+        rows = rows.withColumn(IS_LETTER, F.lit(False))
+        frame = until_done.enter_context(kept(rows.unionByName(without_row, allowMissingColumns=True)))
         waits = _waits(case)
         with spark_failures(case.stream, "looking for the messages of the dates"):
             found = grouped(frame, waits).collect()
@@ -99,7 +115,6 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
             rows=tally[False],
             letters=tally[True],
             ranges=tuple(OffsetRange(TopicPartition(case.stream.topic, p), *b) for p, b in sorted(bounds.items())),
-            open_letters=letters,
             waiting=letters.waiting + sum(r["n"] for r in found if r["kind"] == "waits"),
             torn=torn,
             unplaced=sum(r[_ROWS] for r in found if r["kind"] == "unplaced"),
@@ -154,21 +169,26 @@ def _torn(rows: DataFrame, stream: Stream) -> DataFrame:
     return at.agg(F.countDistinct("index").alias("n"), F.max("count").alias("of")).where("n < of").select(*MESSAGE)
 
 
+def _as_meant(letters: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    was = (F.col(now).alias(was) for now, was in WAS.items())
+    return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *was)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What Kafka has of messages that are meant.
+    """The bytes of messages that are meant, as far as their source has them.
 
     Attributes:
         messages: As ``kafka_frame.read_ranges`` gives them, with headers.
-        meant: What is meant, as far as Kafka has it.
-        missing: What it has not.
+        meant: What is meant, as far as the source has it.
+        missing: What Kafka has not.
         lacking: Those, as ``meant`` has its own.
-        asked: Bounds of all that is meant, whether Kafka has it or not.
     """
 
     messages: DataFrame
     meant: Meant
-    asked: Bounds
     missing: Missing = Missing()
     lacking: DataFrame | None = None
 
@@ -194,14 +214,34 @@ def held_by_kafka(case: Deciding, meant: Meant, first: date, last: date) -> Iter
         with spark_failures(case.stream, "reading the topic"):
             tally = _tallies(found)
         if tally[False] + tally[True] == meant.messages:
-            yield Held(messages, meant, meant.bounds)
+            yield Held(messages, meant)
             return
         with kept(meant.frame.join(there, list(MESSAGE), "left_anti")) as lacking:
             with spark_failures(case.stream, "looking for what the topic has lost"):
                 missing = _missing(case, lacking, meant, first, last)
             rest = meant.frame.join(there, list(MESSAGE), "left_semi")
-            partial = replace(meant, frame=rest, rows=tally[False], letters=tally[True], ranges=readable)
-            yield Held(messages, partial, meant.bounds, missing, lacking)
+            partial = replace(meant, frame=rest, rows=tally[False], letters=tally[True])
+            yield Held(messages, partial, missing, lacking)
+
+
+@contextmanager
+def held_by_letters(case: Deciding, chosen: Chosen) -> Iterator[Held]:
+    """Open dead letters, with what they hold of their messages."""
+    with open_letters(case, chosen) as letters:
+        there = None
+        if letters.there.count:
+            of_rows = letters.frame.where(THERE)
+            there = letters.told(f"'{VERDICTS[ROW]}'", where=THERE).join(_as_meant(of_rows), list(MESSAGE))
+        meant = Meant(
+            frame=_as_meant(letters.frame.where(f"NOT {THERE} AND NOT {WITHHELD}")),
+            rows=Tally(),
+            letters=letters.whole,
+            ranges=letters.ranges,
+            there=there,
+            waiting=letters.waiting,
+            withheld=letters.withheld.count,
+        )
+        yield Held(letters.messages, meant)
 
 
 def _readable(case: Deciding, meant: Meant) -> tuple[OffsetRange, ...]:
@@ -215,11 +255,8 @@ def _readable(case: Deciding, meant: Meant) -> tuple[OffsetRange, ...]:
 
 
 def _tallies(frame: DataFrame) -> dict[bool, Tally]:
-    from pyspark.sql import functions as F
-
-    groups = frame.groupBy(IS_LETTER).agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest"))
-    found = {r[IS_LETTER]: Tally(r["n"], r["digest"]) for r in groups.collect()}
-    return {kind: found.get(kind, Tally()) for kind in (False, True)}
+    found = tallies_by(frame, IS_LETTER)
+    return {kind: found.get((kind,), Tally()) for kind in (False, True)}
 
 
 def _missing(case: Deciding, lacking: DataFrame, meant: Meant, first: date, last: date) -> Missing:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.kept import kept
-from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, VERDICTS
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, standing_letters
 from kdi_assets.ledger.offsets import DIGEST, inside, rows_at
-from kdi_assets.ledger.state import LedgerState
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from kdi_assets.replay.deciding import Deciding
 
 WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
 """Columns beside a verdict: what was said of the letter before."""
@@ -48,7 +48,8 @@ class OpenLetters:
 
     Attributes:
         frame: As ``standing_letters`` gives them, and ``there``: whether the message is a row by now.
-        there: Those whose message is a row by now.
+        returned: Those whose message is a row by now, by topic partition.
+        there: All of these.
         withheld: Of the others, those that do not hold all of their message.
         whole: Of the others, those that do, and so can be judged.
         waiting: How many more lie at or behind the positions: they are drained again anyway.
@@ -56,6 +57,7 @@ class OpenLetters:
     """
 
     frame: DataFrame
+    returned: Mapping[TopicPartition, int]
     there: Tally
     withheld: Tally
     whole: Tally
@@ -75,48 +77,36 @@ class OpenLetters:
 
 
 @contextmanager
-def open_letters(
-    spark: SparkSession,
-    stream: Stream,
-    lake: str,
-    chosen: Chosen,
-    *,
-    ledger: LedgerState,
-    history: LiveHistory,
-    topic_id: str,
-) -> Iterator[OpenLetters]:
-    """The open letters below the positions, and all of a topic that was there before this one.
-
-    Args:
-        history: At the version of the ledger.
-        topic_id: Of the topic that the positions belong to.
-    """
+def open_letters(case: Deciding, chosen: Chosen) -> Iterator[OpenLetters]:
+    """The open letters below the positions, and all of a topic that was there before this one."""
     from pyspark.sql import functions as F
 
+    stream = case.stream
     # Of a topic partition that is gone, or of a topic that was there before, nothing is drained any more.
-    behind = " OR ".join(f"(partition = {tp.partition} AND offset >= {at})" for tp, at in ledger.positions.items())
-    waits = f"topic_id = {literal(topic_id)} AND ({behind or 'false'}) AS {_WAITS}"
-    meant = standing_letters(spark, stream, lake, history).where("state = 'open'").where(chosen.sql())
+    behind = " OR ".join(f"(partition = {tp.partition} AND offset >= {at})" for tp, at in case.ledger.positions.items())
+    waits = f"topic_id = {literal(case.topic.topic_id)} AND ({behind or 'false'}) AS {_WAITS}"
+    standing = standing_letters(case.spark, stream, case.lake, case.history)
+    meant = standing.where("state = 'open'").where(chosen.sql())
     # Letters and rows are each looked at several times, and each time would be sorted anew.
     with kept(meant.selectExpr("*", waits)) as meant:
         with spark_failures(stream, "reading dead letters"):
             waiting, ranges = _extent(meant, stream)
         letters = meant.where(f"NOT {_WAITS}")
         if not ranges:
-            yield OpenLetters(letters.withColumn(THERE, F.lit(False)), Tally(), Tally(), Tally(), waiting, ())
+            yield OpenLetters(letters.withColumn(THERE, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
             return
-        with kept(_rows_of(letters, spark, stream, ledger, ranges)) as rows:
+        with kept(_rows_of(letters, case, ranges)) as rows:
             frame = letters.join(rows, COORDINATES, "left").withColumn(THERE, F.expr(f"coalesce({THERE}, false)"))
             kind = f"CASE WHEN {THERE} THEN 'there' WHEN {WITHHELD} THEN 'withheld' ELSE 'whole' END"
             with spark_failures(stream, "looking for the rows of dead letters"):
-                of = tallies(frame.selectExpr("partition", "offset", f"{kind} AS kind"), "kind")
-            there, withheld, whole = (of.get(kind, Tally()) for kind in ("there", "withheld", "whole"))
-            yield OpenLetters(frame, there, withheld, whole, waiting, ranges)
-
-
-def tallies(letters: DataFrame, column: str) -> dict[str, Tally]:
-    """By the values of a column, null by the empty name."""
-    return {value or "": tally for (value,), tally in tallies_by(letters, column).items()}
+                groups = tallies_by(frame.selectExpr("partition", "offset", f"{kind} AS kind"), "kind", "partition")
+            of: defaultdict[str, Tally] = defaultdict(Tally)
+            for (name, _), tally in groups.items():
+                of[name] += tally
+            returned = {
+                TopicPartition(stream.topic, p): tally.count for (name, p), tally in groups.items() if name == "there"
+            }
+            yield OpenLetters(frame, returned, of["there"], of["withheld"], of["whole"], waiting, ranges)
 
 
 def tallies_by(letters: DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
@@ -139,31 +129,11 @@ def _extent(meant: DataFrame, stream: Stream) -> tuple[int, tuple[OffsetRange, .
     return sum(r["n"] for r in found if r[_WAITS]), tuple(OffsetRange(tp, r["start"], r["end"]) for tp, r in ranges)
 
 
-def _rows_of(
-    letters: DataFrame, spark: SparkSession, stream: Stream, ledger: LedgerState, ranges: tuple[OffsetRange, ...]
-) -> DataFrame:
+def _rows_of(letters: DataFrame, case: Deciding, ranges: tuple[OffsetRange, ...]) -> DataFrame:
     """The coordinates of the letters whose message is a row; only where they lie is the table looked at."""
     from pyspark.sql import functions as F
 
-    rows = rows_at(spark, stream, ledger.uri, version=ledger.version)
+    rows = rows_at(case.spark, case.stream, case.ledger.uri, version=case.ledger.version)
     rows = rows.where(inside({r.topic_partition: r for r in ranges})).select(*COORDINATES)
     both = rows.join(letters.select(*COORDINATES), COORDINATES, "left_semi")
     return both.distinct().withColumn(THERE, F.lit(True))
-
-
-def beside_standing(said: DataFrame, letters: OpenLetters) -> DataFrame:
-    """What is said of letters, as ``judge.verdicts`` says it, and the columns of ``WAS``; of no other message."""
-    standing = letters.frame.selectExpr(*COORDINATES, *(f"{now} AS {was}" for now, was in WAS.items()))
-    return said.join(standing, COORDINATES)
-
-
-def is_news() -> str:
-    """Spark SQL over what is said beside what stands: not that nothing has changed, nor that it is another table's."""
-    unchanged = " AND ".join(f"{now} <=> {was}" for now, was in WAS.items())
-    stays = f"{OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {unchanged}"
-    return f"{OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})"
-
-
-def news_in(said: DataFrame) -> DataFrame:
-    """What is to be kept of it."""
-    return said.where(is_news()).drop(*WAS.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -12,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.drain.compare import Comparison, compare
 from kdi_assets.drain.refusals import SchemaDisagrees
+from kdi_assets.ledger.report import Hole
 from kdi_assets.stream import DateWindow, OffsetRange, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -31,10 +33,6 @@ def deep(number: int) -> str:
 
 def compared(web: DrivenStream) -> Comparison:
     return compare(web.stream, lake=web.lake, session=web.session)
-
-
-def places(comparison: Comparison) -> list[tuple[int, int, int]]:
-    return [(c.range.start, c.range.end, c.version) for c in comparison.changed_at]
 
 
 def test_rows_letters_and_tombstones_agree_with_what_kafka_holds(driven: DrivenFactory) -> None:
@@ -58,13 +56,17 @@ def test_rows_letters_and_tombstones_agree_with_what_kafka_holds(driven: DrivenF
     assert (deleted.agreed, deleted.agrees) == (16, True)
 
 
-def test_what_was_changed_is_named_with_the_commit_that_brought_it(driven: DrivenFactory) -> None:
+def test_what_was_changed_or_taken_is_named_with_the_commit_that_brought_it(driven: DrivenFactory) -> None:
+    """Procedure: compare by another definition; update rows and a letter; then an overwrite leaves rows out."""
     web = driven(partitions=1, **DEEP)
     web.publisher.produce_all(web.stream.topic, [*map(deep, range(5)), "bad"], partition=0)
     web.drain()
     web.publisher.produce_all(web.stream.topic, map(deep, range(5, 8)), partition=0)
     web.drain()
 
+    other = compared(web.with_definition(columns={"half": "id / 4"}))
+    with pytest.raises(SchemaDisagrees):
+        compared(web.with_definition(columns={"half": "id / 4", "third": "id / 3"}))
     spark = web.session()
     spark.sql(f"UPDATE delta.`{web.uri}` SET price = price + 1e-9 WHERE id IN (3, 4)")
     moment = "timestamp'2026-03-01 12:00:00.123457Z'"
@@ -74,34 +76,20 @@ def test_what_was_changed_is_named_with_the_commit_that_brought_it(driven: Drive
     )
     DeltaTable(web.stream.dead_letters_uri(web.lake)).update(updates={"value": "CAST('other' AS BYTEA)"})
     report, comparison = web.audit(), compared(web)
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    write_deltalake(web.uri, rows.filter([i.as_py() not in (0, 1) for i in rows["id"]]), mode="overwrite")
+    overwritten = compared(web)
 
+    assert (other.changed, other.agreed) == (7, 2)  # of 0 both are 0
+    assert any("definition" in note for note in other.notes)
     assert report.complete  # every offset is there, once
-    assert (comparison.changed, comparison.agreed) == (4, 5)
-    assert places(comparison) == [(3, 6, 1), (7, 8, 2)]
+    assert (comparison.changed, comparison.agreed, comparison.absent) == (4, 5, 0)
+    assert places(comparison.changed_at) == [(3, 6, 1), (7, 8, 2)]
     assert any("v3 UPDATE, v4 UPDATE" in note for note in comparison.notes)
     assert "4 changed" in comparison.line()
+    assert (overwritten.absent, overwritten.changed) == (2, 4)
+    assert places(overwritten.absent_at) == [(0, 2, 1)]
 
 
-def test_another_definition_is_said_to_be_a_cause(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, **DEEP)
-    web.publisher.produce_all(web.stream.topic, map(deep, range(4)), partition=0)
-    web.drain()
-
-    other = compared(web.with_definition(columns={"half": "id / 4"}))
-    with pytest.raises(SchemaDisagrees):
-        compared(web.with_definition(columns={"half": "id / 4", "third": "id / 3"}))
-
-    assert (other.changed, other.agreed) == (3, 1)  # of 0 both are 0
-    assert any("definition" in note for note in other.notes)
-
-
-def test_a_message_with_a_value_that_is_in_neither_table_is_named(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, **DEEP)
-    web.publisher.produce_all(web.stream.topic, map(deep, range(6)), partition=0)
-    web.drain()
-    rows = DeltaTable(web.uri).to_pyarrow_table()
-    write_deltalake(web.uri, rows.filter([i.as_py() not in (2, 3) for i in rows["id"]]), mode="overwrite")
-    comparison = compared(web)
-
-    assert (comparison.absent, comparison.changed) == (2, 0)
-    assert [(a.range.start, a.range.end, a.version) for a in comparison.absent_at] == [(2, 4, 1)]
+def places(holes: Sequence[Hole]) -> list[tuple[int, int, int]]:
+    return [(at.range.start, at.range.end, at.version) for at in holes]

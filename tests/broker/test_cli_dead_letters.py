@@ -68,16 +68,16 @@ def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to
     [letter] = shown["dead_letters"]
     assert (letter["offset"], letter["value"], letter["state"]) == (0, '{"id": 1, "at": "2026-03-01"}', "open")
     assert r"no JSON \x1b[31m" in raw.out
-    assert "of 5 dead letters: 2 still dead letters, 3 rows" in dry.out
+    became = "bronze/orders: 5 open dead letters: 2 dead letters, 3 rows"
+    assert became in dry.out and became in done.out
     assert "Nothing was changed; without --dry-run it is done." in dry.out
-    assert "of 5 dead letters: 2 still dead letters, 3 rows" in done.out
     assert "2026-03-01  3 rows" in done.out
     assert "Nothing was changed; the same command with --yes does it." in counted.out
     assert (gone["outcomes"], gone["done"]) == ({"discarded": 1}, True)
     assert {(g["state"], g["letters"]) for g in after["groups"]} == {("open", 1), ("resolved", 3), ("discarded", 1)}
     assert "dead letters: 3 became rows, 2 stay open" in history.out
     assert f'dead letters: 1 discarded ("never a date" by {getpass.getuser()})' in history.out
-    assert "bronze/orders: 3 messages of 2026-03-01: 3 rows" in looked.out
+    assert "bronze/orders: 3 messages of 2026-03-01 to 2026-03-01: 3 rows" in looked.out
     assert "2026-03-01  2026-03-02     3" in looked.out
     assert 'date: "2026-03-01" -> "2026-03-02"' in looked.out
     assert (moved["messages"], moved["changes"], moved["done"]) == (3, {"moved": 3}, True)

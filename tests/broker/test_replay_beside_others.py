@@ -38,12 +38,12 @@ def dying_at(*points: str) -> Callable[[str], None]:
 def test_a_replay_that_is_killed_anywhere_is_done_once_and_again_where_a_restore_took_its_rows(
     driven: DrivenFactory,
 ) -> None:
-    """Procedure: one is killed when its files are written, one when its outcomes are, and one behind its commit; then
-    the table is restored to the version before it.
+    """Procedure: replays are killed when their messages are read, when their files are written, when what becomes of
+    letters is, and behind the commit; then the table is restored to the version before that.
     """
     web = with_letters(driven)
 
-    for point in ("files written", "outcomes written", "commit sent"):
+    for point in ("messages read", "files written", "letters written", "commit sent"):
         with pytest.raises(KeyboardInterrupt):
             replay_letters(web.stream, lake=web.lake, session=web.session, at=dying_at(point))
     done = replay_letters(web.stream, lake=web.lake, session=web.session)
@@ -69,7 +69,7 @@ def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven:
     met: list[str] = []
 
     def at(point: str) -> None:
-        if point == "outcomes written" and len(met) < 2:
+        if point == "letters written" and len(met) < 2:
             met.append(point)
             if not both.wait():
                 web.produce(40, seed=1)
@@ -93,23 +93,6 @@ def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven:
     assert [entry.kind for entry in found] == ["start", "drain", "drain", "replay"]
     assert found[-1].positions == found[-2].positions
     assert [o.get("row", 0) > 0 for o in outcomes].count(True) == 1
-    assert web.audit().complete
-
-
-def test_a_drain_that_a_replay_overtakes_goes_on_where_it_was(driven: DrivenFactory) -> None:
-    """Procedure: a replay commits between the files of a drain and its commit."""
-    web = with_letters(driven)
-    web.produce(40, bad=0.2, seed=1)
-
-    def at(point: str) -> None:
-        if point == "files written":
-            replay_letters(web.stream, lake=web.lake, session=web.session)
-
-    report = web.drain(at=at)
-
-    web.assert_each_offset_once(web.produce(0))
-    assert len(report.commits) == 1
-    assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start", "drain", "replay", "drain"]
     assert web.audit().complete
 
 

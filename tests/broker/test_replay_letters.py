@@ -18,7 +18,7 @@ from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit, Expectation
-from kdi_assets.replay import replay_letters as replay_letters_module
+from kdi_assets.replay import judged_again
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.replay_letters import discard_letters, replay_dry, replay_letters
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -56,7 +56,7 @@ def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven:
     assert rows + bad == 300
     assert rows == len(web.found().rows) > 200
     assert looked.outcomes == done.outcomes
-    assert sum(c.letters for c in looked.changes) == 300
+    assert sum(c.letters for c in looked.letter_changes) == 300
     assert (again.outcomes, again.commit) == ({"dead_letter": bad}, None)
     assert states(web) == {"resolved": rows, "open": bad}
     entry = entries(web.uri, web.stream.app_id)[-1]
@@ -83,7 +83,7 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     )
     rest = replay_letters(web.stream, lake=web.lake, session=web.session)
 
-    assert none.letters == 0
+    assert none.messages == 0
     assert (first.outcomes, rows) == ({"filtered": 5, "row": 5}, {(1, offset) for offset in range(6, 15, 2)})
     entry = next(e for e in entries(web.uri, web.stream.app_id) if e.kind == "discard")
     assert (entry.decided_by, entry.because, entry.outcomes) == ("ann", "test data", gone.outcomes)
@@ -107,7 +107,7 @@ def test_what_a_replay_may_not_do_it_refuses_dry_too_and_commits_nothing(
     for act in (replay_dry, replay_letters):
         with pytest.raises(ExpectationNotMet):
             act(strict, lake=web.lake, session=web.session)
-    monkeypatch.setattr(replay_letters_module, "verdicts", crossed)
+    monkeypatch.setattr(judged_again, "verdicts", crossed)
     for act in (replay_dry, replay_letters):
         with pytest.raises(AccountingMismatch, match="Run:  kdi dead-letters replay"):
             act(web.stream, lake=web.lake, session=web.session)
@@ -171,5 +171,5 @@ def test_letters_that_do_not_hold_their_message_are_left_open(driven: DrivenFact
 
     done = replay_letters(web.stream, lake=web.lake, session=web.session)
 
-    assert (done.letters, done.withheld, done.commit) == (0, 20, None)
+    assert (done.messages, done.withheld, done.commit) == (0, 20, None)
     assert states(web) == {"open": 20}

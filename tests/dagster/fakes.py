@@ -20,8 +20,8 @@ from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.replay.compared import Change
-from kdi_assets.replay.replay_dates import Replayed
 from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition
 from resources.spark import SparkResource
@@ -84,14 +84,14 @@ class ScriptedReplay:
     ending: BaseException | None = None
     asked: list[tuple[date, date]] = field(default_factory=list)
 
-    def __call__(self, stream: Stream, *, first: date, last: date, **_unused: object) -> Replayed:
+    def __call__(self, stream: Stream, *, first: date, last: date, **_unused: object) -> ReplayReport:
         self.asked.append((first, last))
         if self.ending is not None:
             raise self.ending
         rows, removed = (self.commit.rows_by_date, self.commit.removed_by_date) if self.commit else ({}, {})
         changes: dict[Change, int] = {"moved": 2} if self.commit else {}
         outcomes = {"row": 5, "dead_letter": 1}
-        return Replayed(stream.name, first, last, 6, outcomes, rows, removed, changes, commit=self.commit)
+        return ReplayReport(stream.name, outcomes, first, last, rows, removed, changes, commit=self.commit)
 
 
 def an_audit(*, complete: bool) -> AuditReport:

@@ -16,9 +16,8 @@ from kdi_assets.components.assets import table_asset
 from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.names import letters_key, table_key, topic_key
 from kdi_assets.drain.refusals import AnotherDrainActive
-from kdi_assets.replay.chosen import Chosen, Group
-from kdi_assets.replay.deciding import Decided
-from kdi_assets.replay.standing import Standing
+from kdi_assets.replay.chosen import Chosen, Group, Standing
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
 from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit, range_tags, run
@@ -44,11 +43,11 @@ STANDING = Standing(
 class ScriptedReplay:
     """Says what would have become of letters, or refuses."""
 
-    decided: Decided
+    decided: ReplayReport
     refuses: bool = False
     asked: list[tuple[Chosen, str]] = field(default_factory=list)
 
-    def __call__(self, stream: Stream, *, chosen: Chosen, run_id: str, **_unused: object) -> Decided:
+    def __call__(self, stream: Stream, *, chosen: Chosen, run_id: str, **_unused: object) -> ReplayReport:
         self.asked.append((chosen, run_id))
         if self.refuses:
             raise AnotherDrainActive(stream=stream.name, detail="another came first")
@@ -80,7 +79,7 @@ def told(instance: DagsterInstance, key: dg.AssetKey) -> dict[str, Mapping[str, 
 
 def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_stand(instance: DagsterInstance) -> None:
     commit = a_commit(9, {OLD: 3}, letters_by_date={BEFORE: 3})
-    replay = ScriptedReplay(Decided("s", {"row": 3, "dead_letter": 5}, withheld=1, commit=commit))
+    replay = ScriptedReplay(ReplayReport("s", {"row": 3, "dead_letter": 5}, withheld=1, commit=commit))
 
     result = replayed(instance, replay, BEFORE, TODAY)
 
@@ -101,7 +100,7 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
 
 
 def test_a_replay_of_which_nothing_came_still_tells_how_the_date_stands(instance: DagsterInstance) -> None:
-    result = replayed(instance, ScriptedReplay(Decided("s", {"dead_letter": 5})), BEFORE, BEFORE)
+    result = replayed(instance, ScriptedReplay(ReplayReport("s", {"dead_letter": 5})), BEFORE, BEFORE)
 
     assert result.success
     assert told(instance, letters_key(a_stream()))[BEFORE.isoformat()]["open"] == 5
@@ -109,7 +108,7 @@ def test_a_replay_of_which_nothing_came_still_tells_how_the_date_stands(instance
 
 
 def test_what_a_replay_refuses_is_shown_and_tells_of_no_date(instance: DagsterInstance) -> None:
-    result = replayed(instance, ScriptedReplay(Decided("s"), refuses=True), BEFORE, BEFORE)
+    result = replayed(instance, ScriptedReplay(ReplayReport("s"), refuses=True), BEFORE, BEFORE)
 
     (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
     data = event.step_failure_data.user_failure_data
@@ -135,7 +134,7 @@ def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_time
 
 def test_letters_wait_for_their_table_and_no_run_of_the_table_takes_them_along() -> None:
     stream = a_stream()
-    letters = letters_asset(stream, replay=ScriptedReplay(Decided("s")))
+    letters = letters_asset(stream, replay=ScriptedReplay(ReplayReport("s")))
     table = table_asset(stream, drain=ScriptedDrain(), audit=no_audit)
 
     graph = dg.Definitions(assets=[table, letters], resources={"spark": SparkResource()}).resolve_asset_graph()

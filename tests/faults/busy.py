@@ -14,8 +14,8 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError, Terminal
 from kdi_assets.replay.chosen import ALL, Chosen
-from kdi_assets.replay.deciding import Decided
 from kdi_assets.replay.replay_letters import replay_letters
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
@@ -23,7 +23,7 @@ from tests.faults.doomed_drain import processes
 from tests.faults.warm_driver import JVM_OPTIONS
 
 Act = Literal["drain", "replay"]
-Outcome = DrainReport | Decided | KdiError
+Outcome = DrainReport | ReplayReport | KdiError
 ATTACHED = "attached"
 
 

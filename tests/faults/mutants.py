@@ -199,7 +199,7 @@ def replayed_while_drained(web: DrivenStream) -> Sequence[Produced]:
     others: list[str] = []
 
     def at(point: str) -> None:
-        if point == "outcomes written" and not others:
+        if point == "letters written" and not others:
             others.append(point)
             web.drain()
 

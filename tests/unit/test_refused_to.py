@@ -18,8 +18,10 @@ from kdi_assets.drain.refusals import (
     RetentionPassedPosition,
     RunAgain,
 )
+from kdi_assets.replay import deciding
 from kdi_assets.replay import replay_letters as replaying
 from kdi_assets.replay.chosen import ALL, Chosen
+from kdi_assets.replay.gone import MessagesNotInKafka, Missing
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
 TP = TopicPartition("orders", 3)
@@ -69,7 +71,7 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
     def overtaken(*arguments: Any, **options: Any) -> NoReturn:
         raise AnotherDrainActive(stream=STREAM.name, detail="version 9")
 
-    monkeypatch.setattr(replaying, "until_not_overtaken", overtaken)
+    monkeypatch.setattr(deciding, "survey", overtaken)
     options: Any = {"lake": "/lake", "session": None, "chosen": Chosen(field="id")}
 
     with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id  "):
@@ -79,3 +81,18 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
     said = "Run:  kdi dead-letters discard bronze/orders --field id --because 'a test'  "
     with pytest.raises(AnotherDrainActive, match=said):
         replaying.discard_letters(STREAM, **options, decided_by="ann", because="a test")
+
+
+def test_the_command_that_leaves_what_is_missing_keeps_what_the_replay_was_told() -> None:
+    def proposed(flags: str) -> list[str]:
+        day, missing = date(2026, 1, 2), Missing(messages=3, rows_by_date={date(2026, 1, 2): 3})
+        gone = MessagesNotInKafka(stream="orders", first=day, last=day, messages=9, missing=missing, flags=flags)
+        return [each.split("   (")[0] for each in gone.parts()[2].split(", or ")]
+
+    asked = "kdi replay orders --from 2026-01-02 --to 2026-01-02"
+    assert proposed("") == [f"{asked} --leave-missing", f"{asked} --into TABLE"]
+    # A look takes letters as they come, and refuses the flag.
+    assert proposed(" --accept-dead-letters") == [
+        f"{asked} --leave-missing --accept-dead-letters",
+        f"{asked} --into TABLE",
+    ]

@@ -1,0 +1,74 @@
+"""What a replay did, or would do; and what became of dead letters that someone gave up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import NamedTuple
+
+from kdi_assets.drain.report import Commit
+from kdi_assets.replay.compared import Change, Example, Moved
+from kdi_assets.replay.gone import Missing
+from kdi_assets.stream import TopicPartition
+
+
+class LetterChange(NamedTuple):
+    """What becomes of dead letters with one reason.
+
+    Attributes:
+        outcome: One of ``verdict.VERDICTS``, or ``elsewhere``.
+        example: Topic partition and offset of one of them.
+    """
+
+    reason: str
+    field: str
+    outcome: str
+    new_reason: str
+    new_field: str
+    letters: int
+    example: tuple[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What became of messages that were drained before, or what would.
+
+    Attributes:
+        outcomes: What they are now, one of ``verdict.VERDICTS``, to how many; or ``elsewhere``: another table's by now,
+            left alone; or ``discarded``.
+        first, last: The dates that were replayed, inclusive; ``None`` where dead letters were.
+        rows_by_date: Rows made of them, by their date.
+        removed_by_date: The rows that were there of them, by their date.
+        changes: Rows, by what is different about them.
+        missing: Messages that Kafka no longer holds; what became of them before stays.
+        withheld: Open dead letters that do not hold all of their message; left alone.
+        waiting: Messages at or behind the positions, which the next drain reads; left alone.
+        torn: Messages of which someone deleted some rows; left alone, or these would come back.
+        unplaced: Rows of the dates that do not say where their message stood; left alone.
+        commit: ``None`` if nothing is different, or nothing was to be done.
+        examples, moved: Of a look at dates, which does nothing.
+        letter_changes: Of a look at dead letters: by old and new reason, the most frequent first.
+    """
+
+    stream: str
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    first: date | None = None
+    last: date | None = None
+    rows_by_date: Mapping[date, int] = field(default_factory=dict)
+    removed_by_date: Mapping[date, int] = field(default_factory=dict)
+    changes: Mapping[Change, int] = field(default_factory=dict)
+    missing: Missing = Missing()
+    withheld: int = 0
+    waiting: int = 0
+    torn: int = 0
+    unplaced: int = 0
+    commit: Commit | None = None
+    examples: tuple[Example, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    letter_changes: tuple[LetterChange, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        """Those that something became of."""
+        return sum(self.outcomes.values())
