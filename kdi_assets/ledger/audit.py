@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import xor
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.changes import changes
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage, offsets_in
-from kdi_assets.ledger.entry import Untraced
-from kdi_assets.ledger.history import LiveHistory, live_history, removes_rows
+from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import letters_now
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import Found, count, inside, messages_in, ours, rows_at
 from kdi_assets.ledger.offsets import highest_offsets as highest_offsets
-from kdi_assets.ledger.reckoning import Reckoned, deletion, reckon
+from kdi_assets.ledger.reckoning import Reckoned, reckon
 from kdi_assets.ledger.report import AuditReport as AuditReport
-from kdi_assets.ledger.report import Deletion, NothingToAudit
+from kdi_assets.ledger.report import NothingToAudit
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -32,8 +28,7 @@ def audit(
     """Account for every offset from the first position to the current one.
 
     The fast way compares counts by topic partition, and one digest over all offsets, with what the entries recorded
-    when they read the topic; then once more with what others deleted since. Only where these differ, single offsets
-    are looked at.
+    when they read the topic. Only where these differ, single offsets are looked at.
 
     Args:
         bounds: Only these offsets; by default all.
@@ -49,9 +44,9 @@ def audit(
     found = _found(spark, stream, lake, history, bounds)
     own = found.where(ours(covered.begin))
     counted = count(own)
-    table = _Table(spark, stream, lake, history, covered)
-    result = table.agreed(counted) if covered.digest is not None else None
-    if result is None:
+    if _agrees(counted, covered):
+        result = Reckoned(untraced=covered.recorded_untraced)
+    else:
         if not all(c.has_one_each for c in counted.values()):
             found = messages_in(found)
             counted = count(found.where(ours(covered.begin)))
@@ -105,52 +100,8 @@ def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory,
     return rows.selectExpr("*", "true AS is_row", "1L AS rows", "true AS counts").unionByName(both)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    spark: SparkSession
-    stream: Stream
-    lake: str
-    history: LiveHistory
-    covered: Coverage
-
-    def agreed(self, counted: Mapping[int, Found]) -> Reckoned | None:
-        """What counts and digests prove; ``None`` if they prove nothing."""
-        untraced = sum((p.counts.untraced for p in self.covered.pieces), Untraced())
-        untraced = sum((r.untraced for r in self.covered.withdrawn_by.values()), untraced)
-        if _agrees(counted, self.covered):
-            return Reckoned(untraced=untraced)
-        deleted = self._deleted()
-        if deleted is not None and _agrees(_added(counted, deleted[0]), self.covered):
-            return Reckoned(untraced=untraced, deletions=deleted[1])
-        return None
-
-    def _deleted(self) -> tuple[dict[int, Found], tuple[Deletion, ...]] | None:
-        """What others deleted from the rows, counted like rows; ``None`` if that is not all there is to say."""
-        from pyspark.sql import functions as F
-
-        commits = [c for c in self.history.removing if removes_rows(c)]
-        if not commits or len(commits) < len(self.history.removing):
-            return None
-        log = TableLog.existing(self.stream.table_uri(self.lake))
-        read = changes(self.spark, self.stream, log, commits)
-        if read.unread:
-            return None
-        taken = read.net.where(f"net < 0 AND whole AND ({ours(self.covered.begin)})")
-        by_commit = taken.groupBy("partition", "changed_by").agg(
-            F.count("*").alias("n"),
-            F.expr("-sum(net)").alias("rows"),
-            F.expr("bit_xor(xxhash64(partition, offset))").alias("digest"),
-        )
-        counted: dict[int, Found] = {}
-        offsets: Counter[int] = Counter()
-        for r in by_commit.collect():
-            counted = _added(counted, {r["partition"]: Found(r["n"], r["rows"], r["rows"], 0, 0, r["digest"])})
-            offsets[r["changed_by"]] += r["n"]
-        known = {c.version: c for c in commits}
-        return counted, tuple(deletion(known[v], n) for v, n in sorted(offsets.items()))
-
-
 def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
+    """Whether counts and digest prove that everything is there, once."""
     rows: Counter[int] = Counter()
     letters: Counter[int] = Counter()
     for piece in covered.pieces:
@@ -167,11 +118,6 @@ def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
         and {p: c.letters for p, c in counted.items() if c.letters} == +letters
         and reduce(xor, (c.digest for c in counted.values()), 0) == covered.digest
     )
-
-
-def _added(one: Mapping[int, Found], other: Mapping[int, Found]) -> dict[int, Found]:
-    none = Found(0, 0, 0, 0, 0, 0)
-    return {p: one.get(p, none) + other.get(p, none) for p in one.keys() | other.keys()}
 
 
 def _only(bounds: Bounds | None) -> Sequence[str]:

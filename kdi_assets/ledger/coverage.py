@@ -94,6 +94,12 @@ class Coverage:
     def has_untraced(self) -> bool:
         return any(p.counts.untraced.count for p in self.pieces)
 
+    @property
+    def recorded_untraced(self) -> Untraced:
+        """Tombstones and filtered messages of all that was drained, and those that replays made of rows."""
+        parts = (*(p.counts.untraced for p in self.pieces), *(r.untraced for r in self.withdrawn_by.values()))
+        return sum(parts, Untraced())
+
     def bounds(self) -> dict[TopicPartition, OffsetRange]:
         """From the first position of every topic partition to its current one."""
         return {

@@ -52,17 +52,6 @@ class Found:
         """Whether each message has one row and no more."""
         return self.rows == self.told == self.became_rows
 
-    def __add__(self, other: Found) -> Found:
-        return Found(
-            self.became_rows + other.became_rows,
-            self.rows + other.rows,
-            self.told + other.told,
-            self.letters + other.letters,
-            self.ghosts + other.ghosts,
-            self.digest ^ other.digest,
-            self.links ^ other.links,
-        )
-
 
 def rows_at(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> DataFrame:
     """``coordinates`` of every row of the table at a version."""

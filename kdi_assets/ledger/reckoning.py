@@ -180,7 +180,8 @@ class _Reckoning:
                 rows[r["taken_by"]] += r["n"]
             else:
                 letters[r["letter"]] += r["n"]
-        of_rows = [deletion(self._operations[v], n) for v, n in sorted(rows.items())]
+        by = self._operations
+        of_rows = [Deletion(v, by[v].operation, predicate(by[v]), n) for v, n in sorted(rows.items())]
         of_letters = [Deletion(v, "DELETE", "", n, what="dead letters") for v, n in sorted(letters.items())]
         return (*of_rows, *of_letters)
 
@@ -284,11 +285,6 @@ def taken_away(
         .join(letters.withColumnRenamed("changed_by", "letter"), _AT, "left")
         .withColumn("deliberate", on_purpose)
     )
-
-
-def deletion(commit: CommitInfo, offsets: int) -> Deletion:
-    """What a commit of someone else removed on purpose."""
-    return Deletion(commit.version, commit.operation, predicate(commit), offsets)
 
 
 def unnamed(commits: Sequence[CommitInfo]) -> list[str]:
