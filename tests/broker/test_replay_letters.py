@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -24,6 +26,7 @@ from kdi_assets.replay.replay_letters import discard_letters, replay_dry, replay
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.condemned import RIGHT, WRONG, states, with_letters
 from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
 from tests.faults.topics import make_again
 from tests.routed import GOOD, METHODS, PATCH, group_of
 
@@ -69,7 +72,9 @@ def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven:
 def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_leaves_out_has_no_row(
     driven: DrivenFactory,
 ) -> None:
-    """Procedure: replay by a reason that no letter has, then some offsets; discard others; replay the rest."""
+    """Procedure: replay by a reason that no letter has, then some offsets; discard others; somebody inserts the row of
+    one by hand; replay the rest.
+    """
     web = with_letters(driven, bad=0.0).with_definition(filter="kafka.offset % 2 = 0")
     tp = TopicPartition(web.stream.topic, 1)
     some = Chosen(offsets=OffsetRange(tp, 5, 15))
@@ -81,6 +86,7 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     gone = discard_letters(
         web.stream, lake=web.lake, session=web.session, decided_by="ann", because="test data", chosen=others
     )
+    insert(web, partition=0, offset=2)
     rest = replay_letters(web.stream, lake=web.lake, session=web.session)
 
     assert none.messages == 0
@@ -91,7 +97,18 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     assert rest.outcomes == {"filtered": 17, "row": 18}
     assert states(web) == {"resolved": 45, "discarded": 15}
     assert len(web.found().dead_letters) == 60 - 5 - 18  # none is taken away
+    assert len(web.found().rows) == 5 + 18
     assert web.audit().complete
+
+
+def insert(web: DrivenStream, *, partition: int, offset: int) -> None:
+    """Write a row at the coordinates of a letter."""
+    letters = {(r["partition"], r["offset"]): r for r in web.found().dead_letters}
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    (row,) = rows.slice(0, 1).to_pylist()
+    at = {"partition": partition, "offset": offset, "timestamp": letters[partition, offset]["timestamp"]}
+    row["meta"]["kafka"].update(at)
+    write_deltalake(web.uri, pa.Table.from_pylist([row], rows.schema), mode="append")
 
 
 def test_what_a_replay_may_not_do_it_refuses_dry_too_and_commits_nothing(
