@@ -89,7 +89,7 @@ def _left_alone(done: ReplayReport) -> Iterator[str]:
     if done.withheld:
         yield f"{counted(done.withheld, 'open dead letter')} without all of its message: left alone"
     if done.waiting:
-        yield f"{counted(done.waiting, 'message')} at or behind the position: left to the next drain"
+        yield f"{counted(done.waiting, 'open dead letter')} at or behind the position: left to the next drain"
     if done.torn:
         yield f"{counted(done.torn, 'message')} of which someone deleted some rows: left alone"
     if done.unplaced:

@@ -94,15 +94,7 @@ class RowsBeyond:
             AccountingMismatch: As many would not go.
         """
         messages = self._rows().select(*MESSAGE).distinct()
-        old = old_rows(
-            self.spark,
-            self.stream,
-            self.uri,
-            messages,
-            version=self.version,
-            within=self.within,
-            doubtful=self._doubtful,
-        )
+        old = old_rows(self.spark, self.stream, self.uri, messages, version=self.version, within=self.within)
         staged = old.exchanged(as_changes(old.rows, "delete")) if old else Staged()
         if staged.removed_rows != expected:
             detail = f"{staged.removed_rows:,} rows would be taken out, of {expected:,} that were counted"

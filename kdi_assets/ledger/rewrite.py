@@ -165,23 +165,19 @@ def old_rows(
     *,
     version: int,
     within: Bounds,
-    doubtful: Bounds | None = None,
 ) -> OldRows | None:
     """The rows that a version of a table has of some messages; ``None`` if it has none.
 
     Args:
         messages: ``partition: int, offset: bigint, timestamp: timestamp``.
         within: Bounds of their offsets: what lies elsewhere is not looked at.
-        doubtful: As that of ``of_messages``.
 
     Raises:
         AssertionError: The version does not have the files that its rows lie in.
     """
     from pyspark.sql import functions as F
 
-    there = of_messages(
-        rows_with_files(spark, stream, uri, version=version, within=within), stream, messages, doubtful=doubtful
-    )
+    there = of_messages(rows_with_files(spark, stream, uri, version=version, within=within), stream, messages)
     first = F.expr("count_if(index = 0)").alias("messages")
     at = there.select(F.col(FILE), F.col("date"), *coordinates(there, stream))
     found = at.groupBy(FILE, "date").agg(F.count("*").alias("rows"), first).collect()
@@ -195,7 +191,7 @@ def old_rows(
     adds = _files(snapshot, {r[FILE] for r in found}, uri=uri, version=version)
     rows = _frame(spark, log, snapshot, adds)
     return OldRows(
-        of_messages(rows, stream, messages, doubtful=doubtful),
+        of_messages(rows, stream, messages),
         dict(sorted(rows_by_date.items())),
         sum(r["messages"] for r in found),
         frozenset(add.path() for add in adds),
@@ -203,7 +199,7 @@ def old_rows(
         log,
         snapshot,
         adds,
-        of_messages(rows, stream, messages, doubtful=doubtful, others=True),
+        of_messages(rows, stream, messages, others=True),
     )
 
 
@@ -215,28 +211,21 @@ def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: i
     return bounded.selectExpr("*", f"_metadata.file_name AS {FILE}")
 
 
-def of_messages(
-    rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False, doubtful: Bounds | None = None
-) -> DataFrame:
+def of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False) -> DataFrame:
     """The rows of some messages, or those of all others.
 
     Args:
         rows: With the columns of the stream's table.
-        messages: ``partition: int, offset: bigint, timestamp: timestamp``.
-        doubtful: Where a row may be of another message with the same offset, of a topic that was made anew: there one
-            with another timestamp is; elsewhere rows are told by their offsets alone. ``None``: rows are of a message
-            only if they have its timestamp, wherever they lie.
+        messages: ``partition: int, offset: bigint, timestamp: timestamp``; without a timestamp only rows without one
+            are theirs.
     """
     from pyspark.sql import functions as F
 
     at = {column: f"_kdi_{column}" for column in MESSAGE}
     named = messages.select(*(F.col(column).alias(name) for column, name in at.items()))
     marked = rows.withColumn(_AT, F.struct(*coordinates(rows, stream)))
-    same = {column: f"{_AT}.{column} = {name}" for column, name in at.items()}
-    if doubtful is not None:
-        unlike = f"{_AT}.timestamp <> {at['timestamp']} AND ({inside(doubtful, struct=_AT)})"
-        same["timestamp"] = f"NOT coalesce({unlike}, false)"
-    return marked.join(named, F.expr(" AND ".join(same.values())), "left_anti" if others else "left_semi").drop(_AT)
+    same = " AND ".join(f"{_AT}.{column} <=> {name}" for column, name in at.items())
+    return marked.join(named, F.expr(same), "left_anti" if others else "left_semi").drop(_AT)
 
 
 def as_changes(rows: DataFrame, kind: str) -> DataFrame:

@@ -18,7 +18,7 @@ from kdi_assets.drain.records import KAFKA_DDL
 from kdi_assets.drain.verdict import ROW, VERDICTS
 from kdi_assets.ledger.coverage import Bounds
 from kdi_assets.ledger.letters import WITHHELD
-from kdi_assets.ledger.offsets import DIGEST, coordinates, explodes, inside
+from kdi_assets.ledger.offsets import DIGEST, coordinates, explodes
 from kdi_assets.ledger.rewrite import MESSAGE, of_messages
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.deciding import Deciding
@@ -47,7 +47,7 @@ class Meant:
         ranges: Where they lie; other offsets lie between them.
         there: Open letters whose message is a row by now, so nothing is to be judged: what is said of them, and the
             columns of ``frame``; ``None`` if there are none, or they are not meant.
-        waiting: How many more lie at or behind the positions: they are drained again anyway.
+        waiting: How many more letters lie at or behind the positions: they are drained again anyway.
         withheld: How many more letters do not hold all of their message, where nothing else has it.
         torn: How many more lack some of the rows that they became: someone deleted these, and would have them back.
         unplaced: Rows of the dates that do not say where their message stood.
@@ -100,65 +100,46 @@ def messages_meant(case: Deciding, first: date, last: date) -> Iterator[Meant]:
         without_row = _as_meant(letters.frame.where(f"NOT {THERE}")).withColumn(_ROWS, F.lit(1))
         rows = rows.withColumn(IS_LETTER, F.lit(False))
         frame = until_done.enter_context(kept(rows.unionByName(without_row, allowMissingColumns=True)))
-        waits = _waits(case)
         with spark_failures(case.stream, "looking for the messages of the dates"):
-            found = grouped(frame, waits).collect()
-        tally = {False: Tally(), True: Tally()}
-        bounds: dict[int, tuple[int, int]] = {}
-        for r in found:
-            if r["kind"] == "meant":
-                tally[r[IS_LETTER]] += Tally(r["n"], r["digest"])
-                start, end = bounds.get(r["partition"], (r["start"], r["end"]))
-                bounds[r["partition"]] = min(start, r["start"]), max(end, r["end"])
+            found = grouped(frame).collect()
+        placed = [r for r in found if r["placed"]]
+        parts = {r["partition"]: [other for other in placed if other["partition"] == r["partition"]] for r in placed}
+        ranges = (
+            OffsetRange(TopicPartition(case.stream.topic, p), min(r["start"] for r in of), max(r["end"] for r in of))
+            for p, of in sorted(parts.items())
+        )
+        tallies = [(r[IS_LETTER], Tally(r["n"], r["digest"])) for r in placed]
         yield Meant(
-            frame=frame.where(f"{_PLACED} AND NOT ({waits})").drop(_ROWS),
-            rows=tally[False],
-            letters=tally[True],
-            ranges=tuple(OffsetRange(TopicPartition(case.stream.topic, p), *b) for p, b in sorted(bounds.items())),
-            waiting=letters.waiting + sum(r["n"] for r in found if r["kind"] == "waits"),
+            frame=frame.where(_PLACED).drop(_ROWS),
+            rows=sum((tally for is_letter, tally in tallies if not is_letter), Tally()),
+            letters=sum((tally for is_letter, tally in tallies if is_letter), Tally()),
+            ranges=tuple(ranges),
+            waiting=letters.waiting,
             torn=torn,
-            unplaced=sum(r[_ROWS] for r in found if r["kind"] == "unplaced"),
+            unplaced=sum(r[_ROWS] for r in found if not r["placed"]),
         )
 
 
-def grouped(frame: DataFrame, waits: str) -> DataFrame:
+def grouped(frame: DataFrame) -> DataFrame:
     """Messages and the rows that they have, counted in one look at both.
 
     Args:
         frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``, and ``rows: bigint``: how
             many there are of the message; of rows that do not say where it stood, one of the others is null.
-        waits: Spark SQL over them, as ``_waits`` gives it.
 
     Returns:
-        By ``kind: string`` (``meant``, ``waits``, ``unplaced``), ``partition`` and ``is_letter``: ``n: bigint``,
-        ``digest: bigint``, ``start: bigint``, ``end: bigint``, ``rows: bigint``.
+        By ``placed: boolean`` (whether they say so), ``partition`` and ``is_letter``: ``n: bigint``, ``digest:
+        bigint``, ``start: bigint``, ``end: bigint``, ``rows: bigint``.
     """
     from pyspark.sql import functions as F
 
-    kind = F.expr(f"CASE WHEN NOT ({_PLACED}) THEN 'unplaced' WHEN {waits} THEN 'waits' ELSE 'meant' END")
-    return (
-        frame.withColumn("kind", kind)
-        .groupBy("kind", "partition", IS_LETTER)
-        .agg(
-            F.count("*").alias("n"),
-            F.expr(DIGEST).alias("digest"),
-            F.min("offset").alias("start"),
-            F.expr("max(offset) + 1").alias("end"),
-            F.sum(_ROWS).alias(_ROWS),
-        )
+    return frame.groupBy(F.expr(_PLACED).alias("placed"), "partition", IS_LETTER).agg(
+        F.count("*").alias("n"),
+        F.expr(DIGEST).alias("digest"),
+        F.min("offset").alias("start"),
+        F.expr("max(offset) + 1").alias("end"),
+        F.sum(_ROWS).alias(_ROWS),
     )
-
-
-def _waits(case: Deciding) -> str:
-    """Spark SQL over the messages: whether a position that was set back lies before it, so that it is drained again.
-
-    Of letters those that wait are left out already. Where a topic was made anew, nothing in a row says of which one it
-    is: then all of them are looked for in Kafka, which has no message of the old one.
-    """
-    if len({entry.topic_id for entry in case.history.entries}) > 1:
-        return "false"
-    behind = inside({tp: OffsetRange(tp, at, 2**63 - 1) for tp, at in case.ledger.positions.items()})
-    return f"NOT {IS_LETTER} AND ({behind})"
 
 
 def _torn(rows: DataFrame, stream: Stream) -> DataFrame:

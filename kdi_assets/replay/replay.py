@@ -186,8 +186,8 @@ def _letter_changes(case: Deciding, judged: JudgedAgain) -> tuple[LetterChange, 
         .agg(F.count("*").alias("letters"), F.min(F.struct("partition", "offset")).alias("example"))
     )
     with spark_failures(case.stream, "judging messages again"):
-        found = groups.orderBy(F.desc("letters"), *by).collect()
-    return tuple(
+        found = groups.collect()
+    changes = [
         LetterChange(
             reason=r[WAS["reason"]] or "",
             field=r[WAS["field"]] or "",
@@ -198,4 +198,5 @@ def _letter_changes(case: Deciding, judged: JudgedAgain) -> tuple[LetterChange, 
             example=(TopicPartition(case.stream.topic, r["example"][0]), r["example"][1]),
         )
         for r in found
-    )
+    ]
+    return tuple(sorted(changes, key=lambda change: (-change.letters, change[:5])))

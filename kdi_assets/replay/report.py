@@ -43,7 +43,7 @@ class ReplayReport:
         changes: Rows, by what is different about them.
         missing: Messages that Kafka no longer holds; what became of them before stays.
         withheld: Open dead letters that do not hold all of their message; left alone.
-        waiting: Messages at or behind the positions, which the next drain reads; left alone.
+        waiting: Open dead letters at or behind the positions, which the next drain reads; left alone.
         torn: Messages of which someone deleted some rows; left alone, or these would come back.
         unplaced: Rows of the dates that do not say where their message stood; left alone.
         commit: ``None`` if nothing is different, or nothing was to be done.

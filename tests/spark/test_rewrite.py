@@ -107,16 +107,3 @@ def test_rows_that_a_deletion_vector_hides_do_not_come_back(spark: SparkSession,
     table = spark.read.format("delta").load(uri)
     assert sorted(r["id"] for r in table.collect()) == [i for i in range(200) if i not in (3, 4)]
     assert staged.removed_by_date == {date(2026, 1, 1): 1}
-
-
-def test_rows_are_told_by_the_timestamp_only_where_they_may_be_of_another_topic(spark: SparkSession, uri: str) -> None:
-    late = messages(spark, 3, 7).selectExpr("partition", "offset", "timestamp + INTERVAL 1 HOUR AS timestamp")
-    doubtful = {TP: OffsetRange(TP, 5, 9)}
-
-    everywhere, in_part, nowhere = (
-        old_rows(spark, STREAM, uri, late, version=2, within=WITHIN, doubtful=where) for where in (None, doubtful, {})
-    )
-
-    assert everywhere is None
-    assert in_part and [r["id"] for r in in_part.rows.collect()] == [3]
-    assert nowhere and sorted(r["id"] for r in nowhere.rows.collect()) == [3, 7]
