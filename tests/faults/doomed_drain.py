@@ -1,7 +1,7 @@
 """A drain in a process of its own, which meets a signal at a named point: it, or the JVM that works for it.
 
-The points are those of ``drain(at=…)`` and four within its steps; of a decision, those around its commit. Processes are
-forked from a server that has loaded what they need, so that each costs what its work costs.
+The points are those of ``drain(at=…)`` and four within its steps; of a decision, those around its commit; of a replay,
+its own too. Processes are forked from a server that has loaded what they need, so that each costs what its work costs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -27,6 +28,7 @@ from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster, Stream
@@ -94,6 +96,7 @@ class Doomed:
 
     Attributes:
         back_to: It does not drain: it sets positions back to those of a version, and removes the rows behind them.
+        replays: It does not drain: it replays the dead letters.
     """
 
     web: DrivenStream
@@ -102,6 +105,7 @@ class Doomed:
     driver: str = "shared"
     config: Mapping[str, str] = field(default_factory=dict)
     back_to: int | None = None
+    replays: bool = False
     _jvm: int = 0
 
     def __post_init__(self) -> None:
@@ -109,7 +113,10 @@ class Doomed:
         self._answer, theirs = context.Pipe(duplex=False)
         kafka = self.web.stream.cluster.bootstrap_servers
         settings = Settings(self.home, self.web.lake, kafka, "local[2]", self.driver)  # type: ignore[arg-type]
-        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.back_to, theirs)
+        act: Callable[..., object] = replay_letters if self.replays else drain
+        if self.back_to is not None:
+            act = partial(_set_back, version=self.back_to)
+        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), act, theirs)
         self._process = context.Process(target=drain_doomed, args=arguments)
         self._process.start()
         theirs.close()
@@ -164,9 +171,14 @@ class Doomed:
 
 
 def drain_doomed(
-    topic: str, settings: Settings, doom: Doom, config: Mapping[str, str], back_to: int | None, answer: Connection
+    topic: str,
+    settings: Settings,
+    doom: Doom,
+    config: Mapping[str, str],
+    act: Callable[..., object],
+    answer: Connection,
 ) -> None:
-    """In the process: drain, or set positions back, up to the point, and on if that can be."""
+    """In the process: drain, set positions back, or replay, up to the point, and on if that can be."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(JVM_OPTIONS)
     session = open_session(settings, config=config, app_name="doomed")
@@ -175,19 +187,18 @@ def drain_doomed(
     at = _hook(doom, session, Path(stream.table_uri(settings.lake)))
     try:
         with driver_loss_named(session):
-            if back_to is None:
-                answer.send(drain(stream, lake=settings.lake, session=lambda: session, at=at))
-            else:
-                _set_back(stream, settings.lake, session, back_to)
+            answer.send(act(stream, lake=settings.lake, session=lambda: session, at=at))
     except KdiError as refusal:
         answer.send(refusal)
     with suppress(Exception):  # a JVM that was killed cannot be asked to end
         close_session(session)
 
 
-def _set_back(stream: Stream, lake: str, spark: SparkSession, version: int) -> None:
-    decision = decide(stream, lake, "rewind", to_version=version, session=lambda: spark)
-    carry_out_decision(spark, decision, stream, lake)
+def _set_back(
+    stream: Stream, *, lake: str, session: Callable[[], SparkSession], at: Callable[[str], None], version: int
+) -> None:
+    decision = decide(stream, lake, "rewind", to_version=version, session=session)
+    carry_out_decision(session(), decision, stream, lake)
 
 
 def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
