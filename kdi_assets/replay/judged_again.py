@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 USUAL_FILE = 128 << 20
 """Bytes of a file where the stream asks for none: the messages come from a join, each task has some of every date."""
 _JUDGED = "_kdi_judged"
-_TOLD = ("topic", *MESSAGE, "timestamp_type", OUTCOME, "reason", "field")
+_WHY = ("reason", "field")
+_TOLD = ("topic", *MESSAGE, "timestamp_type", OUTCOME, *_WHY)
 
 
 class Became(NamedTuple):
@@ -193,11 +194,13 @@ def _said(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) ->
 
     meant, judged = held.meant, F.lit(True).alias(_JUDGED)
     if not counts.others and not meant.letters.count:  # nothing that a second look could tell
-        null = F.lit(None).cast("string")
-        said = meant.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), "reason": null, "field": null})
+        no_reason = dict.fromkeys(_WHY, F.lit(None).cast("string"))
+        said = meant.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), **no_reason})
     else:
         told = verdicts(held.messages, decoder.stream, decoder, now=case.now)
-        said = told.join(meant.frame, list(MESSAGE))
+        # Spark takes the reason for one that is never null, and does not look whether it is.
+        why = {name: F.expr(f"CASE WHEN {OUTCOME} = '{VERDICTS[DEAD_LETTER]}' THEN {name} END") for name in _WHY}
+        said = told.withColumns(why).join(meant.frame, list(MESSAGE))
     said = said.select("*", judged)
     if meant.there is None:
         return said
