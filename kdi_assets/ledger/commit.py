@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-HARMLESS_RETRIES = 5
-"""How often a commit steps behind foreign commits that do not concern it before the whole drain is planned again."""
+HARMLESS_RETRIES = 50
+"""Give up after so many foreign commits in a row that do not concern the ledger; stepping behind one takes little."""
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,22 @@ class OvertakenCommit(Transient):
             f"{self.uri}: commit {self.version} ({self.operation}) came between plan and commit.",
             "this try committed nothing; its files and dead letters do not count.",
             "plan again; a drain does so by itself",
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TableBusy(Transient):
+    """Other writers committed to the table faster than a commit can step behind theirs."""
+
+    uri: str
+    version: int
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, version {self.version}, "
+            "and none of their commits concerns the ledger.",
+            "this try committed nothing; its files and dead letters do not count.",
+            "the same command once more; if it stays, kdi history shows who writes there",
         )
 
 
@@ -137,6 +153,7 @@ def commit(
 
     Raises:
         OvertakenCommit: A ledger commit, RESTORE, overwrite or metadata change came between.
+        TableBusy: Commits that do not concern it came first, again and again.
         StagedFilesGone: A VACUUM took the files.
         TableChangedUnderDrain: The table is no longer the one of the plan.
     """
@@ -151,7 +168,7 @@ def commit(
             behind = newest.version
             if positions_at:
                 entry = replace(entry, positions=positions_at(newest))
-    raise OvertakenCommit(uri=uri, version=behind, operation="a stream of foreign commits")
+    raise TableBusy(uri=uri, version=behind)
 
 
 def refuse_if_concerned(

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SHUT_SECONDS = 30.0
+"""How long new clients wait for those attached, so that a JVM that served enough is recycled; a client waits twice that
+for a driver."""
+
+
 @dataclass
 class Client:
     """An attached process, and the marks that its jobs carry."""
@@ -26,16 +31,26 @@ class Client:
 class Clients:
     """The owner's part in the conversations of ``ControlServer``."""
 
-    def __init__(self, session: SparkSession, *, stop: Callable[[], None], left: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        *,
+        stop: Callable[[], None],
+        left: Callable[[int], None],
+        recycle_after: int | None = None,
+    ) -> None:
         """Start with none.
 
         Args:
             stop: Called when a process asks the driver to stop.
             left: Called with the number of clients served when the last one attached has left.
+            recycle_after: Once so many were served, no other is welcome until those attached have left; if they take
+                long, others are welcome again, until as many more were served.
         """
         self._stop, self._left = stop, left
         self._attached: dict[str, Client] = {}
         self._served = 0
+        self._recycle_after, self._shut_until = recycle_after, 0.0
         self._idle_since = time.monotonic()
         self._closed = False
         self._lock = threading.Lock()
@@ -77,6 +92,8 @@ class Clients:
             del self._attached[client.group]
             self._served += 1
             if self._attached:
+                if self._recycle_after and self._served % self._recycle_after == 0:
+                    self._shut_until = time.monotonic() + SHUT_SECONDS
                 return
             self._objects.forget()
             self._idle_since = time.monotonic()
@@ -84,7 +101,7 @@ class Clients:
 
     def _attach(self, client: Client) -> dict[str, Any] | None:
         with self._lock:
-            if self._closed:
+            if self._closed or time.monotonic() < self._shut_until:
                 return None
             self._attached[client.group] = client
             return {}

@@ -67,7 +67,8 @@ def run_driver(
 
     Args:
         idle_exit_seconds: End after so long without a client; ``None``: never.
-        recycle_after: End once so many clients were served and none is attached: each leaves some memory behind.
+        recycle_after: End once so many clients were served, each of which leaves some memory behind, and those
+            attached have left; the others wait for the next driver.
         report: Is told in one line that the driver is ready, and in one why it ended.
 
     Raises:
@@ -160,7 +161,7 @@ def _clients(session: SparkSession, wakes: _Wakes, recycle_after: int | None) ->
     def left(served: int) -> None:
         wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
 
-    return Clients(session, stop=lambda: wakes.put(Ending.STOPPED), left=left)
+    return Clients(session, stop=lambda: wakes.put(Ending.STOPPED), left=left, recycle_after=recycle_after)
 
 
 @contextmanager

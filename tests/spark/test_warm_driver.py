@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.control import address_file, driver_status
+from kdi_assets.runtime.control import ControlConnection, DriverGone, address_file, driver_status
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
 from tests.waiting import wait_until
@@ -367,10 +367,17 @@ def test_a_driver_that_nobody_needs_ends(start_driver: Callable[..., Driver]) ->
 def test_a_driver_that_served_enough_takes_a_new_jvm_for_which_the_next_client_waits_and_stops_when_told(
     start_driver: Callable[..., Driver],
 ) -> None:
+    """Clients that overlap do not keep it: the door is shut until those inside have left."""
     driver = start_driver("--recycle-after", "1")
     first = driver.jvm()
+    inside = driver.client("spark = open_session(settings)\nsay('inside')\n" + ENDLESS)
+    assert inside.says() == "inside"
 
     assert driver.answer("say(open_session(settings).range(1).count())") == "1"
+    wait_until(lambda: driver_status(driver.home)["served"] == 1)
+    with pytest.raises(DriverGone, match="about to end"):
+        ControlConnection(driver.home, ask="attach", pid=os.getpid(), group="late")
+    inside.end()
     wait_until(lambda: not address_file(driver.home).exists())
     next_client = driver.client("spark = open_session(settings)\nsay(spark.range(1).count())\n" + ENDLESS)
 
