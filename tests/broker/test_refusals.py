@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from kdi_assets.drain.look import look
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.refusals import (
     BrokerEndBelowPosition,
     ReadOrWriteFailed,
-    RetentionPassedPosition,
     SchemaDisagrees,
-    TableReplaced,
-    TopicRecreated,
 )
-from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
+from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.drain.start import PositionBelowStart, StartOutOfRange
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
-from kdi_assets.ledger.state import TransactionRetentionSet
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
-from tests.kafka_log import Publisher
 
 
 def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: DrivenFactory) -> None:
@@ -64,68 +57,6 @@ def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(drive
         [m for m in produced if m.topic_partition != first or 4 <= m.offset < 10 or 15 <= m.offset]
     )
     assert web.audit().complete
-
-
-@pytest.mark.core
-@pytest.mark.scenario("topic deleted and made again")
-def test_a_recreated_topic_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
-    """Procedure: the topic is made again while idle; drain; decide; drain; restore the table; drain."""
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    web = driven(partitions=2)
-    web.produce(20)
-    web.drain()
-    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
-    admin.delete_topics([web.stream.topic])[web.stream.topic].result(10)
-    _until(lambda: web.stream.topic not in admin.list_topics(timeout=5).topics, "the topic is still there")
-    admin.create_topics([NewTopic(web.stream.topic, 1, 1)])[web.stream.topic].result(10)
-    _until(lambda: web.stream.topic in admin.list_topics(timeout=5).topics, "the topic is not there")
-    # A client of its own: one that saw the topic vanish may refuse it for a while.
-    anew = Publisher(web.stream.cluster.bootstrap_servers)
-    again = anew.produce_all(web.stream.topic, ['{"status": 1}'] * 5, partition=0)
-
-    with pytest.raises(TopicRecreated, match="kdi resolve .* new-topic"):
-        web.drain()
-    with pytest.raises(NothingToResolve, match="new-topic decides that"):
-        decide(web.stream, web.lake, "rewind", session=web.session)
-    decision = decide(web.stream, web.lake, "new-topic", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
-    report = web.drain()
-
-    assert report.dead_letters == len(again)  # they have no date; the offsets begin at 0 again
-    assert report.positions == {TopicPartition(web.stream.topic, 0): 5}
-    DeltaTable(web.uri).restore(1)
-    with pytest.raises(TopicRecreated):  # the positions are those of the old topic again
-        web.drain()
-
-
-@pytest.mark.core
-@pytest.mark.scenario("retention passes the position")
-def test_offsets_that_retention_deleted_are_lost_only_by_decision(driven: DrivenFactory) -> None:
-    """Procedure: half of what waits is deleted; drain; accept the loss; drain."""
-    from confluent_kafka import TopicPartition as RdPartition
-    from confluent_kafka.admin import AdminClient
-
-    web = driven(partitions=1)
-    produced = web.produce(40)
-    web.drain()
-    produced = web.produce(40, seed=1)
-    admin = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers})
-    only = RdPartition(web.stream.topic, 0, 60)
-    admin.delete_records([only])[only].result(10)
-
-    with pytest.raises(RetentionPassedPosition, match=r"\[40, 60\)"):
-        web.drain()
-    assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
-    decision = decide(web.stream, web.lake, "accept-loss", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
-    web.drain()
-
-    assert [(r.start, r.end) for r in decision.declared_losses] == [(40, 60)]
-    web.assert_each_offset_once([m for m in produced if not 40 <= m.offset < 60])
-    assert web.audit().complete
-    assert web.audit().declared_losses == 20
 
 
 def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
@@ -206,38 +137,6 @@ def test_a_table_with_other_columns_is_refused_with_every_difference(driven: Dri
 
 
 @pytest.mark.core
-@pytest.mark.scenario("table replaced, dropped or cloned")
-def test_a_replaced_table_is_refused_until_someone_decides(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
-    spark = web.session()
-    spark.sql(
-        f"CREATE OR REPLACE TABLE delta.`{web.uri}` USING delta PARTITIONED BY (date) AS "
-        f"SELECT * FROM delta.`{web.uri}` WHERE meta.kafka.offset < 6"
-    )
-
-    with pytest.raises(TableReplaced, match="adopt"):
-        web.drain()
-    decision = decide(web.stream, web.lake, "adopt", session=web.session)
-    carry_out_decision(spark, decision, web.stream, web.lake)
-    web.drain()
-
-    assert sorted(row["meta"]["kafka"]["offset"] for row in web.found().rows) == list(range(10))
-
-
-@pytest.mark.scenario("log clean-up, transaction ids expire")
-def test_a_table_that_would_forget_positions_is_refused(driven: DrivenFactory) -> None:
-    web = driven()
-    web.drain()
-    property_ = "'delta.setTransactionRetentionDuration' = 'interval 1 hour'"
-    web.session().sql(f"ALTER TABLE delta.`{web.uri}` SET TBLPROPERTIES ({property_})")
-
-    with pytest.raises(TransactionRetentionSet, match="UNSET TBLPROPERTIES"):
-        web.drain()
-
-
-@pytest.mark.core
 def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory) -> None:
     web = driven(partitions=1, start={0: 0})
     web.produce(10)
@@ -262,13 +161,3 @@ def test_a_property_that_delta_does_not_know_is_refused_before_there_is_a_table(
 
 def _first(topic: str) -> TopicPartition:
     return TopicPartition(topic, 0)
-
-
-def _until(reached: Callable[[], bool], otherwise: str) -> None:
-    """Topics are made and deleted before every answer knows it."""
-    import time
-
-    deadline = time.monotonic() + 20
-    while not reached():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)

@@ -13,6 +13,7 @@ from kdi_assets.components.route_groups import linked
 from kdi_assets.drain.look import look
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.audit import audited_history
+from kdi_assets.ledger.damage import StorageFailed
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.message_rules import Route
@@ -134,7 +135,9 @@ def test_a_log_with_a_commit_that_cannot_be_copied_is_not_cleaned_up(driven: Dri
     assert in_log(web) == [0, 1, 2]
 
 
-def test_a_restore_is_answered_before_the_log_is_cleaned_up(driven: DrivenFactory) -> None:
+def test_a_restore_is_answered_before_the_log_is_cleaned_up_and_a_clean_up_that_storage_ends_is_done_again(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     web = driven(partitions=1, properties=KEEPS_NOTHING)
     web.produce(5)
     web.drain()
@@ -145,6 +148,14 @@ def test_a_restore_is_answered_before_the_log_is_cleaned_up(driven: DrivenFactor
     ):
         clean(web)
     web.drain()
+    for step in ("create_checkpoint", "cleanup_metadata"):
+        with monkeypatch.context() as failing, pytest.raises(StorageFailed):
+            failing.setattr(DeltaTable, step, fail)
+            clean(web)
 
     assert clean(web).removed == 4
     assert web.audit().complete
+
+
+def fail(*_: object) -> None:
+    raise OSError("the storage does not answer")

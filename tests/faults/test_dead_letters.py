@@ -68,28 +68,6 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.scenario("table replaced, dropped or cloned")
-@pytest.mark.scenario("RESTORE and time travel")
-@pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
-def test_dead_letters_that_may_be_gone_stop_the_stream(driven: DrivenFactory, happened: str) -> None:
-    from shutil import rmtree
-
-    web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(20, bad=0.3, seed=seed)
-        web.drain()
-    uri, spark = web.stream.dead_letters_uri(web.lake), web.session()
-    if happened == "restored":
-        DeltaTable(uri).restore(0)
-    elif happened == "dropped":
-        rmtree(uri)
-    else:
-        spark.sql(f"CREATE OR REPLACE TABLE delta.`{uri}` USING delta AS SELECT * FROM delta.`{uri}`")
-
-    with pytest.raises(DeadLettersReplaced, match="adopt"):
-        web.drain()
-
-
 @pytest.mark.scenario("RESTORE and time travel")
 @pytest.mark.scenario("killed between dead letters and commit")
 @pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])

@@ -74,7 +74,7 @@ def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> N
     Pass: plans without any message move the positions; the oracle finds exactly what another client still reads.
     """
     web = driven(partitions=1, config=COMPACTED, max_records=10)
-    produced = produce_rounds(web, rounds=3, keys=10, bad=0.2)
+    produced = produce_rounds(web, rounds=3, keys=10)
     left = compact(web, gone=range(20))
 
     report = web.drain()

@@ -101,7 +101,7 @@ def test_a_leader_that_moves_under_a_drain_is_followed(
     pair.topic_led_by_second(topic)
     publisher = Publisher(pair.cluster.bootstrap_servers)
     web = DrivenStream(web_requests(topic, pair.cluster), lake, publisher, lambda: spark)
-    web.produce(20, bad=0.2)
+    web.produce(20)
     web.drain()
     produced = web.produce(40, bad=0.2, seed=1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -105,32 +104,6 @@ def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: Driv
     assert (report.rows_added, report.backlog_after) == (5, 0)
     web.assert_each_offset_once(produced)
     assert web.audit().declared_losses == 1
-
-
-@pytest.mark.scenario("topic with hardly any messages")
-@pytest.mark.scenario("idle topic, start at its end")
-@pytest.mark.parametrize("looked", [True, False], ids=["drained while idle", "only looked at"])
-def test_the_one_message_after_a_long_silence_arrives(driven: DrivenFactory, looked: bool) -> None:
-    """Purpose: "latest" must mean the end when the stream began; resolved anew at each start it skips what came since.
-    Procedure: a stream with ``start: latest`` over an empty topic partition and one with messages; it is drained while
-    nothing comes, twice; one message comes, into the one that was empty; drain.
-    Pass: exactly that message.
-    """
-    web = driven(partitions=2, start="latest")
-    for _ in range(3):
-        web.publisher.produce(web.stream.topic, request(), partition=1)
-    old = web.publisher.flush()
-    web.drain()
-    idle: Callable[[], object] = web.drain if looked else lambda: look(web.stream, web.lake)
-    idle()
-
-    web.publisher.produce(web.stream.topic, request(), partition=0)
-    produced = [m for m in web.publisher.flush() if m not in old]
-    assert look(web.stream, web.lake).offsets == 1
-    report = web.drain()
-
-    assert (len(produced), report.rows_added, report.backlog_after) == (1, 1, 0)
-    web.assert_each_offset_once(produced)
 
 
 @pytest.mark.scenario("a figure at zero")

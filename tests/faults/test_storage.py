@@ -101,28 +101,6 @@ def _refusal(err: str) -> str:
 
 
 @FAILS
-@pytest.mark.scenario("killed during the commit")
-def test_a_commit_that_landed_although_its_answer_was_lost_is_found(
-    driven: DrivenFactory, storage: FaultyStorage
-) -> None:
-    """Purpose: storage may carry out what it then says it refused.
-    Procedure: a drain; under the next, the commit is put into the log, and an error is answered.
-    Pass: the drain finds its commit and says so; a further drain finds nothing; every offset exactly once.
-    """
-    web = driven(partitions=1)
-    web.produce(20, bad=0.2)
-    drain_well(storage, web)
-    produced = web.produce(20, bad=0.2, seed=1)
-
-    storage.fails(Fault("after rename", COMMIT, times=1))
-    found = storage.drain(web)
-
-    assert (found.code, len(storage.met())) == (0, 1), found.err
-    assert "nothing was waiting" in storage.drain(web).out
-    web.assert_each_offset_once(produced)
-
-
-@FAILS
 @FULL
 def test_a_table_that_cannot_be_made_is_made_by_the_next_drain(driven: DrivenFactory, storage: FaultyStorage) -> None:
     """Purpose: the first commit meets the same faults as every other, with no table to fall back on.

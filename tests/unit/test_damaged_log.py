@@ -13,10 +13,6 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.ledger.archive import Archive, open_archive
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.stream import KafkaCluster, Stream
-from kdi_assets.upkeep.log import _checkpoint, _remove_expired
-
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 
 
 @pytest.fixture
@@ -32,12 +28,25 @@ def commit(log: Path, version: int) -> Path:
 
 
 @pytest.mark.scenario("storage fails, throttles, is slow")
-def test_storage_that_does_not_answer_is_worth_a_retry_and_its_cause_is_in_the_first_line(log: Path) -> None:
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda table, archive: TableLog.open(table.uri),
+        lambda table, archive: table.commit_files(),
+        lambda table, archive: table.version_at(datetime.now(UTC)),
+        lambda table, archive: open_archive(table.uri),
+        lambda table, archive: archive.commit(0),
+    ],
+)
+def test_storage_that_does_not_answer_is_worth_a_retry_and_its_cause_is_in_the_first_line(
+    log: Path, step: Callable[[TableLog, Archive], object]
+) -> None:
+    table, archive = TableLog.existing(str(log.parent)), Archive(str(log.parent), "any table")
     log.rename(log.with_name("away"))
     log.symlink_to(log.name)
 
     with pytest.raises(StorageFailed) as failed:
-        TableLog.open(str(log.parent))
+        step(table, archive)
 
     first = str(failed.value).splitlines()[0]
     assert "Too many levels of symbolic links" in first
@@ -45,67 +54,22 @@ def test_storage_that_does_not_answer_is_worth_a_retry_and_its_cause_is_in_the_f
 
 
 @pytest.mark.scenario("storage fails, throttles, is slow")
-def test_a_commit_that_storage_does_not_hand_out_is_not_taken_for_one_that_is_gone(log: Path) -> None:
+def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) -> None:
     table = TableLog.existing(str(log.parent))
-    commit(log, 2).unlink()
-    commit(log, 2).symlink_to(commit(log, 2).name)
+    assert table.has_changes_of(0)
+    for file in (commit(log, 2), *log.parent.glob("*.parquet")):
+        file.unlink()
+        file.symlink_to(file.name)
 
     with pytest.raises(StorageFailed):
         table.commit(2)
+    with pytest.raises(StorageFailed):
+        table.has_changes_of(0)
 
     commit(log, 2).unlink()
     with pytest.raises(CommitUnreadable) as gone:
         table.commit(2)
     assert gone.value.gone
-
-
-def fail(log: Path) -> None:
-    """Let every access to the log fail, and not for want of a file."""
-    log.rename(log.with_name("away"))
-    log.symlink_to(log.name)
-
-
-@pytest.mark.scenario("storage fails, throttles, is slow")
-def test_storage_that_fails_while_the_log_is_listed_or_searched_is_worth_a_retry(log: Path) -> None:
-    table = TableLog.existing(str(log.parent))
-    fail(log)
-
-    with pytest.raises(StorageFailed):
-        table.commit_files()
-    with pytest.raises(StorageFailed):
-        table.version_at(datetime.now(UTC))
-
-
-@pytest.mark.scenario("storage fails, throttles, is slow")
-def test_files_that_the_storage_does_not_tell_of_are_not_taken_for_gone(log: Path) -> None:
-    table = TableLog.existing(str(log.parent))
-    assert table.has_changes_of(0)
-    for part in log.parent.glob("*.parquet"):
-        part.unlink()
-        part.symlink_to(part.name)
-
-    with pytest.raises(StorageFailed):
-        table.has_changes_of(0)
-
-
-@pytest.mark.scenario("storage fails, throttles, is slow")
-def test_storage_that_fails_under_the_archive_is_worth_a_retry(log: Path) -> None:
-    archive = Archive(str(log.parent), "any table")
-    fail(log)
-
-    with pytest.raises(StorageFailed):
-        open_archive(str(log.parent))
-    with pytest.raises(StorageFailed):
-        archive.commit(0)
-
-
-@pytest.mark.scenario("storage fails, throttles, is slow")
-@pytest.mark.parametrize("step", [lambda uri: _checkpoint(STREAM, uri), lambda uri: _remove_expired(uri, 3)])
-def test_storage_that_fails_under_a_clean_up_is_worth_a_retry(log: Path, step: Callable[[str], None]) -> None:
-    fail(log)
-
-    with pytest.raises(StorageFailed):
-        step(str(log.parent))
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")

@@ -68,6 +68,7 @@ def test_what_others_write_there_is_no_entry() -> None:
     assert entry_of(ENTRY.to_json(), 12, "another ledger on the same table") is None
 
 
+@pytest.mark.scenario("table written by an earlier release")
 def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
     newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": FORMAT + 1})
 
@@ -100,6 +101,7 @@ def test_an_entry_of_a_release_that_did_not_filter_has_none_filtered() -> None:
     assert (entry.filtered, entry.untraced.count) == (0, 1)
 
 
+@pytest.mark.scenario("table written by an earlier release")
 def test_fields_that_a_later_release_of_the_same_format_added_are_left_aside() -> None:
     plain = json.loads(ENTRY.to_json())
     plain |= {"codec": "avro", "ranges": [[*plain["ranges"][0], 7]]}
