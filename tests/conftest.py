@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import signal
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +34,17 @@ BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "
 ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = ("browser/test_dagster_ui.py", "faults/test_deployment.py", "faults/test_soak.py")
 INTERPRETED_FOLDERS = ("broker", "faults")
+LAST_SECONDS = 60.0
 FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
+
+
+@pytest.fixture(autouse=True)
+def _within_one_date() -> None:
+    """No test begins in the last minute of a date: it and what it tests read the clock, one after the other."""
+    now = datetime.now(UTC)
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    if (left := (midnight - now).total_seconds()) < LAST_SECONDS:
+        time.sleep(left)
 
 
 class TopicFactory(Protocol):

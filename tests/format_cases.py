@@ -12,27 +12,18 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-
 from kdi_assets.message_format import (
     Avro,
     AvroContainer,
-    AvroRegistry,
-    AvroSingleObject,
-    Bytes,
     Compression,
     Csv,
     Envelope,
     Format,
     Json,
-    JsonRegistry,
     Protobuf,
-    RegistrySchemas,
     SchemaFile,
-    Text,
 )
-from tests.avro_bytes import COMPRESS, container, datum, single_object
-from tests.fake_registry import RunningRegistry
+from tests.avro_bytes import COMPRESS, container, datum
 from tests.kafka_log import Produced
 from tests.protobuf_messages import descriptors, message_class
 
@@ -47,25 +38,19 @@ class Case:
     """A format and its messages.
 
     Attributes:
-        format: Or what makes it, once a registry holds its schemas.
         encode: The number of a message to its value and to the columns of its row, by their paths; of several rows, to
             ``SEVERAL`` and a list of them.
         bad: Values that can be no row, each with the reason.
         beside: A message to the columns of its row that do not come from its value.
     """
 
-    format: Format | Callable[[RunningRegistry], Format]
+    format: Format
     encode: Callable[[int], tuple[bytes, Columns]]
     bad: Sequence[tuple[bytes, str]] = ()
     ddl: str = ""
     compression: Compression = "none"
     stream: Mapping[str, Any] = field(default_factory=dict)
     beside: Callable[[Produced], Columns] = lambda message: {}
-
-
-def text(n: int) -> tuple[bytes, Columns]:
-    said = f"line {n}: grüße"
-    return said.encode(), {"value": said}
 
 
 def raw(n: int) -> tuple[bytes, Columns]:
@@ -199,12 +184,6 @@ def avro_datum(n: int) -> tuple[bytes, Columns]:
     return datum(AVRO, _said(row)), row
 
 
-def avro_single_object(n: int) -> tuple[bytes, Columns]:
-    """Every second one by the schema that had no ratio yet."""
-    row = {**nested(n), **({"ratio": None} if n % 2 else {})}
-    return single_object(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row)), row
-
-
 PROTO = """
 syntax = "proto3";
 package shop;
@@ -244,43 +223,6 @@ def avro_container(n: int) -> tuple[bytes, Columns]:
     return value, {SEVERAL: records}
 
 
-FIRST, SECOND, FOREIGN, NOBODYS = 1, 2, 3, 99
-"""Ids of schemas, in the order in which they are registered."""
-
-
-def framed(schema_id: int, payload: bytes) -> bytes:
-    return b"\x00" + schema_id.to_bytes(4, "big") + payload
-
-
-def avro_of_registry(registry: RunningRegistry) -> Format:
-    """Two versions of a subject, and elsewhere what does not become the later one."""
-    for subject, schema in (("orders-value", AVRO_BEFORE), ("orders-value", AVRO_AFTER), ("elsewhere", "string")):
-        registry.register(subject, json.dumps(schema))
-    return AvroRegistry(RegistrySchemas(registry.described(), "orders-value"))
-
-
-def avro_framed(n: int) -> tuple[bytes, Columns]:
-    """Every second one by the schema that had no ratio yet."""
-    row = {**nested(n), **({"ratio": None} if n % 2 else {})}
-    return framed(FIRST if n % 2 else SECOND, datum(AVRO_BEFORE if n % 2 else AVRO_AFTER, _said(row))), row
-
-
-def json_of_registry(registry: RunningRegistry) -> Format:
-    """Two versions of a subject, each strict in its own way, and elsewhere a schema of another type."""
-    kinds: dict[str, Any] = {"kind": {"enum": ["RED", "GREEN", None]}}
-    for minimum in (0, 1):
-        schema = {"required": ["id"], "properties": {**kinds, "id": {"type": "integer", "minimum": minimum}}}
-        registry.register("orders-value", json.dumps(schema), type="JSON")
-    registry.register("elsewhere", '"string"')
-    return JsonRegistry(RegistrySchemas(registry.described(), "orders-value"), validate=True)
-
-
-def json_framed(n: int) -> tuple[bytes, Columns]:
-    """Some by the version that takes the number 0."""
-    document, row = json_document(n)
-    return framed(FIRST if n % 3 == 0 else SECOND, document), row
-
-
 def compressed(
     compress: Callable[[bytes], bytes], encode: Callable[[int], tuple[bytes, Columns]]
 ) -> Callable[[int], tuple[bytes, Columns]]:
@@ -297,10 +239,6 @@ def gzip_of(value: bytes) -> bytes:
     return gzip.compress(value, mtime=0)
 
 
-def zstd_of(value: bytes) -> bytes:
-    return bytes(pa.compress(value, codec="zstd", asbytes=True))
-
-
 def _written(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else float(value)  # type: ignore[arg-type]
 
@@ -313,8 +251,6 @@ CASES = {
         ddl=NESTED_DDL,
         bad=[(b'{"id": 1} x', "trailing_text"), (b"\xff", "invalid_utf8"), (b'{"id": "1"}', "wrong_type")],
     ),
-    "text": Case(Text(), text, bad=[(b"cut off \xf0\x9f", "invalid_utf8")]),
-    "bytes": Case(Bytes(), raw),
     "envelope": Case(Envelope(), raw, beside=key_and_headers),
     "csv": Case(
         Csv(delimiter=";"),
@@ -328,73 +264,11 @@ CASES = {
             (b"one;;;;;;;", "wrong_type"),
         ],
     ),
-    "json, gzip": Case(
-        Json(),
-        compressed(gzip_of, json_document),
-        ddl=NESTED_DDL,
-        compression="gzip",
-        bad=[(b'{"id": 1}', "not_gzip"), (gzip_of(b"{}")[:-3], "not_gzip"), (gzip_of(b"{"), "malformed_json")],
-    ),
-    "csv, zstd": Case(
-        Csv(delimiter=";"),
-        compressed(zstd_of, csv_line),
-        ddl=CSV_DDL,
-        compression="zstd",
-        bad=[(b"1;;;;;;;", "not_zstd"), (zstd_of(b"1;;;;;;;")[:-1], "not_zstd"), (zstd_of(b"1"), "too_few_columns")],
-    ),
-    "avro": Case(
-        Avro(SchemaFile("order.avsc", json.dumps(AVRO))),
-        avro_datum,
-        bad=[
-            (b"\x00", "malformed_avro"),
-            (avro_datum(1)[0][:-1], "malformed_avro"),
-            (avro_datum(1)[0] + b"\x00", "trailing_bytes"),
-            (b'{"id": 1}', "malformed_avro"),
-        ],
-    ),
     "avro, gzip": Case(
         Avro(SchemaFile("order.avsc", json.dumps(AVRO))),
         compressed(gzip_of, avro_datum),
         compression="gzip",
         bad=[(avro_datum(1)[0], "not_gzip"), (gzip_of(b"\x00"), "malformed_avro")],
-    ),
-    "avro, registry": Case(
-        avro_of_registry,
-        avro_framed,
-        bad=[
-            (avro_datum(1)[0], "no_magic_byte"),
-            (b"\x00\x00", "too_short"),
-            (framed(NOBODYS, avro_datum(1)[0]), "unknown_schema"),
-            (framed(FOREIGN, avro_datum(1)[0]), "incompatible_schema"),
-            (avro_framed(1)[0][:-1], "malformed_avro"),
-            (avro_framed(1)[0] + b"\x00", "trailing_bytes"),
-        ],
-    ),
-    "json, registry": Case(
-        json_of_registry,
-        json_framed,
-        ddl=NESTED_DDL,
-        bad=[
-            (b'{"id": 1}', "no_magic_byte"),
-            (b"\x00\x00", "too_short"),
-            (framed(NOBODYS, b'{"id": 1}'), "unknown_schema"),
-            (framed(FOREIGN, b'{"id": 1}'), "incompatible_schema"),
-            (framed(SECOND, b'{"id": 1'), "malformed_json"),
-            (framed(SECOND, b'{"id": 0}'), "schema_violation"),
-        ],
-    ),
-    "avro, single object": Case(
-        AvroSingleObject(
-            SchemaFile("2.avsc", json.dumps(AVRO_AFTER)),
-            (SchemaFile("1.avsc", json.dumps(AVRO_BEFORE)), SchemaFile("2.avsc", json.dumps(AVRO_AFTER))),
-        ),
-        avro_single_object,
-        bad=[
-            (avro_datum(1)[0], "not_single_object"),
-            (b"\xc3\x01" + bytes(9), "unknown_schema"),
-            (avro_single_object(1)[0][:-1], "malformed_avro"),
-            (avro_single_object(1)[0] + b"\x00", "trailing_bytes"),
-        ],
     ),
     "avro, container": Case(
         AvroContainer(SchemaFile("2.avsc", json.dumps(AVRO_AFTER))),
@@ -418,11 +292,5 @@ CASES = {
             (b"\x12\x02\x10\xff", "malformed_protobuf"),
             (b"\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "out_of_range"),
         ],
-    ),
-    "protobuf, zstd": Case(
-        PROTOBUF,
-        compressed(zstd_of, protobuf_message),
-        compression="zstd",
-        bad=[(protobuf_message(1)[0], "not_zstd"), (zstd_of(b"\x0a"), "malformed_protobuf")],
     ),
 }

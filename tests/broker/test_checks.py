@@ -94,7 +94,7 @@ def test_a_position_that_another_writer_set_back_is_found_by_its_check_and_by_no
     ("changed", "finds"),
     [
         ({"record_ddl": WEB_REQUESTS.replace("status int", "status bigint")}, {"schema_as_declared": "error"}),
-        ({"date_window": DateWindow(start=datetime.now(UTC).date() + timedelta(days=1))}, {"dates_in_window": "warn"}),
+        ({"date_window": DateWindow(start=datetime.now(UTC).date() + timedelta(days=30))}, {"dates_in_window": "warn"}),
         ({"checks": Checks(dead_letter_rate=0.01)}, {"dead_letter_rate": "warn"}),
     ],
     ids=["another type", "a narrower window", "a lower limit of dead letters"],

@@ -1,15 +1,13 @@
-"""Every format through a broker, a drain and two tables: what its messages hold arrives, and nothing else does."""
+"""A format of each kind through a broker, a drain and two tables: what its messages hold arrives, and nothing else."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
 from tests.conftest import DrivenFactory
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.format_cases import CASES, SEVERAL, Case, Columns
 from tests.kafka_log import Produced
 from tests.oracle import Reading
@@ -17,23 +15,15 @@ from tests.oracle import Reading
 MESSAGES = 600
 
 
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
-    with fake_registry() as running:
-        yield running
-
-
 @pytest.mark.scenario("poison message")
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_format_carries_arrives_and_every_bad_message_is_a_dead_letter_with_its_reason(
-    driven: DrivenFactory, registry: RunningRegistry, name: str
+    driven: DrivenFactory, name: str
 ) -> None:
     """Procedure: messages with all that the format can carry, one in a hundred spoilt; drain; ask the oracle."""
     case, chance = CASES[name], random.Random(7)
     stream = driven(
-        format=case.format(registry) if callable(case.format) else case.format,
+        format=case.format,
         compression=case.compression,
         record_ddl=case.ddl,
         columns={},

@@ -26,11 +26,18 @@ from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition
 from resources.spark import SparkResource
 
-TODAY = datetime.now(UTC).date()
-YESTERDAY = TODAY - timedelta(days=1)
 UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
 AN_ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("a location"), "a repository"), "a job")
 """Where a run comes from that is queued: Dagster wants to know, and nobody looks."""
+
+
+def today() -> date:
+    """The date in UTC; never kept from when a module was loaded, for a run of the tests may go past midnight."""
+    return datetime.now(UTC).date()
+
+
+def yesterday() -> date:
+    return today() - timedelta(days=1)
 
 
 def a_stream(table: str = "bronze/web_requests", **fields: Any) -> Stream:
@@ -107,13 +114,13 @@ def run(
     stream: Stream,
     drain: ScriptedDrain,
     *,
-    day: date = TODAY,
+    day: date | None = None,
     until: date | None = None,
     replay: ScriptedReplay | None = None,
     audit: Audit | None = None,
     tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """Materialize the stream's asset under a date, or a range of them; with ``audit``, the check that it is for too."""
+    """Materialize the asset under today's date, another one, or a range; with ``audit``, its check, too."""
     asset = table_asset(stream, drain=drain, replay=replay or ScriptedReplay(), audit=audit or no_audit)
     return _materialize(instance, [asset], day=day, until=until, checks=audit is not None, tags=tags)
 
@@ -129,7 +136,7 @@ def _materialize(
     instance: DagsterInstance,
     assets: Sequence[dg.AssetsDefinition],
     *,
-    day: date = TODAY,
+    day: date | None = None,
     until: date | None = None,
     checks: bool = False,
     tags: dict[str, str] | None = None,
@@ -140,9 +147,9 @@ def _materialize(
         assets,
         selection=selection | dg.AssetSelection.checks(*audits) if checks else selection,
         instance=instance,
-        partition_key=None if until else day.isoformat(),
+        partition_key=None if until else (day or today()).isoformat(),
         resources={"spark": SparkResource()},
-        tags={**(tags or {}), **(range_tags(day, until) if until else {})},
+        tags={**(tags or {}), **(range_tags(day or today(), until) if until else {})},
         raise_on_error=False,
     )
 
@@ -171,7 +178,7 @@ def unfinished_run(
         status=dg.DagsterRunStatus(status),
         remote_job_origin=AN_ORIGIN,
         asset_selection=frozenset(asset.keys) if selected else None,
-        tags=dict(tags or {"dagster/partition": TODAY.isoformat()}),
+        tags=dict(tags or {"dagster/partition": today().isoformat()}),
     )
 
 

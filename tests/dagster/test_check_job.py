@@ -23,7 +23,6 @@ from sensors import check_tables
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
 from tests.dagster.fakes import (
     AN_ORIGIN,
-    TODAY,
     UNREACHABLE,
     ScriptedDrain,
     a_backlog,
@@ -31,6 +30,7 @@ from tests.dagster.fakes import (
     latest_check,
     range_tags,
     unfinished_run,
+    yesterday,
 )
 from tests.table_by_hand import TableByHand, data_file, orders
 
@@ -149,7 +149,7 @@ def test_a_drain_finds_a_place_beside_what_takes_hours_and_a_run_of_what_is_buil
         job, run_config=daily.run_config, tags=daily.tags, status=begun, remote_job_origin=AN_ORIGIN
     )
     unfinished_run(instance, replace(orders(), table="silver/orders"))
-    of_older_dates = {**range_tags(TODAY - timedelta(days=30), TODAY - timedelta(days=1)), "dagster/backfill": "some"}
+    of_older_dates = {**range_tags(OLD, yesterday()), "dagster/backfill": "some"}
     unfinished_run(instance, orders(), tags=of_older_dates)
     instance.create_run_for_job(
         job, run_config=daily.run_config, tags=daily.tags, status=queued, remote_job_origin=AN_ORIGIN

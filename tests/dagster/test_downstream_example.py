@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from kdi_assets.definitions import defs
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.conftest import CHECKOUT, TopicFactory
-from tests.dagster.fakes import TODAY, YESTERDAY
+from tests.dagster.fakes import yesterday
 from tests.kafka_log import Publisher
 
-OLD = TODAY - timedelta(days=200)
+OLD = date(2021, 3, 4)
 SILVER = dg.AssetKey(["silver", "failed_requests"])
 
 
@@ -120,7 +120,7 @@ def test_the_silver_table_follows_the_topic_date_by_date_and_a_run_of_it_can_be_
     """
     example.build()
     example.publish(OLD, 200, 404, 500)
-    example.publish(YESTERDAY, 200)
+    example.publish(yesterday(), 200)
     example.drain()
     first, once = example.build(), example.silver()
 
@@ -128,8 +128,8 @@ def test_the_silver_table_follows_the_topic_date_by_date_and_a_run_of_it_can_be_
     example.drain()
     second, with_the_late_one = example.build(), example.silver()
     third = example.build()
-    example.build_again(OLD, YESTERDAY)
+    example.build_again(OLD, yesterday())
 
-    assert (first, second, third) == ({OLD.isoformat(), YESTERDAY.isoformat()}, {OLD.isoformat()}, set())
+    assert (first, second, third) == ({OLD.isoformat(), yesterday().isoformat()}, {OLD.isoformat()}, set())
     assert once == {OLD: [404, 500]}
     assert with_the_late_one == example.silver() == {OLD: [403, 404, 500]}

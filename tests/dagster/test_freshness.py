@@ -94,19 +94,12 @@ def test_brokers_that_never_answer_cost_the_freshness_of_their_own_streams_alone
     assert told == ["orders"]
 
 
-def test_there_is_no_freshness_sensor_where_no_stream_has_limits() -> None:
-    assert freshness.freshness_sensors([orders(), orders(freshness=LIMITS, status="retired")]) == []
-
-
 def test_dagsters_own_policy_has_the_limits_of_the_document() -> None:
     stream = orders(freshness=LIMITS)
 
+    for status in ("paused", "retired"):
+        assert freshness_policy(orders(freshness=LIMITS, status=status)) is None, "nothing drains it"
     (spec,) = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True)).specs
 
     window = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=30), warn_window=timedelta(minutes=5))
     assert spec.freshness_policy == window
-
-
-@pytest.mark.parametrize("status", ["paused", "retired"])
-def test_a_stream_that_nothing_drains_has_no_policy(status: str) -> None:
-    assert freshness_policy(orders(freshness=LIMITS, status=status)) is None

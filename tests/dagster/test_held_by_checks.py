@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date
 
 import dagster as dg
-from dagster import AutomationCondition, DagsterInstance
+from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.standing_failures import CHECKED_BY, standing_failures
 from kdi_assets.downstream import on_new_upstream_data
 from tests.dagster.built_on_bronze import BRONZE, World
-from tests.dagster.fakes import TODAY, YESTERDAY
+from tests.dagster.fakes import today, yesterday
 
-OLD = TODAY - timedelta(days=30)
-NEW_DATA = AutomationCondition.any_deps_match(AutomationCondition.newly_updated()).since(
-    AutomationCondition.newly_requested()
-)
-IF_PASSED = NEW_DATA & AutomationCondition.all_deps_blocking_checks_passed()
-
-
-class Requested(list[set[str | None]]):
-    """What tick after tick requested."""
-
-
-def play(world: World) -> Requested:
-    """What the ticks request after a drain, an audit that fails, another drain, an audit that passes, and at last."""
-    world.tick()
-    world.drain(OLD)
-    requested = Requested([world.tick()])
-    world.drain(YESTERDAY)
-    world.audit(complete=False)
-    requested.append(world.tick())
-    world.drain(TODAY)
-    requested.append(world.tick())
-    world.audit(complete=True)
-    return Requested([*requested, world.tick(), world.tick()])
+OLD = date(2021, 3, 4)
 
 
 def test_a_failed_audit_holds_every_date_until_one_passes_and_then_all_are_requested(instance: DagsterInstance) -> None:
-    old, both = {OLD.isoformat()}, {YESTERDAY.isoformat(), TODAY.isoformat()}
+    world = World(instance, on_new_upstream_data())
+    world.tick()
+    world.drain(OLD)
+    requested = [world.tick()]
+    world.drain(yesterday())
+    world.audit(complete=False)
+    requested.append(world.tick())
+    world.drain(today())
+    requested.append(world.tick())
+    world.audit(complete=True)
+    requested += [world.tick(), world.tick()]
 
-    assert play(World(instance, on_new_upstream_data())) == [old, set(), set(), both, set()]
-
-
-def test_to_wait_for_a_passed_check_would_build_nothing_because_drains_are_not_audited(
-    instance: DagsterInstance,
-) -> None:
-    drained, *_ = play(World(instance, IF_PASSED))
-
-    assert drained == set()
+    both = {yesterday().isoformat(), today().isoformat()}
+    assert requested == [{OLD.isoformat()}, set(), set(), both, set()]
 
 
 def test_an_audit_holds_until_it_came_to_a_verdict(instance: DagsterInstance) -> None:
-    world, while_it_works = World(instance, on_new_upstream_data()), Requested()
+    world, while_it_works = World(instance, on_new_upstream_data()), list[set[str | None]]()
     world.tick()
     world.drain(OLD)
 
@@ -69,13 +50,13 @@ def test_an_audit_that_crashed_holds_until_the_next_drain(instance: DagsterInsta
 
     world.crash_the_audit()
     crashed = world.tick()
-    world.drain(TODAY)
+    world.drain(today())
 
-    assert (crashed, world.tick()) == (set(), {OLD.isoformat(), TODAY.isoformat()})
+    assert (crashed, world.tick()) == (set(), {OLD.isoformat(), today().isoformat()})
 
 
 def test_a_hold_ends_neither_while_the_next_audit_works_nor_when_it_crashed(instance: DagsterInstance) -> None:
-    world, requested = World(instance, on_new_upstream_data()), Requested()
+    world, requested = World(instance, on_new_upstream_data()), list[set[str | None]]()
     world.tick()
     world.audit(complete=False)
     world.drain(OLD)
@@ -83,7 +64,7 @@ def test_a_hold_ends_neither_while_the_next_audit_works_nor_when_it_crashed(inst
     world.audit(complete=False, during=lambda: requested.append(world.tick()))
     world.crash_the_audit()
     requested.append(world.tick())
-    world.drain(TODAY)
+    world.drain(today())
     requested.append(world.tick())
 
     assert requested == [set()] * 3
@@ -96,7 +77,7 @@ def test_what_a_sensor_tells_late_does_not_end_a_hold(instance: DagsterInstance)
 
     (failure,) = standing_failures(instance, BRONZE)
     instance.report_runless_asset_event(failure)
-    instance.report_runless_asset_event(dg.AssetMaterialization(table_key(BRONZE), partition=str(TODAY)))
+    instance.report_runless_asset_event(dg.AssetMaterialization(table_key(BRONZE), partition=str(today())))
 
     assert world.tick() == set()
 
@@ -125,8 +106,8 @@ def test_a_check_that_does_not_block_holds_nothing(instance: DagsterInstance) ->
 
     world = World(instance, on_new_upstream_data(), checks=[plausible])
     world.tick()
-    world.drain(TODAY)
+    world.drain(today())
 
     assert dg.materialize([plausible], instance=instance).success
 
-    assert world.tick() == {TODAY.isoformat()}
+    assert world.tick() == {today().isoformat()}

@@ -21,7 +21,7 @@ from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from sensors.observe import OBSERVE_SECONDS, Observations
-from tests.dagster.fakes import TODAY, ScriptedDrain, a_stream, no_audit, range_tags, unfinished_run
+from tests.dagster.fakes import ScriptedDrain, a_stream, no_audit, range_tags, today, unfinished_run
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
@@ -159,7 +159,7 @@ def test_a_backfill_that_waits_for_another_one_holds_no_drain_back(
     """One of a year of another table may run before it, for hours."""
     cluster.waiting = {"bronze/orders": 5000}
     unfinished_run(
-        cluster.instance, ORDERS, status=status, tags={"dagster/backfill": "some", **range_tags(TODAY, TODAY)}
+        cluster.instance, ORDERS, status=status, tags={"dagster/backfill": "some", **range_tags(today(), today())}
     )
 
     assert bool(requested(cluster.tick())) is drained
@@ -212,7 +212,7 @@ def test_an_unsettled_stream_is_due_at_once_so_that_its_positions_are_committed(
 
 
 def test_a_stream_whose_dates_do_not_include_today_is_said_and_does_not_fail_the_tick(cluster: Cluster) -> None:
-    begins = TODAY + timedelta(days=30)
+    begins = today() + timedelta(days=30)
     early = a_stream("bronze/early", date_window=DateWindow(start=begins))
     cluster = Cluster(cluster.instance, (ORDERS, early))
     cluster.waiting = {"bronze/early": 7000}

@@ -20,23 +20,23 @@ from kdi_assets.replay.chosen import Chosen, Group, Standing
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
-from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, no_audit, range_tags, run
+from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, no_audit, range_tags, run, today, yesterday
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
-BEFORE = YESTERDAY - timedelta(days=1)
 OLD = date(2021, 3, 4)
 AT = (TopicPartition("web_requests", 0), 7)
-STANDING = Standing(
-    9,
-    {
-        BEFORE: (
-            Group("open", "wrong_type", "a|b", 4, BEFORE, BEFORE, AT),
-            Group("resolved", "wrong_type", "a|b", 3, BEFORE, BEFORE, AT),
-            Group("open", "malformed_json", "", 1, BEFORE, BEFORE, AT),
-        )
-    },
-)
+
+
+def before() -> date:
+    """The date of the letters: the day before yesterday."""
+    return yesterday() - timedelta(days=1)
+
+
+def standing() -> Standing:
+    day = before()
+    still, done = (Group("open", "wrong_type", "a|b", 4, day, day, AT), Group("resolved", "", "", 3, day, day, AT))
+    return Standing(9, {day: (still, done, Group("open", "malformed_json", "", 1, day, day, AT))})
 
 
 @dataclass
@@ -56,7 +56,7 @@ class ScriptedReplay:
 
 @pytest.fixture(autouse=True)
 def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters_asset_module, "standing_by_date", lambda *_: STANDING)
+    monkeypatch.setattr(letters_asset_module, "standing_by_date", lambda *_: standing())
 
 
 def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:
@@ -78,16 +78,16 @@ def told(instance: DagsterInstance, key: dg.AssetKey) -> dict[str, Mapping[str, 
 
 
 def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_stand(instance: DagsterInstance) -> None:
-    commit = a_commit(9, {OLD: 3}, letters_by_date={BEFORE: 3})
+    commit = a_commit(9, {OLD: 3}, letters_by_date={before(): 3})
     replay = ScriptedReplay(ReplayReport("s", {"row": 3, "dead_letter": 5}, withheld=1, commit=commit))
 
-    result = replayed(instance, replay, BEFORE, TODAY)
+    result = replayed(instance, replay, before(), today())
 
     assert result.success
-    assert replay.asked == [(Chosen(first=BEFORE, last=TODAY), result.run_id)]
+    assert replay.asked == [(Chosen(first=before(), last=today()), result.run_id)]
     letters, rows = told(instance, letters_key(a_stream())), told(instance, table_key(a_stream()))
-    assert letters.keys() == {day.isoformat() for day in (BEFORE, YESTERDAY, TODAY)}
-    of_day = letters[BEFORE.isoformat()]
+    assert letters.keys() == {day.isoformat() for day in (before(), yesterday(), today())}
+    of_day = letters[before().isoformat()]
     assert (of_day["open"], of_day["resolved"], of_day["discarded"], of_day["letters_written"]) == (5, 3, 0, 3)
     assert of_day["replayed"] == {"row": 3, "dead_letter": 5, "withheld": 1, "waiting": 0}
     assert of_day["delta_version"] == 9
@@ -95,20 +95,20 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
         "| wrong_type | a\\|b | 4 | web_requests/0 offset 7 |",
         "| malformed_json |  | 1 | web_requests/0 offset 7 |",
     ]
-    assert (letters[TODAY.isoformat()]["open"], "open_by_reason" in letters[TODAY.isoformat()]) == (0, False)
+    assert (letters[today().isoformat()]["open"], "open_by_reason" in letters[today().isoformat()]) == (0, False)
     assert {day: event["rows_added"] for day, event in rows.items()} == {OLD.isoformat(): 3}
 
 
 def test_a_replay_of_which_nothing_came_still_tells_how_the_date_stands(instance: DagsterInstance) -> None:
-    result = replayed(instance, ScriptedReplay(ReplayReport("s", {"dead_letter": 5})), BEFORE, BEFORE)
+    result = replayed(instance, ScriptedReplay(ReplayReport("s", {"dead_letter": 5})), before(), before())
 
     assert result.success
-    assert told(instance, letters_key(a_stream()))[BEFORE.isoformat()]["open"] == 5
+    assert told(instance, letters_key(a_stream()))[before().isoformat()]["open"] == 5
     assert told(instance, table_key(a_stream())) == {}
 
 
 def test_what_a_replay_refuses_is_shown_and_tells_of_no_date(instance: DagsterInstance) -> None:
-    result = replayed(instance, ScriptedReplay(ReplayReport("s"), refuses=True), BEFORE, BEFORE)
+    result = replayed(instance, ScriptedReplay(ReplayReport("s"), refuses=True), before(), before())
 
     (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
     data = event.step_failure_data.user_failure_data
@@ -120,16 +120,16 @@ def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_time
     instance: DagsterInstance,
 ) -> None:
     stream = a_stream(date_window=DateWindow(start=date(2025, 1, 1)))
-    commit = a_commit(1, {TODAY: 1}, dead_letters=6, letters_by_date={YESTERDAY: 2, BEFORE: 3, OLD: 1})
+    commit = a_commit(1, {today(): 1}, dead_letters=6, letters_by_date={yesterday(): 2, before(): 3, OLD: 1})
 
-    run(instance, stream, ScriptedDrain([commit, a_commit(2, {TODAY: 1})]))
+    run(instance, stream, ScriptedDrain([commit, a_commit(2, {today(): 1})]))
 
     letters = told(instance, letters_key(stream))
     assert {day: event["letters_written"] for day, event in letters.items()} == {
-        YESTERDAY.isoformat(): 2,
-        BEFORE.isoformat(): 3,
+        yesterday().isoformat(): 2,
+        before().isoformat(): 3,
     }, "Dagster's partitions do not have the third date"
-    assert "attempt_id IN ('attempt-1')" in letters[BEFORE.isoformat()]["dead_letters_query"]
+    assert "attempt_id IN ('attempt-1')" in letters[before().isoformat()]["dead_letters_query"]
 
 
 def test_letters_wait_for_their_table_and_no_run_of_the_table_takes_them_along() -> None:

@@ -18,7 +18,6 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import DocumentMistake, Mistakes
 from kdi_assets.components.tree import component_definitions
 from kdi_assets.definitions import defs
-from kdi_assets.message_format import Avro
 from resources.spark import SparkResource
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
@@ -74,27 +73,55 @@ def test_the_code_location_reads_the_folder_that_the_environment_names(
     assert keys == {"bronze/a", "bronze/b", "kafka/main/t", *letters} == {*load_streams(), "kafka/main/t", *letters}
 
 
-def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text(tmp_path: Path) -> None:
-    folder = written(tmp_path, kafka=CLUSTER, a=AWKWARD)
-    expected = load_streams(folder)["awkward"]
+def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text_schema_file_and_registry(
+    tmp_path: Path,
+) -> None:
+    of_file = stream("of_file").replace("schema: id bigint", "format: {avro: {schema_file: x.avsc}}")
+    of_registry = stream("of_registry", record=OF_REGISTRY)
+    folder = written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=AWKWARD, b=of_file, c=of_registry)
+    (folder / "b" / "x.avsc").write_text('{"type": "record", "name": "R", "fields": []}', encoding="utf-8")
+    expected = load_streams(folder)
 
-    component = specs(folder)["awkward"].metadata["dagster/component_origin"].instance
+    components = {name: specs(folder)[name].metadata["dagster/component_origin"].instance for name in expected}
 
-    assert component.stream(expected.cluster) == expected
-    assert expected.date_expression == "to_date('{{ x }}')"
-    assert (expected.columns, expected.app_id) == ({"c": "'x'", "d": "'{# kept #}'"}, "123")
+    awkward = expected["awkward"]
+    assert awkward.date_expression == "to_date('{{ x }}')"
+    assert (awkward.columns, awkward.app_id) == ({"c": "'x'", "d": "'{# kept #}'"}, "123")
+    for name, made in expected.items():
+        assert components[name].stream(made.cluster, made.registry, folder=folder / "b") == made
 
 
-def test_dagster_and_the_command_line_read_the_schema_file_beside_a_document(tmp_path: Path) -> None:
-    of_avro = stream("x").replace("schema: id bigint", "format: {avro: {schema_file: x.avsc}}")
-    folder = written(tmp_path, kafka=CLUSTER, a=of_avro)
-    (folder / "a" / "x.avsc").write_text('{"type": "record", "name": "R", "fields": []}', encoding="utf-8")
-    expected = load_streams(folder)["x"]
+@pytest.mark.parametrize(
+    ("document", "field", "message"),
+    [
+        (stream("x", more=", cluster: cloud"), "cluster", "no KafkaCluster document is named 'cloud'"),
+        (
+            stream("x", record=OF_REGISTRY.replace("main", "cloud")),
+            "format.avro.registry",
+            "no SchemaRegistry document is named 'cloud'",
+        ),
+    ],
+)
+def test_a_component_made_in_another_project_says_what_it_misses(
+    tmp_path: Path, document: str, field: str, message: str
+) -> None:
+    clusters = {} if field == "cluster" else {"kafka": CLUSTER}
 
-    component = specs(folder)["x"].metadata["dagster/component_origin"].instance
+    with pytest.raises(Exception, match="definitions for a") as refused:  # the tree wraps whatever a component raises
+        component_definitions(written(tmp_path, **clusters, a=document))
 
-    assert component.stream(expected.cluster, folder=folder / "a") == expected
-    assert isinstance(expected.format, Avro)
+    cause = refused.value.__cause__
+    assert isinstance(cause, DocumentMistake)
+    assert (cause.field, cause.message) == (field, message)
+
+
+def test_of_a_folder_python_files_are_loaded_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    written(tmp_path, kafka=CLUSTER)
+    (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "defs.yaml").write_text(stream("x"), encoding="utf-8")
+
+    assert list(specs(tmp_path)) == ["silver"]
 
 
 def test_the_code_location_refuses_with_all_the_mistakes_that_the_command_line_names(
@@ -119,20 +146,6 @@ def test_an_asset_refers_to_the_line_of_its_document(tmp_path: Path) -> None:
     assert (reference.file_path, reference.line_number) == (str(folder / "a" / "defs.yaml"), 4)
 
 
-def test_a_folder_without_documents_defines_nothing(tmp_path: Path) -> None:
-    (tmp_path / ".hidden").mkdir()
-    (tmp_path / ".hidden" / "defs.yaml").write_text(stream("x"), encoding="utf-8")
-
-    assert specs(tmp_path) == {}
-
-
-def test_python_files_beside_the_documents_are_loaded_from_any_folder(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER)
-    (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
-
-    assert list(specs(tmp_path)) == ["silver"]
-
-
 def test_a_document_directly_in_the_folder_is_loaded_under_each_name_that_dagster_takes(tmp_path: Path) -> None:
     (tmp_path / "defs.yml").write_text(CLUSTER + "---\n" + stream("x"), encoding="utf-8")
 
@@ -146,38 +159,6 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
 
     keys = [{key for key in specs(folder) if not key.startswith("kafka/")} for folder in (one, two, one)]
     assert keys == [{"a", "a_dead_letters"}, {"b", "b_dead_letters"}, {"a", "a_dead_letters"}]
-
-
-def test_a_component_made_in_another_project_says_which_cluster_it_misses(tmp_path: Path) -> None:
-    folder = written(tmp_path, a=stream("x", more=", cluster: cloud"))
-
-    with pytest.raises(Exception, match="definitions for a") as refused:  # the tree wraps whatever a component raises
-        component_definitions(folder)
-
-    cause = refused.value.__cause__
-    assert isinstance(cause, DocumentMistake)
-    assert (cause.field, cause.message) == ("cluster", "no KafkaCluster document is named 'cloud'")
-
-
-def test_a_component_made_in_another_project_says_which_registry_it_misses(tmp_path: Path) -> None:
-    folder = written(tmp_path, kafka=CLUSTER, a=stream("x", record=OF_REGISTRY.replace("main", "cloud")))
-
-    with pytest.raises(Exception, match="definitions for a") as refused:
-        component_definitions(folder)
-
-    cause = refused.value.__cause__
-    assert isinstance(cause, DocumentMistake)
-    assert (cause.field, cause.message) == ("format.avro.registry", "no SchemaRegistry document is named 'cloud'")
-
-
-def test_dagster_and_the_command_line_see_the_same_registry(tmp_path: Path) -> None:
-    folder = written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("x", record=OF_REGISTRY))
-    expected = load_streams(folder)["x"]
-
-    component = specs(folder)["x"].metadata["dagster/component_origin"].instance
-
-    assert expected.registry is not None
-    assert component.stream(expected.cluster, expected.registry) == expected
 
 
 def test_dagster_finds_all_components_with_every_field_described() -> None:

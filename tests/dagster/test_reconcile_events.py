@@ -17,7 +17,7 @@ from kdi_assets.stream import DateWindow, OffsetRange, Stream, TopicPartition
 from sensors.memory import Memory
 from sensors.reconcile import reconcile_all
 from sensors.table_log import Piece
-from tests.dagster.fakes import TODAY, YESTERDAY, ScriptedDrain, a_commit, a_stream, run, unfinished_run
+from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, run, today, unfinished_run, yesterday
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
@@ -82,11 +82,11 @@ def sensor(instance: DagsterInstance) -> Sensor:
 
 
 def test_a_commit_without_events_is_told_at_the_next_tick_and_once(sensor: Sensor) -> None:
-    sensor.log = [an_entry(1, {OLD: 3, YESTERDAY: 2}, run_id="gone")]
+    sensor.log = [an_entry(1, {OLD: 3, yesterday(): 2}, run_id="gone")]
 
     told, again = sensor.tick(), sensor.tick()
 
-    assert {event.partition for event in told} == {OLD.isoformat(), YESTERDAY.isoformat()}
+    assert {event.partition for event in told} == {OLD.isoformat(), yesterday().isoformat()}
     assert told[0].metadata["rows_added"].value == 3
     assert told[0].metadata["offset_ranges"].value == {"web_requests/0": "[100, 105)"}
     assert again == []
@@ -111,17 +111,17 @@ def test_what_is_told_late_leads_to_the_commits_dead_letters_as_a_runs_own_does(
 
 
 def test_what_a_run_told_is_not_told_again(sensor: Sensor) -> None:
-    run(sensor.instance, sensor.stream, ScriptedDrain([a_commit(1, {OLD: 3, TODAY: 2})]))
-    sensor.log = [an_entry(1, {OLD: 3, TODAY: 2})]
+    run(sensor.instance, sensor.stream, ScriptedDrain([a_commit(1, {OLD: 3, today(): 2})]))
+    sensor.log = [an_entry(1, {OLD: 3, today(): 2})]
 
     assert sensor.tick() == []
 
 
 def test_a_crash_between_two_dates_of_a_commit_leaves_only_the_second_to_tell(sensor: Sensor) -> None:
     run(sensor.instance, sensor.stream, ScriptedDrain([a_commit(1, {OLD: 3})]))
-    sensor.log = [an_entry(1, {OLD: 3, TODAY: 2})]
+    sensor.log = [an_entry(1, {OLD: 3, today(): 2})]
 
-    assert [event.partition for event in sensor.tick()] == [TODAY.isoformat()]
+    assert [event.partition for event in sensor.tick()] == [today().isoformat()]
 
 
 def test_a_lost_cursor_tells_nothing_twice(sensor: Sensor) -> None:
@@ -165,9 +165,9 @@ def test_a_stream_with_a_run_in_flight_is_left_to_its_run(sensor: Sensor) -> Non
 
 def test_entries_without_rows_and_dates_that_dagster_does_not_have_are_not_told(sensor: Sensor) -> None:
     sensor.stream = a_stream(date_window=DateWindow(start=date(2025, 1, 1)))
-    sensor.log = [an_entry(1, {}), an_entry(2, {OLD: 3}), an_entry(3, {TODAY: 1})]
+    sensor.log = [an_entry(1, {}), an_entry(2, {OLD: 3}), an_entry(3, {today(): 1})]
 
-    assert [event.partition for event in sensor.tick()] == [TODAY.isoformat()]
+    assert [event.partition for event in sensor.tick()] == [today().isoformat()]
     assert sensor.memory.reconciled == 3
 
 

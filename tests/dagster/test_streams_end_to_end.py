@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -30,7 +29,7 @@ from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.conftest import TopicFactory
-from tests.dagster.fakes import TODAY, YESTERDAY
+from tests.dagster.fakes import today, yesterday
 from tests.kafka_log import Publisher
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -83,7 +82,7 @@ def materialize(
     defs: dg.Definitions,
     keys: Sequence[dg.AssetKey],
     *,
-    day: date = TODAY,
+    day: date | None = None,
     checks: bool = False,
 ) -> dg.ExecuteInProcessResult:
     """A run of these assets under a date, as `dagster asset materialize` or a sensor starts it."""
@@ -94,7 +93,7 @@ def materialize(
         selection=selection if checks else selection.without_checks(),
         resources=defs.resources,
         instance=instance,
-        partition_key=day.isoformat(),
+        partition_key=(day or today()).isoformat(),
         raise_on_error=False,
     )
 
@@ -120,14 +119,14 @@ def events(instance: DagsterInstance, stream: Stream, *, letters: bool = False) 
 def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
     instance: DagsterInstance, stream: Stream, producer: Publisher, lake: str
 ) -> None:
-    publish(producer, stream, {OLD: 6, YESTERDAY: 4})
+    publish(producer, stream, {OLD: 6, yesterday(): 4})
     defs = definitions(stream)
 
     first = materialize(instance, defs, [table_key(stream)], checks=True)
     told = events(instance, stream)
 
     assert first.success
-    assert told.keys() == {OLD.isoformat(), YESTERDAY.isoformat()}, "today got no rows and is not materialized"
+    assert told.keys() == {OLD.isoformat(), yesterday().isoformat()}, "today got no rows and is not materialized"
     of_old = told[OLD.isoformat()]
     assert (of_old["rows_added"], of_old["dagster/partition_row_count"]) == (6, 6)
     assert (of_old["commit"]["rows"], of_old["commit"]["dates"]) == (10, 2)
@@ -138,38 +137,12 @@ def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
     assert len(checks) == 8 and all(check.passed for check in checks.values())
     assert checks["every_offset_accounted_for"].metadata["offsets"].value == 10
 
-    publish(producer, stream, {OLD: 1, TODAY: 2})
+    publish(producer, stream, {OLD: 1, today(): 2})
     materialize(instance, defs, [table_key(stream)])
 
     told = events(instance, stream)
-    assert told.keys() == {OLD.isoformat(), YESTERDAY.isoformat(), TODAY.isoformat()}
+    assert told.keys() == {OLD.isoformat(), yesterday().isoformat(), today().isoformat()}
     assert (told[OLD.isoformat()]["rows_added"], told[OLD.isoformat()]["dagster/partition_row_count"]) == (1, 7)
-
-
-def test_a_tick_requests_the_lagging_stream_and_a_run_makes_the_next_tick_idle(
-    instance: DagsterInstance, stream: Stream, topic: TopicFactory, cluster: KafkaCluster, producer: Publisher
-) -> None:
-    quiet_topic = topic(1)
-    quiet = Stream(topic=quiet_topic, table="bronze/quiet", cluster=cluster, **DEFINITION)
-    missing = Stream(topic="no_such_topic", table="bronze/missing", cluster=cluster, **DEFINITION)
-    defs = definitions(stream, quiet, missing)
-    assert materialize(instance, defs, [table_key(quiet), table_key(stream)]).success, "both have begun now"
-    publish(producer, stream, {YESTERDAY: 5})
-    producer.produce(quiet_topic, "{}")
-    producer.flush()
-
-    lagging = tick(instance, defs)
-    (request,) = lagging.run_requests or []
-    run = materialize(instance, defs, request.asset_selection or [])
-    idle = tick(instance, defs, lagging.cursor)
-
-    assert list(request.asset_selection or ()) == [table_key(stream)]
-    assert (request.partition_key, request.asset_check_keys) == (TODAY.isoformat(), [])
-    assert run.success and events(instance, stream).keys() == {YESTERDAY.isoformat()}
-    assert not idle.run_requests
-    reason = (idle.skip_message or "").splitlines()
-    assert reason[0].startswith("nothing due; largest backlog: bronze/quiet 1 offsets")
-    assert "has no topic 'no_such_topic'" in reason[1]
 
 
 @pytest.mark.core
@@ -177,7 +150,7 @@ def test_a_tick_requests_the_lagging_stream_and_a_run_makes_the_next_tick_idle(
 def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
     instance: DagsterInstance, stream: Stream, producer: Publisher
 ) -> None:
-    publish(producer, stream, {OLD: 6, YESTERDAY: 4})
+    publish(producer, stream, {OLD: 6, yesterday(): 4})
 
     class Crash(Exception):
         pass
@@ -195,7 +168,7 @@ def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
     tick(instance, definitions(stream))
 
     assert not crashed.success and before == {}
-    assert after.keys() == {OLD.isoformat(), YESTERDAY.isoformat()}
+    assert after.keys() == {OLD.isoformat(), yesterday().isoformat()}
     assert after[OLD.isoformat()]["drained_by"] == crashed.run_id
     assert not data.run_requests, "the rows are in the table: nothing is left to drain"
     assert [type(event) for event in data.asset_events[:3]] == [
@@ -213,7 +186,7 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
     days is replayed, killed after the commit; the next tick tells of both assets what the run did not come to.
     """
     wrong = replace(stream, date_expression="to_date(concat(day, '?'))", dead_letter_limit=DeadLetterLimit(share=1.0))
-    for number, sent in enumerate([YESTERDAY] * 4 + [TODAY] * 3):
+    for number, sent in enumerate([yesterday()] * 4 + [today()] * 3):
         value = json.dumps({"id": number, "day": OLD.isoformat()}) if number else "no JSON"
         at = datetime.combine(sent, time(0, 0, 1), UTC)
         producer.produce(stream.topic, value, partition=number % 2, timestamp=at)
@@ -229,18 +202,18 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
     drained = materialize(instance, definitions(wrong), [table_key(stream)])
     written = {day: event["letters_written"] for day, event in events(instance, stream, letters=True).items()}
     defs = definitions(stream, at=die_after_the_commit)
-    crashed = materialize(instance, defs, [letters_key(stream)], day=YESTERDAY)
+    crashed = materialize(instance, defs, [letters_key(stream)], day=yesterday())
     of_rows = events(instance, stream)
     tick(instance, definitions(stream))
     told_late = [events(instance, stream, letters=letters) for letters in (False, True)]
 
     assert drained.success and not crashed.success
-    assert written == {YESTERDAY.isoformat(): 4, TODAY.isoformat(): 3}
+    assert written == {yesterday().isoformat(): 4, today().isoformat(): 3}
     assert of_rows == {}
     rows, letters = told_late
     assert rows.keys() == {OLD.isoformat()} and rows[OLD.isoformat()]["rows_added"] == 3
-    assert letters[YESTERDAY.isoformat()]["letters_judged"] == 3, "of one letter nothing new was said"
-    assert rows[OLD.isoformat()]["told_by"] == letters[YESTERDAY.isoformat()]["told_by"] == "reconcile"
+    assert letters[yesterday().isoformat()]["letters_judged"] == 3, "of one letter nothing new was said"
+    assert rows[OLD.isoformat()]["told_by"] == letters[yesterday().isoformat()]["told_by"] == "reconcile"
 
 
 def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_committed(
@@ -254,10 +227,10 @@ def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_comm
 
     (request,) = tick(instance, defs).run_requests or []
     materialize(instance, defs, request.asset_selection or [])
-    publish(producer, stream, {YESTERDAY: 1})
+    publish(producer, stream, {yesterday(): 1})
     materialize(instance, defs, [table_key(stream)])
 
-    assert events(instance, stream).keys() == {YESTERDAY.isoformat()}
+    assert events(instance, stream).keys() == {yesterday().isoformat()}
 
 
 def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives(
@@ -265,7 +238,7 @@ def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives
 ) -> None:
     (asset,) = topic_assets([stream])
     for messages in (0, 0, 3):
-        publish(producer, stream, {TODAY: messages})
+        publish(producer, stream, {today(): messages})
         assert observe([asset], instance=instance).success
 
     records = instance.fetch_observations(topic_key(stream.cluster, stream.topic), limit=10, ascending=True).records
@@ -276,22 +249,3 @@ def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives
     assert second.tags["dagster/data_version"] != third.tags["dagster/data_version"]
     assert third.metadata["end_offsets"].value == {f"{stream.topic}/0": 2, f"{stream.topic}/1": 1}
     assert third.metadata["offsets_kept"].value == third.metadata[f"backlog of {stream.name}"].value == 3
-
-
-def test_a_broken_table_costs_its_own_line_and_not_the_tick(
-    instance: DagsterInstance,
-    stream: Stream,
-    topic: TopicFactory,
-    cluster: KafkaCluster,
-    producer: Publisher,
-    lake: str,
-) -> None:
-    other = Stream(topic=topic(1), table="bronze/broken", cluster=cluster, **DEFINITION)
-    log = Path(lake) / "bronze/broken/_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020}.json").write_text("this is no commit")
-    publish(producer, stream, {YESTERDAY: 5})
-
-    data = tick(instance, definitions(stream, other))
-
-    assert [list(r.asset_selection or ()) for r in data.run_requests or ()] == [[table_key(stream)]]

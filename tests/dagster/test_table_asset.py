@@ -17,8 +17,6 @@ from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import DateWindow, Stream
 from tests.dagster.fakes import (
-    TODAY,
-    YESTERDAY,
     ScriptedDrain,
     ScriptedReplay,
     a_commit,
@@ -28,6 +26,8 @@ from tests.dagster.fakes import (
     retry,
     run,
     run_together,
+    today,
+    yesterday,
 )
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
@@ -67,21 +67,37 @@ def failure(result: dg.ExecuteInProcessResult) -> tuple[str, dict[str, object]]:
 def test_every_touched_date_is_materialized_and_no_other(instance: DagsterInstance) -> None:
     stream = a_stream()
 
-    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, YESTERDAY: 2})]))
+    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, yesterday(): 2})]))
 
     assert result.success
-    assert materialized(instance, stream) == {OLD.isoformat(), YESTERDAY.isoformat()}
-    keys = [TODAY.isoformat(), YESTERDAY.isoformat(), OLD.isoformat()]
+    assert materialized(instance, stream) == {OLD.isoformat(), yesterday().isoformat()}
+    keys = [today().isoformat(), yesterday().isoformat(), OLD.isoformat()]
     status = instance.get_status_by_partition(table_key(stream), keys, dates(stream)) or {}
     assert [s.value if s else None for s in (status[key] for key in keys)] == [None, "MATERIALIZED", "MATERIALIZED"]
 
 
-def test_today_is_materialized_when_rows_of_today_came(instance: DagsterInstance) -> None:
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_check_is_made_after_a_drain_that_found_nothing_and_fails_the_run_if_it_does(
+    instance: DagsterInstance, complete: bool
+) -> None:
+    found = an_audit(complete=complete)
+
+    result = run(instance, a_stream(), ScriptedDrain(), audit=lambda *_, **__: found)
+
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert (evaluation.passed, evaluation.check_name) == (complete, "every_offset_accounted_for")
+    assert (result.success, evaluation.description) == (complete, found.line())
+
+
+def test_a_replay_that_finds_nothing_different_materializes_nothing_and_is_still_seen(
+    instance: DagsterInstance,
+) -> None:
     stream = a_stream()
 
-    run(instance, stream, ScriptedDrain([a_commit(1, {TODAY: 1, YESTERDAY: 0})]))
+    assert run(instance, stream, ScriptedDrain(), day=OLD, replay=ScriptedReplay()).success
 
-    assert materialized(instance, stream) == {TODAY.isoformat()}
+    assert materialized(instance, stream) == set()
+    assert len(instance.fetch_observations(table_key(stream), limit=10).records) == 1
 
 
 def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(instance: DagsterInstance) -> None:
@@ -109,7 +125,7 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
         "unknown": unknown,
         "misfits": FieldCounts(1, {"id": 1}),
     }
-    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, YESTERDAY: 2}, **fields)]))
+    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, yesterday(): 2}, **fields)]))
 
     of_old = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[OLD.isoformat()])
     (record,) = instance.fetch_materializations(of_old, limit=10).records
@@ -139,25 +155,25 @@ def test_commits_before_a_failure_stay_told(instance: DagsterInstance) -> None:
 def test_rows_of_dates_that_dagster_does_not_have_are_said_and_not_stored(instance: DagsterInstance) -> None:
     stream = a_stream(date_window=DateWindow(start=date(2025, 1, 1)))
 
-    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, YESTERDAY: 1})]))
+    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, yesterday(): 1})]))
 
-    assert materialized(instance, stream) == {YESTERDAY.isoformat()}
+    assert materialized(instance, stream) == {yesterday().isoformat()}
     assert any("3 rows have dates outside the window" in e.user_message for e in instance.all_logs(result.run_id))
 
 
 def test_a_date_ahead_drains_because_the_dialog_offers_it_as_the_latest(instance: DagsterInstance) -> None:
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {TODAY: 1})])
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {today(): 1})])
 
-    result = run(instance, stream, drain, day=TODAY + timedelta(days=2))
+    result = run(instance, stream, drain, day=today() + timedelta(days=2))
 
     assert result.success
-    assert materialized(instance, stream) == {TODAY.isoformat()}
+    assert materialized(instance, stream) == {today().isoformat()}
 
 
 def test_an_older_date_is_replayed_and_every_date_that_lost_or_got_rows_is_told(instance: DagsterInstance) -> None:
     stream, drain = a_stream(), ScriptedDrain()
     before = OLD - timedelta(days=1)
-    commit = a_commit(4, {OLD: 3, YESTERDAY: 2}, removed_by_date={OLD: 5, before: 1}, letters_by_date={OLD: 1})
+    commit = a_commit(4, {OLD: 3, yesterday(): 2}, removed_by_date={OLD: 5, before: 1}, letters_by_date={OLD: 1})
     replay = ScriptedReplay(commit)
 
     result = run(instance, stream, drain, day=OLD, replay=replay)
@@ -167,25 +183,13 @@ def test_an_older_date_is_replayed_and_every_date_that_lost_or_got_rows_is_told(
     records = instance.fetch_materializations(table_key(stream), limit=10).records
     events = {e.partition: e.metadata for r in records if (e := r.asset_materialization)}
     rows = {day: tuple(said[name].value for name in ("rows_added", "rows_removed")) for day, said in events.items()}
-    assert rows == {before.isoformat(): (0, 1), OLD.isoformat(): (3, 5), YESTERDAY.isoformat(): (2, 0)}
+    assert rows == {before.isoformat(): (0, 1), OLD.isoformat(): (3, 5), yesterday().isoformat(): (2, 0)}
     assert instance.get_materialized_partitions(letters_key(stream)) == {OLD.isoformat()}
     (record,) = instance.fetch_observations(table_key(stream), limit=10).records
     assert record.asset_observation is not None
     seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
     assert (seen["replayed_messages"], seen["replayed_into"]) == (6, {"row": 5, "dead_letter": 1})
     assert (seen["replayed_changes"], seen["delta_version"]) == ({"rows_moved": 2}, 4)
-
-
-def test_a_replay_that_finds_nothing_different_materializes_nothing_and_is_still_seen(
-    instance: DagsterInstance,
-) -> None:
-    stream = a_stream()
-
-    result = run(instance, stream, ScriptedDrain(), day=OLD, replay=ScriptedReplay())
-
-    assert result.success
-    assert materialized(instance, stream) == set()
-    assert len(instance.fetch_observations(table_key(stream), limit=10).records) == 1
 
 
 def test_a_backfill_is_told_of_every_date_that_it_asked_for(instance: DagsterInstance) -> None:
@@ -214,38 +218,40 @@ def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_wha
     instance: DagsterInstance,
 ) -> None:
     stream = a_stream()
-    drain, replay = ScriptedDrain([a_commit(1, {TODAY: 1})]), ScriptedReplay(a_commit(2, {OLD: 1}))
+    before = yesterday() - timedelta(days=1)
+    drain, replay = ScriptedDrain([a_commit(1, {today(): 1})]), ScriptedReplay(a_commit(2, {before: 1}))
 
-    result = run(instance, stream, drain, day=OLD, until=TODAY, replay=replay)
+    result = run(instance, stream, drain, day=before, until=today(), replay=replay)
 
     assert result.success
-    assert (drain.run_ids, replay.asked) == ([result.run_id], [(OLD, YESTERDAY)])
+    assert (drain.run_ids, replay.asked) == ([result.run_id], [(before, yesterday())])
     records = instance.fetch_materializations(table_key(stream), limit=10).records
-    assert [r.partition_key for r in reversed(records)] == [TODAY.isoformat(), OLD.isoformat()]
+    assert [r.partition_key for r in reversed(records)] == [today().isoformat(), before.isoformat()]
 
 
 @pytest.mark.scenario("sensor daemon crashes, ticks are slow")
 def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: DagsterInstance) -> None:
     """Requested at 23:59 and created by Dagster a moment later, tomorrow."""
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {YESTERDAY: 1})])
-    late = datetime.combine(YESTERDAY, time(23, 59, 59), UTC)
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {yesterday(): 1})])
+    late = datetime.combine(yesterday(), time(23, 59, 59), UTC)
 
-    result = run(instance, stream, drain, day=YESTERDAY, tags={REQUESTED_TAG: late.isoformat()})
+    result = run(instance, stream, drain, day=yesterday(), tags={REQUESTED_TAG: late.isoformat()})
 
     assert result.success
-    assert materialized(instance, stream) == {YESTERDAY.isoformat()}
+    assert materialized(instance, stream) == {yesterday().isoformat()}
 
 
 def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_was_today(
     instance: DagsterInstance,
 ) -> None:
     """Dagster turns a backfill into runs later; what its dates meant is what they meant to who asked for it."""
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {TODAY: 1})])
-    late = datetime.combine(YESTERDAY, time(23, 59, 59), UTC)
+    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {today(): 1})])
+    late = datetime.combine(yesterday(), time(23, 59, 59), UTC)
     asked = PartitionBackfill("some", BulkActionStatus.REQUESTED, False, {}, late.timestamp())
     instance.add_backfill(asked)
 
-    result = run(instance, stream, drain, day=OLD, until=YESTERDAY, tags={"dagster/backfill": "some"})
+    before = yesterday() - timedelta(days=1)
+    result = run(instance, stream, drain, day=before, until=yesterday(), tags={"dagster/backfill": "some"})
 
     assert result.success
     assert drain.run_ids == [result.run_id]
@@ -254,16 +260,16 @@ def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_w
 def test_a_retry_drains_under_the_date_of_its_root_run(instance: DagsterInstance) -> None:
     """The root run was created yesterday and failed; it is retried today, with yesterday's date."""
     stream = a_stream()
-    late = datetime.combine(YESTERDAY, time(23, 59, 59), UTC)
+    late = datetime.combine(yesterday(), time(23, 59, 59), UTC)
     broken = ScriptedDrain(ending=ComesBack(cluster="main"))
-    root = run(instance, stream, broken, day=YESTERDAY, tags={REQUESTED_TAG: late.isoformat()})
-    drain = ScriptedDrain([a_commit(1, {TODAY: 2})])
+    root = run(instance, stream, broken, day=yesterday(), tags={REQUESTED_TAG: late.isoformat()})
+    drain = ScriptedDrain([a_commit(1, {today(): 2})])
 
     retried = retry(instance, stream, drain, root=root)
 
     assert not root.success and retried.is_success
     assert drain.run_ids == [retried.run_id]
-    assert materialized(instance, stream) == {TODAY.isoformat()}
+    assert materialized(instance, stream) == {today().isoformat()}
 
 
 def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instance: DagsterInstance) -> None:
@@ -296,18 +302,6 @@ def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(inst
     assert materialized(instance, fine) == {OLD.isoformat()}
 
 
-def test_a_refused_replay_does_not_keep_the_check_from_being_made(instance: DagsterInstance) -> None:
-    """A check that was selected and not made counts as failed, and holds up what is built on the table."""
-    complete = an_audit(complete=True)
-
-    replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
-    result = run(instance, a_stream(), ScriptedDrain(), day=OLD, replay=replay, audit=lambda *_, **__: complete)
-
-    (evaluation,) = result.get_asset_check_evaluations()
-    assert evaluation.passed and not result.success
-    assert "offsets are gone" in failure(result)[0]
-
-
 def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole_table(
     instance: DagsterInstance,
 ) -> None:
@@ -335,7 +329,7 @@ def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole
 def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:
     """Dagster takes it for one of the run's own date, which was told of before another one."""
     stream = a_stream()
-    run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {YESTERDAY: 2})]))
+    run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {yesterday(): 2})]))
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 
     run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=lambda *_, **__: an_audit(complete=False))
@@ -355,24 +349,3 @@ def test_dead_letters_come_with_a_statement_that_shows_those_of_the_commit(insta
     assert "dead_letters_query" not in without
     assert "attempt_id IN ('attempt-2')" in str(having["dead_letters_query"].value)
     assert str(having["dead_letters_table"].value).endswith("/bronze/web_requests_dead_letters")
-
-
-def test_an_incomplete_audit_fails_the_check_and_the_run(instance: DagsterInstance) -> None:
-    stream = a_stream()
-    incomplete = an_audit(complete=False)
-
-    result = run(instance, stream, ScriptedDrain(), audit=lambda *_, **__: incomplete)
-
-    (evaluation,) = result.get_asset_check_evaluations()
-    assert (evaluation.passed, evaluation.check_name) == (False, "every_offset_accounted_for")
-    assert not result.success
-
-
-def test_the_check_runs_after_a_drain_that_found_nothing(instance: DagsterInstance) -> None:
-    complete = an_audit(complete=True)
-
-    result = run(instance, a_stream(), ScriptedDrain(), audit=lambda *_, **__: complete)
-
-    (evaluation,) = result.get_asset_check_evaluations()
-    assert evaluation.passed and result.success
-    assert evaluation.description == complete.line()

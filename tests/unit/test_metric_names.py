@@ -1,4 +1,4 @@
-"""Documentation, dashboard and alert rules name the metrics that are exported, and no others."""
+"""Dashboard and alert rules name the metrics that are exported, and no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tests.hand_written import TableWithLog
 from tests.unit.test_metrics import STREAM, registry
 
 CHECKOUT = Path(__file__).parents[2]
-DOCUMENTED = re.compile(r"^\| `(kdi_\w+)` \| ([\w, ]*?) ?\| ", re.MULTILINE)
 METRIC = re.compile(r"\b(kdi_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
 GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
@@ -84,41 +83,6 @@ def queried() -> Iterator[tuple[str, dict[str, str], set[str]]]:
 def test_every_metric_has_samples_and_a_name_with_its_unit(exported: dict[str, Metric]) -> None:
     assert [name for name, family in exported.items() if not family.samples] == []
     assert [name for name in exported if not name.startswith("kdi_") or not name.endswith(UNITS)] == []
-
-
-def test_the_documentation_names_what_is_exported_with_its_labels(exported: dict[str, Metric]) -> None:
-    text = (CHECKOUT / "docs/metrics.md").read_text()
-    gauges, counters = text.split("## Counters")
-
-    told = {name: set(filter(None, listed.split(", "))) for name, listed in DOCUMENTED.findall(text)}
-
-    assert told == {name: labels(family) for name, family in exported.items()}
-    assert {n for n, _ in DOCUMENTED.findall(gauges)} == {n for n, f in exported.items() if f.type == "gauge"}
-    assert {n for n, _ in DOCUMENTED.findall(counters)} == {n for n, f in exported.items() if f.type == "counter"}
-    assert set(re.findall(r"kdi_[a-z0-9_]+", text)) <= exported.keys()
-
-
-def test_the_documentation_has_a_line_for_every_metric_of_the_predecessor() -> None:
-    text = (CHECKOUT / "docs/metrics.md").read_text().split("## From kafka-delta-ingest")[1]
-    lags = (
-        f"{lag}.{of}" for lag in ("buffer.lag", "delta.write.lag") for of in ("total", "max", "min", "num_partitions")
-    )
-    names = (
-        *(f"messages.{step}.{end}" for step in ("deserialization", "transform") for end in ("completed", "failed")),
-        *("recordbatch.started", "recordbatch.completed", "recordbatch.write_duration", "buffered.record_batches"),
-        *("delta.write.started", "delta.write.completed", "delta.write.failed", "delta.write.duration"),
-        *("messages.size", "delta.add.size"),
-        *lags,
-    )
-
-    told = re.sub(r"`(\w[\w.]*\.lag)\.total`, `\.max`, `\.min`, `\.num_partitions`", _spelt_out, text)
-
-    assert len(names) == 22
-    assert [name for name in names if f"`{name}`" not in told] == []
-
-
-def _spelt_out(found: re.Match[str]) -> str:
-    return ", ".join(f"`{found[1]}.{of}`" for of in ("total", "max", "min", "num_partitions"))
 
 
 def test_dashboard_and_rules_query_what_is_exported_by_labels_that_it_has(exported: dict[str, Metric]) -> None:
