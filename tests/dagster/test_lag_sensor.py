@@ -16,12 +16,12 @@ from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import table_key, topic_key
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
+from kdi_assets.sources.kafka import TopicMissing
 from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from sensors.observe import OBSERVE_SECONDS, Observations
-from tests.dagster.fakes import ScriptedDrain, a_stream, no_audit, range_tags, today, unfinished_run
+from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_stream, no_audit, range_tags, today, unfinished_run
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
@@ -107,49 +107,42 @@ def test_an_idle_tick_says_why_it_requests_nothing(cluster: Cluster) -> None:
     assert data.skip_message == "nothing due; largest backlog: bronze/clicks 999 offsets, 2 s"
 
 
-def test_a_broken_topic_costs_its_own_line_and_not_the_tick(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (TopicMissing(cluster="main", topic="payments"), "Kafka cluster main has no topic 'payments'. Run: "),
+        (UNREACHABLE, ""),
+    ],
+)
+def test_a_broken_topic_or_broker_costs_its_own_line_and_not_the_tick_and_is_asked_again(
+    cluster: Cluster, refusal: KdiError, said: str
+) -> None:
     cluster.waiting = {"bronze/orders": 5000, "bronze/payments": 5000}
-    cluster.refusals = {"bronze/payments": TopicMissing(cluster="main", topic="payments")}
+    cluster.refusals = {"bronze/payments": refusal}
 
     assert requested(cluster.tick()) == [["bronze/orders"]]
 
     cluster.waiting = {}
     reason = cluster.tick().skip_message or ""
-    assert reason.splitlines()[1].startswith("bronze/payments: Kafka cluster main has no topic 'payments'. Run: ")
-
-
-def test_an_unreachable_broker_is_said_and_asked_again_at_the_next_tick(cluster: Cluster) -> None:
-    gone = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
-    cluster.refusals = {s.name: gone for s in cluster.streams}
-    reason = cluster.tick().skip_message or ""
-    cluster.refusals, cluster.waiting = {}, {"bronze/orders": 5000}
-
-    assert "no answer from 127.0.0.1:1" in reason
-    assert requested(cluster.tick()) == [["bronze/orders"]]
+    assert reason.splitlines()[1].startswith(f"bronze/payments: {said}")
+    cluster.refusals, cluster.waiting = {}, {"bronze/payments": 5000}
+    assert requested(cluster.tick()) == [["bronze/payments"]]
 
 
 @pytest.mark.scenario("run queue lost, a run requested twice")
-@pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
-@pytest.mark.parametrize("selected", [True, False], ids=["a selection", "a whole job"])
-def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
-    cluster: Cluster, status: str, selected: bool
-) -> None:
+@pytest.mark.parametrize("status", ["NOT_STARTED", "CANCELING"])
+@pytest.mark.parametrize("how", ["a selection", "a whole job", "its letters"])
+def test_a_stream_in_flight_is_left_out_however_its_run_was_started(cluster: Cluster, status: str, how: str) -> None:
     cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 5000}
-    run = unfinished_run(cluster.instance, ORDERS, status=status, selected=selected)
+    run = unfinished_run(
+        cluster.instance, ORDERS, status=status, selected=how != "a whole job", letters=how == "its letters"
+    )
 
     assert requested(cluster.tick()) == [["bronze/clicks"]]
     cluster.waiting["bronze/clicks"] = 0
     assert f"in flight: bronze/orders 5,000 offsets, 2 s, run {run.run_id[:8]} for" in (
         cluster.tick().skip_message or ""
     )
-
-
-def test_a_stream_whose_letters_are_replayed_is_in_flight_too(cluster: Cluster) -> None:
-    """Its drain would wait for the replay in their pool, and hold up all that it is packed with."""
-    cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 5000}
-    unfinished_run(cluster.instance, ORDERS, letters=True)
-
-    assert requested(cluster.tick()) == [["bronze/clicks"]]
 
 
 @pytest.mark.parametrize(("status", "drained"), [("QUEUED", True), ("STARTED", False)])

@@ -25,8 +25,6 @@ from sensors.lag import lag_sensor
 from tests.driven import web_requests
 from tests.waiting import wait_until
 
-LOOK = "look"
-
 
 class Holds:
     """The folder through which a test and the processes of the location speak."""
@@ -72,8 +70,6 @@ def _drain(holds: Holds, stream: Stream, **options: Any) -> DrainReport:
 
 def _look(holds: Holds, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]:
     watched = [s for s in streams if holds.is_watched(s.topic)]
-    for stream in watched:
-        holds.wait_if_held(stream.topic, LOOK)
     return look_at(watched, lake=lake)
 
 

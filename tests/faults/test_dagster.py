@@ -5,10 +5,7 @@ All are real; where they fail is forced by Dagster's own crash points and by hol
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import dagster as dg
@@ -16,17 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.runtime.broker import Broker
-from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.dagster_site import Site, dates_of, open_site, sensor_name
 from tests.faults.doomed_daemon import RUN_LAUNCHED, RUN_MADE, RUNS_RESERVED, TICK_MADE
-from tests.faults.held_location import LOOK, held_stream
+from tests.faults.held_location import held_stream
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
 
 scenario = pytest.mark.scenario
-TOPICS = ("daemon", "slow_tick", "twice", "reload", "terminate")
+TOPICS = ("daemon", "twice", "reload", "terminate")
 
 
 @pytest.fixture(scope="module")
@@ -71,34 +67,6 @@ def test_a_daemon_that_dies_at_every_step_of_a_tick_starts_the_run_once(
 
     assert len(site.runs(web)) == 1
     assert site.dates(web) == dates_of(web)
-    web.assert_each_offset_once(produced)
-
-
-@scenario("sensor daemon crashes, ticks are slow")
-def test_a_tick_that_takes_longer_than_dagster_waits_is_made_again(
-    site: Site, of_site: Callable[[str], DrivenStream]
-) -> None:
-    """Purpose: Dagster gives a sensor a time (60 s), and forgets a tick that takes longer.
-    Procedure: messages wait; the look is held, and the daemon waits one second for the tick (its own setting); then the
-    look is let go, and the daemon ticks again.
-    Pass: the first tick fails and requests nothing, also when its look ends at last; the second requests one run; every
-    offset exactly once.
-    """
-    web = of_site("slow_tick")
-    produced = web.produce(60, bad=0.1)
-    site.holds.watch(web.stream.topic)
-    site.holds.hold(web.stream.topic, LOOK)
-
-    impatient = {**os.environ, "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "1"}
-    command = [sys.executable, "-m", "tests.faults.doomed_daemon", str(site.home), str(site.port)]
-    subprocess.run(command, cwd=CHECKOUT, env=impatient, timeout=120, check=True)
-    waited, before = site.holds.waiting(web.stream.topic, LOOK), site.runs(web)
-    site.holds.release(web.stream.topic, LOOK)
-    assert site.daemon() == 0
-
-    assert (waited, before) == (1, [])
-    (run,) = site.runs(web)
-    assert site.ended(run.run_id).is_success
     web.assert_each_offset_once(produced)
 
 
