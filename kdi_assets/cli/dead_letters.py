@@ -78,8 +78,9 @@ def list_(
     from kdi_assets.replay.chosen import groups
 
     chosen = stream_meant(stream, defs)
+    which = _chosen(chosen, first, last)
     with _looking(chosen, "dead-letters list", as_json=as_json) as session:
-        letters = _letters(session(), chosen, state, _chosen(chosen, first, last), with_messages=False)
+        letters = _letters(session(), chosen, state, which, with_messages=False)
         found = () if letters is None else groups(letters, chosen.topic)
     if as_json:
         json_line({"stream": chosen.name, "groups": [g._asdict() for g in found], "error": None})

@@ -30,7 +30,7 @@ def why_not_a_row(value: bytes) -> str:
 
 
 def test_a_good_message_has_every_field_of_the_stream() -> None:
-    values = WebRequests(Traffic()).batch(5000, now=NOON)
+    values = WebRequests(Traffic()).batch(500, now=NOON)
 
     for value in values:
         assert value is not None and why_not_a_row(value) == ""
@@ -41,23 +41,23 @@ def test_a_good_message_has_every_field_of_the_stream() -> None:
 
 
 def test_messages_are_as_long_as_those_of_the_benchmark() -> None:
-    values = WebRequests(Traffic()).batch(5000, now=NOON)
+    values = WebRequests(Traffic()).batch(500, now=NOON)
 
     assert mean(len(value or b"") for value in values) == pytest.approx(328, abs=3)
 
 
 def test_no_two_messages_share_a_uuid() -> None:
-    values = WebRequests(Traffic()).batch(20_000, now=NOON)
+    values = WebRequests(Traffic()).batch(2_000, now=NOON)
 
-    assert len({json.loads(value or b"")["uuid"] for value in values}) == 20_000
+    assert len({json.loads(value or b"")["uuid"] for value in values}) == 2_000
 
 
 def test_dates_have_the_same_share_and_end_today() -> None:
-    values = WebRequests(Traffic(dates=4)).batch(40_000, now=NOON)
+    values = WebRequests(Traffic(dates=4)).batch(4_000, now=NOON)
 
     dates = Counter(json.loads(value or b"")["meta"]["producer"]["timestamp"][:10] for value in values)
     assert sorted(dates) == ["2026-03-21", "2026-03-22", "2026-03-23", "2026-03-24"]
-    assert all(count == pytest.approx(10_000, rel=0.01) for count in dates.values())
+    assert all(count == pytest.approx(1_000, rel=0.01) for count in dates.values())
 
 
 @pytest.mark.parametrize("kind", BAD_KINDS)
@@ -71,12 +71,12 @@ def test_a_bad_message_would_not_be_a_row(kind: str) -> None:
 
 def test_counts_tell_how_many_of_each_kind_were_made() -> None:
     requests = WebRequests(Traffic(bad=0.1, tombstones=0.05))
-    values = [value for _ in range(10) for value in requests.batch(2000, now=NOON)]
+    values = [value for _ in range(10) for value in requests.batch(200, now=NOON)]
 
     bad = sum(1 for value in values if value is not None and why_not_a_row(value))
-    assert values.count(None) == requests.counts["tombstone"] == pytest.approx(1000, rel=0.15)
-    assert bad == sum(requests.counts[kind] for kind in BAD_KINDS) == pytest.approx(2000, rel=0.15)
-    assert requests.counts.total() == 20_000
+    assert values.count(None) == requests.counts["tombstone"] == pytest.approx(100, rel=0.3)
+    assert bad == sum(requests.counts[kind] for kind in BAD_KINDS) == pytest.approx(200, rel=0.3)
+    assert requests.counts.total() == 2_000
     assert min(requests.counts[kind] for kind in BAD_KINDS) >= bad // len(BAD_KINDS)
 
 
