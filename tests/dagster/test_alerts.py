@@ -177,16 +177,7 @@ def test_a_failed_delivery_is_said_without_the_address_which_is_a_secret(
     assert "secret" not in refused + silent + wrong + repr(Settings.from_environment())
 
 
-def test_a_lost_cursor_tells_again_and_only_of_what_goes_on(cluster: Watched, webhook: Webhook) -> None:
-    cluster.refusals = {"bronze/orders": LOST}
-    cluster.tick()
-    cluster.cursor = None
-    cluster.tick()
-
-    assert webhook.told == [("bronze/orders", "refused", "began")] * 2
-
-
-def test_without_a_webhook_nothing_is_remembered_and_whoever_sets_one_is_told(
+def test_who_sets_a_webhook_is_told_of_what_goes_on_and_again_where_the_cursor_is_lost(
     cluster: Watched, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.refusals = {"bronze/orders": LOST}
@@ -195,9 +186,11 @@ def test_without_a_webhook_nothing_is_remembered_and_whoever_sets_one_is_told(
     without = read_cursor(cluster.cursor).incidents
     monkeypatch.setenv("KDI_ALERT_WEBHOOK", webhook.url)
     cluster.tick()
+    cluster.cursor = None
+    cluster.tick()
 
     assert without == {}
-    assert webhook.told == [("bronze/orders", "refused", "began")]
+    assert webhook.told == [("bronze/orders", "refused", "began")] * 2
 
 
 def test_dead_letters_are_read_from_the_ledger(cluster: Watched, webhook: Webhook, lake: str) -> None:

@@ -106,18 +106,6 @@ def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_star
     assert CheckTables(**config) == CheckTables(costly=True)
 
 
-def test_what_the_hourly_job_makes_starts_no_spark(table: TableByHand, lake: str) -> None:
-    retired = orders(status="retired")
-    made = [name for _, name, _ in findings([retired], lake=lake, session=no_spark, costly=False)]
-
-    assert made == [
-        "positions_never_go_back",
-        "dead_letter_rate",
-        "dates_in_window",
-        "table_health",
-    ]
-
-
 def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
     table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

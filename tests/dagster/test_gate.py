@@ -13,7 +13,6 @@ from kdi_assets.cli.main import app
 from kdi_assets.components import gate
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
-from kdi_assets.stream import Checks
 from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_backlog
 from tests.table_by_hand import TP, TableByHand, orders
 
@@ -43,19 +42,6 @@ def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
     assert not refused.passed and refused.failure == str(refusal)
     assert len(refused.outcomes) == checks_made
     assert checked.passed and [o.level for o in checked.outcomes] == ["passed"] * 5
-
-
-def test_a_check_that_blocks_fails_the_gate_as_a_check(
-    table: TableByHand, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table.drain(100, dead_letters=90)
-    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
-    stream = orders(checks=Checks(blocking=("dead_letter_rate",)))
-
-    stopped = gate.through_gate(stream, instance, drains=False, costly=False)
-
-    assert not stopped.passed and stopped.failure == ""
-    assert [(o.check, o.blocking) for o in stopped.outcomes if o.level == "error"] == [("dead_letter_rate", True)]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -179,29 +176,3 @@ def test_dg_accepts_the_packages_documents() -> None:
     )
 
     assert (ran.returncode, "validated successfully" in ran.stdout) == (0, True), ran.stdout + ran.stderr
-
-
-def test_an_installed_copy_loads_its_documents_without_the_checkout(tmp_path: Path) -> None:
-    """Where the package is installed there is no dg.toml, and the working directory is anyone's."""
-    for package in ("kdi_assets", "resources", "sensors"):
-        shutil.copytree(CHECKOUT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    program = (
-        "import json, kdi_assets; from kdi_assets.definitions import defs;"
-        "keys = sorted(key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys());"
-        "print(json.dumps([kdi_assets.__file__, *keys]))"
-    )
-
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=elsewhere,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    copy, *keys = json.loads(ran.stdout)
-    assert copy == str(tmp_path / "kdi_assets" / "__init__.py")
-    assert {"bronze/web_requests", "kafka/main/web_requests"} <= set(keys)

@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import DrivenFactory
 from tests.faults.mutants import MUTANTS, Mutant, Scenario
 
-CORE = ("letters counted without asking the ledger", "position one too low", "expectation not checked")
-"""Those of make test: messages lost, dead letters and rows doubled."""
+CORE = ("letters counted without asking the ledger", "position one too high", "expectation not checked")
+"""Those of make test: a message lost, dead letters and rows doubled."""
 SCENARIOS = dict.fromkeys(m.scenario for m in MUTANTS)
 SCENARIOS_OF_CORE = {m.scenario for m in MUTANTS if m.name in CORE}
 
