@@ -79,7 +79,8 @@ def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text_schem
     (folder / "b" / "x.avsc").write_text('{"type": "record", "name": "R", "fields": []}', encoding="utf-8")
     expected = load_streams(folder)
 
-    components = {name: specs(folder)[name].metadata["dagster/component_origin"].instance for name in expected}
+    found = specs(folder)
+    components = {name: found[name].metadata["dagster/component_origin"].instance for name in expected}
 
     awkward = expected["awkward"]
     assert awkward.date_expression == "to_date('{{ x }}')"
