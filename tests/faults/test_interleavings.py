@@ -154,12 +154,13 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     Pass: the first drain says who is in its way, and that a retry helps; the second lands with its first plan.
     """
     from kdi_assets.ledger import commit as adapter
+    from kdi_assets.ledger import delta
 
     web = driven(partitions=1)
     web.produce(6)
     web.drain()
     produced = web.produce(6, seed=1)
-    real, left = adapter.latest, [1000]
+    real, left = delta.latest, [1000]
 
     def someone_first(*arguments: Any) -> Any:
         if left[0]:
@@ -171,9 +172,9 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     with pytest.raises(TableBusy, match="other writers committed first"):
         web.drain()
     left[0] = 12
-    report = web.drain()
+    web.drain()
 
-    assert [(c.conflicts, c.offset_count) for c in report.commits] == [(0, 6)]
+    assert [(e.kind, e.conflicts) for e in entries(web.uri, web.stream.app_id)][2:] == [("drain", 0)]
     web.assert_each_offset_once(produced)
 
 
