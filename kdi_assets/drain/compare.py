@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.hashed import judged
+from kdi_assets.drain.hashed import Hashed
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
 from kdi_assets.drain.refusals import TopicRecreated
@@ -19,7 +19,7 @@ from kdi_assets.ledger.changes import changes
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.offsets import covering, islands
+from kdi_assets.ledger.offsets import covering, inside, islands
 from kdi_assets.ledger.reckoning import taken_away, unnamed
 from kdi_assets.ledger.report import SHOWN, Hole
 from kdi_assets.sources.kafka import read_topic
@@ -101,7 +101,7 @@ def compare(
     with spark_failures(stream, "reading the topic again"):
         messages = read_ranges(spark, stream.cluster, ranges)
         decoder = knowing_schemas_of(messages, decoder) or decoder
-        compared = judged(spark, stream, lake, history, ranges, messages, decoder)
+        compared = Hashed(spark, stream, lake, history, ranges, messages, decoder).judged()
         return _Comparing(spark, stream, lake, history, covered, ranges).result(compared)
 
 
@@ -130,7 +130,7 @@ class _Comparing:
         """What became of the messages.
 
         Args:
-            judged: As ``hashed.judged`` gives them.
+            judged: As ``Hashed.judged`` gives them.
         """
         counts = judged.selectExpr(
             "count(*) AS messages",
@@ -160,7 +160,7 @@ class _Comparing:
         """The absent without what was declared lost or deleted; how many these are; notes."""
         if not count:
             return absent, 0, []
-        lost = " OR ".join(_sql(r) for r in self.covered.declared_losses) or "false"
+        lost = " OR ".join(inside({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
         log = TableLog.existing(self.stream.table_uri(self.lake))
         feed = changes(self.spark, self.stream, log, self.history.removing)
         taken = taken_away(
@@ -206,7 +206,3 @@ class _Comparing:
         ]
         others = f"; {', '.join(by)} changed rows since" if by else ""
         return [f"a row is changed also where the stream's definition was, after it was drained{others}"]
-
-
-def _sql(r: OffsetRange) -> str:
-    return f"(partition = {r.topic_partition.partition} AND offset >= {r.start} AND offset < {r.end})"

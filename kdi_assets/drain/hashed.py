@@ -33,30 +33,15 @@ _EXACT = {
 }
 
 
-def judged(
-    spark: SparkSession,
-    stream: Stream,
-    lake: str,
-    history: LiveHistory,
-    ranges: Sequence[OffsetRange],
-    messages: DataFrame,
-    decoder: StreamDecoder,
-) -> DataFrame:
-    """Whether each message is what its row or letter says.
+@dataclass(frozen=True)
+class Hashed:
+    """Messages of some ranges, and the rows and letters that they became.
 
-    Args:
+    Attributes:
         history: Of the stream's table; at its version the table is looked at.
         messages: Those of the ranges, as ``kafka_frame.read_ranges`` gives them.
-
-    Returns:
-        ``partition: int, offset: bigint, stored: boolean, agrees: boolean`` of every message: whether there is a row or
-        a letter, and whether it is what the definition makes of the message; without either, whether that is right.
     """
-    return _Hashed(spark, stream, lake, history, ranges, messages, decoder).judged()
 
-
-@dataclass(frozen=True)
-class _Hashed:
     spark: SparkSession
     stream: Stream
     lake: str
@@ -66,7 +51,12 @@ class _Hashed:
     decoder: StreamDecoder
 
     def judged(self) -> DataFrame:
-        """``partition, offset, stored: boolean, agrees: boolean`` of every message that Kafka holds."""
+        """Whether each message is what its row or letter says.
+
+        Returns:
+            ``partition: int, offset: bigint, stored: boolean, agrees: boolean`` of every message: whether there is a
+            row or a letter, and whether it is what the definition makes of it; without either, whether that is right.
+        """
         from pyspark.sql import functions as F
 
         same = "CASE WHEN is_row THEN stored_hash = row_hash ELSE stored_hash = letter_hash END"

@@ -15,7 +15,7 @@ from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.files import UNKNOWN_TOGETHER
-from kdi_assets.drain.judge import condemned, judge, suspects, verdicts
+from kdi_assets.drain.judge import condemned, suspects, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.stage import stage
@@ -70,6 +70,7 @@ class JudgedAgain:
         staged: The files of their rows; of a look that writes nothing, none.
         said: As ``judge.verdicts`` gives them, and the columns of ``Meant.frame``: of every message.
         became: All of them.
+        fallen: Those that were rows and are dead letters now.
         rows_that_go: ``partition, offset, timestamp`` of those whose rows go.
     """
 
@@ -78,6 +79,7 @@ class JudgedAgain:
     counts: Counts
     said: DataFrame
     became: tuple[Became, ...]
+    fallen: Tally
     rows_that_go: DataFrame
 
     @property
@@ -87,27 +89,9 @@ class JudgedAgain:
         return {outcome: tally.count for outcome, tally in sorted(total.items())}
 
     @property
-    def fallen(self) -> Tally:
-        """Those that were rows and are dead letters now."""
-        return _fallen(self.became)
-
-    @property
     def going(self) -> int:
         """How many messages' rows go."""
         return sum(b.messages.count for b in self.became if not b.was_letter and b.outcome != ELSEWHERE)
-
-    def rows(self, case: Deciding, held: Held) -> DataFrame:
-        """Their rows; decoded once more. Lazy."""
-        from pyspark.sql import Observation
-
-        return judge(
-            held.messages,
-            self.decoder.stream,
-            self.decoder,
-            now=case.now,
-            topic_partitions=held.topic_partitions,
-            counts=Observation(),
-        )
 
     def tell(self, case: Deciding, held: Held) -> LedgerEntry | None:
         """Append what is new of dead letters: what became of those there were, and those that were rows before.
@@ -164,13 +148,14 @@ def judged_again(
             became = _became(said, case)
         _refuse_disagreement(case, counts, by_outcome(b for b in became if b.judged), meant)
         # Those that were dead letters before are none the worse for it.
-        fallen, letters = _fallen(became).count, partial(_letters, case, held, counts, decoder)
-        refuse_other_types(stream, letters, dead_letters=fallen, became_rows=counts.became_rows)
+        rows = by_outcome(b for b in became if not b.was_letter)
+        fallen, letters = rows.get(VERDICTS[DEAD_LETTER], Tally()), partial(_letters, case, held, counts, decoder)
+        refuse_other_types(stream, letters, dead_letters=fallen.count, became_rows=counts.became_rows)
         if not accept_dead_letters:
-            refuse_too_many_letters(stream, fallen, letters, of=meant.rows.count)
+            refuse_too_many_letters(stream, fallen.count, letters, of=meant.rows.count)
         # What is another table's by now stays here: the other has passed its offset, and would not have it either.
         here = said.where(f"NOT {IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}'").select(*MESSAGE)
-        yield JudgedAgain(decoder, staged, counts, said, became, here)
+        yield JudgedAgain(decoder, staged, counts, said, became, fallen, here)
 
 
 def by_outcome(became: Iterable[Became]) -> dict[str, Tally]:
@@ -179,10 +164,6 @@ def by_outcome(became: Iterable[Became]) -> dict[str, Tally]:
     for b in became:
         total[b.outcome] += b.messages
     return total
-
-
-def _fallen(became: Iterable[Became]) -> Tally:
-    return by_outcome(b for b in became if not b.was_letter).get(VERDICTS[DEAD_LETTER], Tally())
 
 
 def _letters(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
