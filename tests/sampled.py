@@ -13,7 +13,7 @@ import yaml
 from kdi_assets.components.reading import Loaded, read_streams
 from kdi_assets.proposal.document import document
 from kdi_assets.proposal.propose import Proposal, propose
-from kdi_assets.proposal.registered import Registered
+from kdi_assets.proposal.recognise import Ask
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.sources.kafka_sample import Sample, Sampled
 from kdi_assets.stream import TopicPartition
@@ -22,20 +22,12 @@ from tests.documents import CLUSTER, REGISTRY, written
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
-def sample_of(values: Sequence[bytes | None], *, written_at: datetime | None = NOW) -> Sample:
-    """A sample of one topic partition whose messages lie a second apart, the last at ``written_at``."""
+def proposed(values: Sequence[bytes | None], *, ask: Ask | None = None) -> Proposal:
+    """The proposal for a topic of one topic partition whose messages lie a second apart, the last written now."""
     tp, count = TopicPartition("orders", 0), len(values)
-    times = [written_at and written_at - timedelta(seconds=count - 1 - n) for n in range(count)]
+    times = [NOW - timedelta(seconds=count - 1 - n) for n in range(count)]
     messages = [Sampled(tp, n, times[n], value) for n, value in enumerate(values)]
-    return Sample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages)
-
-
-def proposed(
-    values: Sequence[bytes | None], *, written_at: datetime | None = NOW, registered: Registered | None = None
-) -> Proposal:
-    """The proposal for a topic that holds these values, as a registry would have it that says this."""
-    ask = (lambda frames: registered) if registered else None
-    return propose(sample_of(values, written_at=written_at), now=NOW, ask=ask)
+    return propose(Sample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages), now=NOW, ask=ask)
 
 
 def text_of(proposal: Proposal) -> str:
@@ -60,5 +52,6 @@ def objects(count: int = 100, **fields: Any) -> list[bytes | None]:
     return [json.dumps(one).encode() for one in made]
 
 
-def framed(payload: bytes, schema_id: int = 7) -> bytes:
+def framed(schema_id: int, payload: bytes) -> bytes:
+    """A payload behind a registry's frame."""
     return b"\0" + schema_id.to_bytes(4, "big") + payload

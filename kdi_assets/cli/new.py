@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,16 +16,9 @@ from kdi_assets.cli.output import json_line, progress, refusal_in_json
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic_core import PydanticCustomError
-
-    from kdi_assets.components.reading import Loaded
-    from kdi_assets.message_format import SchemaRegistry
-    from kdi_assets.proposal.payload import Framed
     from kdi_assets.proposal.propose import Proposal
-    from kdi_assets.proposal.registered import Registered
-    from kdi_assets.stream import KafkaCluster
+
+Described = TypeVar("Described")
 
 
 def new(
@@ -50,101 +45,58 @@ def new(
     """
     from kdi_assets.components.load import defs_folder, read_streams
     from kdi_assets.proposal.document import document
-    from kdi_assets.proposal.place import place, refuse_clash, write
+    from kdi_assets.proposal.place import place, sampled, write
     from kdi_assets.proposal.propose import propose
-    from kdi_assets.proposal.whence import sampled
+    from kdi_assets.proposal.registered import subject_of
 
-    table = _right_names(topic, table)
+    table = table or f"bronze/{re.sub(r'^[^A-Za-z0-9]+', '', topic) or 'topic'}"
     with refusal_in_json(table, as_json=as_json):
         folder, now = defs or defs_folder(), datetime.now(UTC)
         loaded = read_streams(folder)  # with mistakes in some document, another can be proposed all the same
-        meant = _cluster(cluster, loaded, topic)
+        of_topic, of_schemas = (
+            _meant(cluster, loaded.clusters, "cluster"),
+            _meant(registry, loaded.registries, "registry"),
+        )
+        if of_topic is None:
+            known = ", ".join(sorted(loaded.clusters)) or "no document describes one; KDI_KAFKA=host:9092 does"
+            raise typer.BadParameter(f"which cluster? {known}", param_hint="--cluster")
         file = None if stdout else place(folder, table, topic=topic)
-        ask = _asking(_registry(registry, loaded), topic)
-        progress(f"sampling {topic} of cluster {meant.name}")
-        proposal = propose(sampled(meant, topic, count=messages), now=now, ask=ask)
-        text = document(proposal, table=table, cluster=meant.name, now=now)
+        progress(f"sampling {topic} of cluster {of_topic.name}")
+        home = Settings.from_environment().home
+        ask = partial(subject_of, topic, of_schemas, home) if of_schemas else None
+        proposal = propose(sampled(of_topic, topic, count=messages), now=now, ask=ask)
+        text = document(proposal, table=table, cluster=of_topic.name, now=now)
         if file:
-            refuse_clash(folder, file, text, topic=topic)
-            write(file, text, topic=topic)
+            write(folder, file, text, topic=topic)
     if as_json:
-        json_line(_fields(proposal, table, meant.name, file, text))
+        json_line(_fields(proposal, table, of_topic.name, file, text))
     elif file:
         typer.echo(_written(proposal, table, file))
     else:
         typer.echo(text, nl=False)
 
 
-def _right_names(topic: str, table: str | None) -> str:
-    """The table's path.
-
-    Raises:
-        typer.BadParameter: A name is none.
-    """
-    from pydantic_core import PydanticCustomError
-
-    from kdi_assets.components import checks
-
-    try:
-        checks.topic(topic)
-    except PydanticCustomError as wrong:
-        raise typer.BadParameter(_said(wrong), param_hint="TOPIC") from wrong
-    try:
-        return checks.table(table or f"bronze/{re.sub(r'^[^A-Za-z0-9]+', '', topic) or 'topic'}")
-    except PydanticCustomError as wrong:
-        raise typer.BadParameter(_said(wrong), param_hint="--table") from wrong
-
-
-def _said(wrong: PydanticCustomError) -> str:
-    context = wrong.context or {}
-    return f"{context['message']}; {context['right']}"
-
-
-def _cluster(name: str | None, loaded: Loaded, topic: str) -> KafkaCluster:
-    from kdi_assets.components.mistakes import did_you_mean
-    from kdi_assets.proposal.whence import cluster_meant
-
-    if name is not None and name not in loaded.clusters:
-        message = f"no KafkaCluster document is named {name!r}; {did_you_mean(name, loaded.clusters)}"
-        raise typer.BadParameter(message, param_hint="--cluster")
-    return cluster_meant(name, loaded.clusters, topic=topic)
-
-
-def _registry(name: str | None, loaded: Loaded) -> SchemaRegistry | None:
+def _meant(name: str | None, known: Mapping[str, Described], option: str) -> Described | None:
+    """What has this name; with no name ``main``, or the only one."""
     from kdi_assets.components.mistakes import did_you_mean
 
-    known = loaded.registries
-    if name is not None and name not in known:
-        message = f"no SchemaRegistry document is named {name!r}; {did_you_mean(name, known)}"
-        raise typer.BadParameter(message, param_hint="--registry")
     if name is None:
         return known.get("main") or (next(iter(known.values())) if len(known) == 1 else None)
+    if name not in known:
+        message = f"no document describes a {option} named {name!r}; {did_you_mean(name, known)}"
+        raise typer.BadParameter(message, param_hint=f"--{option}")
     return known[name]
-
-
-def _asking(registry: SchemaRegistry | None, topic: str) -> Callable[[Framed], Registered] | None:
-    """Asks the registry for what the frames of messages name."""
-    from kdi_assets.proposal.registered import MOST_IDS, asked
-
-    if registry is None:
-        return None
-    home = Settings.from_environment().home
-    return lambda frames: asked(registry, [n for n, _ in frames.ids.most_common(MOST_IDS)], topic=topic, home=home)
 
 
 def _written(proposal: Proposal, table: str, file: Path) -> str:
     from kdi_assets.components.folder import shown
-    from kdi_assets.proposal.advice import what
     from kdi_assets.proposal.document import outcome_in_words
 
-    sample = len(proposal.sample.messages)
-    return "\n".join(
-        [
-            f"{shown(file)}: {what(proposal.recognised)}, landing as {proposal.recognised.format};"
-            f" date: {proposal.date.sql}",
-            f"Under it the {sample:,} sampled messages are {outcome_in_words(proposal)}; the document says more.",
-            f"  Run:  kdi check, then kdi peek {table}",
-        ]
+    found, sample = proposal.recognised, len(proposal.sample.messages)
+    return (
+        f"{shown(file)}: {found.what}, landing as {found.format}; date: {proposal.date.sql}\n"
+        f"Under it the {sample:,} sampled messages are {outcome_in_words(proposal)}; the document says more.\n"
+        f"  Run:  kdi check, then kdi peek {table}"
     )
 
 
@@ -158,9 +110,8 @@ def _fields(proposal: Proposal, table: str, cluster: str, file: Path | None, tex
         "cluster": cluster,
         "stream": table,
         "file": shown(file) if file else None,
-        "looks": proposal.recognised.looks,
+        "recognised": proposal.recognised.what,
         "format": proposal.recognised.format,
-        "compression": proposal.recognised.compression,
         "date": proposal.date.sql,
         "sampled": len(proposal.sample.messages),
         "rows": found.rows,

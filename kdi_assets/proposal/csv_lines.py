@@ -1,95 +1,95 @@
-"""Lines of CSV: which character stands between columns, and what stands in them."""
+"""Lines of CSV: which character stands between columns, what the columns are called, and what stands in them."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 
-from kdi_assets.proposal.json_text import Json
-from kdi_assets.proposal.seen import Seen
-from kdi_assets.proposal.types import DOUBLE, STRING, Scalar, Struct, Type, fits_all, type_of
+from kdi_assets.proposal.field_stats import stats_of
+from kdi_assets.proposal.json_text import NoRecord, Record, Value
+from kdi_assets.proposal.types import STRING, Struct, type_of_all
 
 DELIMITERS = ("\t", ";", "|", ",")
 """The one that a text has least often comes first."""
-FEWEST_LINES = 5
-"""Fewer lines that agree do so by chance."""
+FEWEST_LINES, USUAL_SHARE = 5, 0.9
+"""Of lines that have the same number of columns: fewer do so by chance; the others are dead letters."""
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,99})")
 _FRACTION = re.compile(r"-?(0|[1-9][0-9]{0,99})[.][0-9]{1,99}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def delimiter_of(lines: Sequence[str]) -> str | None:
-    """The character that divides every line into the same number of columns, two at least; ``None`` if none does."""
-    if len(lines) < FEWEST_LINES:
-        return None
-    divided = {d: [columns(line, d) for line in lines] for d in DELIMITERS}
-    widths = {d: len(rows[0]) for d, rows in divided.items() if len({len(row) for row in rows}) == 1}
-    found = [d for d, width in widths.items() if width > 1 and not _is_prose(divided[d])]
-    return max(found, key=lambda d: widths[d], default=None)
+class Lines:
+    """How lines are divided.
+
+    Attributes:
+        delimiter: Between columns.
+        header: The first line, if it says what the columns are called; else they are called by their numbers.
+        record: The columns.
+        agree: How many lines have so many columns.
+    """
+
+    def __init__(self, lines: Sequence[str], delimiter: str, width: int) -> None:
+        rows = [row for line in lines if len(row := split(line, delimiter)) == width]
+        self.delimiter, self.agree, self.header = delimiter, len(rows), ""
+        names, first = [f"column_{n + 1}" for n in range(width)], split(lines[0], delimiter)
+        self.record = _record(names, rows)
+        if len({name.lower() for name in first if _NAME.fullmatch(name)}) == width:
+            below = _record(first, rows[1:])
+            # Names above numbers or times. Of text alone nobody can tell it from a message, whose values are not shown.
+            if any(declared != STRING for declared in below.fields.values()):
+                self.header, self.record = lines[0], below
+
+    def read(self, line: str) -> Record:
+        """A line as a record, its values as they would be in JSON.
+
+        Raises:
+            NoRecord: It is none.
+        """
+        if not line.strip():
+            raise NoRecord("blank")
+        row, declared = split(line, self.delimiter), self.record.fields
+        if not row:
+            raise NoRecord("malformed_csv")
+        if len(row) != len(declared):
+            raise NoRecord("too_few_columns" if len(row) < len(declared) else "too_many_columns")
+        if line == self.header:
+            raise NoRecord("wrong_type", next(name for name, type_ in declared.items() if type_ != STRING))
+        return dict(zip(declared, map(_value, row), strict=True))
 
 
-def nearly(lines: Sequence[str]) -> tuple[str, int, int] | None:
-    """Where most lines agree and some do not: delimiter, columns, and how many lines have so many."""
+def lines_of(texts: Sequence[str]) -> Lines | None:
+    """How most texts are divided into the same number of columns, two at least; ``None`` if they are not."""
+    best: tuple[int, str] = (1, "")
     for delimiter in DELIMITERS:
-        rows = [columns(line, delimiter) for line in lines]
-        usual = Counter(map(len, rows)).most_common(1)
-        width, agree = usual[0] if usual else (0, 0)
-        enough = FEWEST_LINES <= agree < len(lines) <= agree * 10 // 9
-        if width > 1 and enough and not _is_prose([row for row in rows if len(row) == width]):
-            return delimiter, width, agree
-    return None
+        rows = [split(text, delimiter) for text in texts]
+        width, agree = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
+        prose = all(column.startswith(" ") for row in rows for column in row[1:])
+        if agree >= max(FEWEST_LINES, USUAL_SHARE * len(rows)) and width > best[0] and not prose:
+            best = width, delimiter
+    return Lines(texts, best[1], best[0]) if best[1] else None
 
 
-def _is_prose(rows: Sequence[Sequence[str | None]]) -> bool:
-    """Whether a blank follows each delimiter, as in sentences."""
-    return all(text is not None and text.startswith(" ") for row in rows for text in row[1:])
+def split(line: str, delimiter: str) -> list[str]:
+    """What stands in the columns; no columns where the line is not well formed."""
+    try:
+        rows = list(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, strict=True))
+    except csv.Error:
+        return []
+    return rows[0] if len(rows) == 1 else []
 
 
-def columns(line: str, delimiter: str) -> list[str | None]:
-    """What stands in the columns, null where that is nothing; no columns where the line is not well formed."""
-    quoted = r'"((?:[^"]|"")*+)"'
-    one = re.compile(rf'(?:{quoted}|([^"{re.escape(delimiter)}\r\n]*+))({re.escape(delimiter)}|$)')
-    line, at, found = line.rstrip("\r\n"), 0, list[str | None]()
-    while True:
-        column = one.match(line, at)
-        if column is None or (column[3] == "" and column.end() < len(line)):
-            return []
-        found.append(column[2] or None if column[1] is None else column[1].replace('""', '"'))
-        if column[3] == "":
-            return found
-        at = column.end()
+def _record(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Struct:
+    stats = stats_of(dict(zip(names, map(_value, row), strict=True)) for row in rows).fields
+    return Struct({name: type_of_all(stats[name]) for name in names}, stats)
 
 
-def record_of(rows: Sequence[Sequence[str | None]]) -> Struct:
-    """The record of lines that have the same number of columns; nobody says what these are called."""
-    width = len(rows[0])
-    seen = {f"column_{n + 1}": Seen() for n in range(width)}
-    for message, row in enumerate(rows):
-        for column, text in zip(seen.values(), row, strict=True):
-            column.see(_value(text), message)
-    return Struct({name: _type_of(column) for name, column in seen.items()}, seen)
-
-
-def record(row: Sequence[str | None]) -> dict[str, Json]:
-    """A line as a record, its values as they would be in JSON."""
-    return {f"column_{n + 1}": _value(text) for n, text in enumerate(row)}
-
-
-def _type_of(seen: Seen) -> Type:
-    """A type that takes every text and changes none; text otherwise."""
-    declared = type_of(seen)
-    if not (isinstance(declared, Scalar) and fits_all(declared, seen)) or seen.infinite:
-        return STRING
-    return STRING if seen.rounded and declared == DOUBLE else declared
-
-
-def _value(text: str | None) -> Json:
+def _value(text: str) -> Value:
     """Only what is written so that it can be written again is a number or a boolean."""
-    if text is None:
-        return None
     if _INTEGER.fullmatch(text) and text != "-0":
         return int(text)
     if _FRACTION.fullmatch(text):
         return Decimal(text)
-    return text == "true" if text in ("true", "false") else text
+    return text == "true" if text in ("true", "false") else text or None

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from statistics import median
 
-from kdi_assets.proposal.json_text import Json
-from kdi_assets.proposal.seen import Seen
-from kdi_assets.proposal.times import Unit, moment_of, sql_of_number, told, unit_of
+from kdi_assets.proposal.field_stats import FieldStats
+from kdi_assets.proposal.json_text import Record, Value
+from kdi_assets.proposal.times import Unit, moment_of, time_of, unit_of
 from kdi_assets.proposal.types import Scalar, Struct, ddl_name
 
-DAY, YEAR = 86400.0, 365 * 86400.0
-UNIT_WORDS: Mapping[Unit, str] = {
-    "seconds": "seconds since 1970",
-    "millis": "milliseconds since 1970",
-    "micros": "microseconds since 1970",
-    "nanos": "nanoseconds since 1970",
-}
+DAY = 86400.0
 USUAL_SHARE = 0.9
 """Of the messages that a candidate must give a date, else it is not worth a mention."""
 MISSING = 100
 """How much it counts against a candidate if it gives no date at all; in proportion, if it gives few messages none."""
 FIRST = date(2000, 1, 1)
 KAFKA = "to_date(kafka.timestamp)"
-_EPOCH_DIGITS = re.compile(r"[0-9]{9,19}")
 _GOOD = {
-    **dict.fromkeys(("timestamp", "ts", "datetime", "time", "epoch"), 5),
+    **dict.fromkeys(("timestamp", "ts", "datetime", "time", "epoch", "event", "occurred", "happened"), 5),
     **dict.fromkeys(("at", "date", "when", "day", "millis", "ms"), 4),
-    **dict.fromkeys(("event", "occurred", "happened"), 5),
     **dict.fromkeys(("created", "produced", "placed", "published", "emitted", "logged", "sent", "request"), 2),
 }
 _BAD = {
     **dict.fromkeys(("birth", "birthday", "born", "dob"), 20),
-    **dict.fromkeys(("expires", "expiry", "expiration", "expire", "until", "due", "deadline", "valid", "eta"), 12),
+    **dict.fromkeys(("expires", "expiry", "expiration", "until", "due", "deadline", "valid", "eta"), 12),
     **dict.fromkeys(("scheduled", "planned", "next", "delivery", "deleted", "previous", "exp", "nbf"), 8),
     **dict.fromkeys(("updated", "modified", "changed", "received", "ingested", "processed", "loaded", "last"), 3),
-    **dict.fromkeys(("registered", "joined", "signup", "first", "ended", "end", "finished"), 3),
+    **dict.fromkeys(("registered", "joined", "signup", "first", "ended", "end"), 3),
 }
 """Words of names: how much they speak for the time of the event itself, and against it."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-
-
-Reading = Callable[[Json], datetime | None]
-"""From a field's value to its moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,65 +44,38 @@ class Candidate:
     Attributes:
         sql: Spark SQL that gives a date.
         what: What the field holds, in words.
+        unit: Of numbers, what they count since 1970.
         given: Messages that it gives a date.
-        oldest: Their first date.
-        newest: Their last.
+        dates: The first and the last of these; ``None`` if none was looked at.
         worth: How much speaks for it; below zero it is no event's time.
-        path: Of its field.
-        read: From the field's value to its moment.
     """
 
-    sql: str
-    what: str
-    given: int
-    oldest: date
-    newest: date
-    worth: float
     path: tuple[str, ...]
-    read: Reading
-
-    def moment(self, document: Mapping[str, Json]) -> datetime | None:
-        """When a message says that it was."""
-        return self.read(at_path(document, self.path))
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """One way to read a field."""
-
     sql: str
     what: str
-    read: Reading
     unit: Unit | None = None
+    given: int = 0
+    dates: tuple[date, date] | None = None
+    worth: float = 0
+
+    def moment(self, record: Record) -> datetime | None:
+        """When a message says that it was."""
+        return moment_of(_at(record, self.path), self.unit)
 
 
 def candidates(
-    record: Struct, documents: Sequence[Mapping[str, Json]], written: Sequence[datetime | None], *, now: datetime
+    declared: Struct, records: Sequence[Record], written: Sequence[datetime | None], *, now: datetime
 ) -> list[Candidate]:
     """The candidates, the best first.
 
     Args:
-        documents: The messages that become records, one at least.
+        records: Those that were decoded; with none, fields are judged by their names and types alone.
         written: When each was written to Kafka.
         now: Ends what can be a date.
     """
-    found = []
-    for path, declared, seen in _leaves(record):
-        way = _way(path, declared, seen, [at_path(document, path) for document in documents])
-        if way is None:
-            continue
-        moments = [way.read(at_path(document, path)) for document in documents]
-        both = zip(moments, written, strict=True)
-        given = [(moment, w) for moment, w in both if moment is not None and is_plausible(moment.date(), now)]
-        if len(given) < USUAL_SHARE * len(documents):
-            continue
-        dates = [m.astimezone(UTC).date() for m, _ in given]
-        score = _score(path, [(m - w).total_seconds() for m, w in given if w is not None], of_number=way.unit)
-        if score is not None:
-            missing = 1 - len(given) / len(documents)
-            worth = score - MISSING * missing
-            found.append(Candidate(way.sql, way.what, len(given), min(dates), max(dates), worth, path, way.read))
-    return sorted(found, key=lambda candidate: -candidate.worth)
+    read = (_reading(*leaf, [_at(record, leaf[0]) for record in records]) for leaf in _leaves(declared))
+    judged = (_judged(candidate, records, written, now) for candidate in read if candidate)
+    return sorted(filter(None, judged), key=lambda candidate: -candidate.worth)
 
 
 def is_plausible(day: date, now: datetime) -> bool:
@@ -122,107 +83,63 @@ def is_plausible(day: date, now: datetime) -> bool:
     return FIRST <= day <= now.date() + timedelta(days=366)
 
 
-def at_path(document: Mapping[str, Json], path: Sequence[str]) -> Json:
-    """What stands there; null where the way is interrupted."""
-    value: Json = dict(document)
+def _at(record: Record, path: Sequence[str]) -> Value:
+    value: Value = record
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _leaves(record: Struct, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar, Seen]]:
+def _leaves(record: Struct, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar, FieldStats]]:
     for name, declared in record.fields.items():
         if isinstance(declared, Struct):
             yield from _leaves(declared, (*path, name))
         elif isinstance(declared, Scalar):
-            yield (*path, name), declared, record.seen.get(name, Seen())
+            yield (*path, name), declared, record.stats.get(name, FieldStats())
 
 
-def _way(path: tuple[str, ...], declared: Scalar, seen: Seen, values: Sequence[Json]) -> _Way | None:
+def _reading(path: tuple[str, ...], declared: Scalar, stats: FieldStats, values: Sequence[Value]) -> Candidate | None:
+    """How a field can be read as a date."""
     sql = ".".join(ddl_name(step) for step in path)
     match declared.ddl:
         case "date":
-            return _Way(sql, "a date", _of_text)
-        case "timestamp":
-            return _Way(f"to_date({sql})", _zones(seen), _of_text)
-        case "timestamp_ntz":
-            return _Way(f"to_date({sql})", "a timestamp, without a zone: taken for UTC", _of_text)
+            return Candidate(path, sql, "a date")
+        case "timestamp" | "timestamp_ntz" as kind:
+            local = kind == "timestamp_ntz" or stats.of("date", "local")
+            return Candidate(
+                path, f"to_date({sql})", f"a timestamp{', without a zone: taken for UTC' if local else ''}"
+            )
         case "string":
-            return _way_of_text(sql, values)
-        case "boolean":
+            texts = [value for value in values if isinstance(value, str)]
+            if texts and sum(time_of(text) is not None for text in texts) >= USUAL_SHARE * len(texts):
+                return Candidate(path, f"to_date(try_to_timestamp({sql}))", "text that says a time")
             return None
-    numbers = [v for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool)]
-    if unit := _unit(numbers):
-        converted = sql_of_number(sql, unit, whole=declared.ddl == "bigint")
-        return _Way(f"to_date({converted})", UNIT_WORDS[unit], lambda value: _of_number(value, unit), unit)
-    return None
-
-
-def _way_of_text(sql: str, values: Sequence[Json]) -> _Way | None:
-    texts = [value for value in values if isinstance(value, str)]
-    if not texts:
-        return None
-    if sum(told(text) is not None for text in texts) >= USUAL_SHARE * len(texts):
-        return _Way(f"to_date(try_to_timestamp({sql}))", "text that says a time", _of_text)
-    numbers = [int(text) for text in texts if _EPOCH_DIGITS.fullmatch(text)]
-    unit = _unit(numbers) if len(numbers) >= USUAL_SHARE * len(texts) else None
+    numbers = [v for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool) and v != 0]
+    units = {unit_of(number) for number in numbers}
+    unit = units.pop() if len(units) == 1 else None
     if unit is None:
         return None
-    converted = sql_of_number(f"try_cast({sql} AS bigint)", unit, whole=True)
-    return _Way(f"to_date({converted})", f"{UNIT_WORDS[unit]}, as text", lambda value: _of_digits(value, unit), unit)
+    number = sql if unit == "seconds" or declared.ddl == "bigint" else f"CAST({sql} AS bigint)"
+    return Candidate(path, f"to_date(timestamp_{unit}({number}))", f"{unit} since 1970", unit)
 
 
-def _zones(seen: Seen) -> str:
-    """Whether timestamps say their zone."""
-    without = seen.of("timestamp", "date")
-    if not without:
-        return "a timestamp, with its zone"
-    return (
-        "a timestamp, without a zone: taken for UTC" if not seen.of("zoned") else "a timestamp, not always with a zone"
-    )
-
-
-def _unit(numbers: Sequence[int | Decimal]) -> Unit | None:
-    """The unit in which all numbers are times of this century; zeros, often written for none, aside."""
-    units = {unit_of(number) for number in numbers if number != 0}
-    return units.pop() if len(units) == 1 else None
-
-
-def _of_text(value: Json) -> datetime | None:
-    found = told(value) if isinstance(value, str) else None
-    return found.at if found else None
-
-
-def _of_number(value: Json, unit: Unit) -> datetime | None:
-    return moment_of(value, unit) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
-
-
-def _of_digits(value: Json, unit: Unit) -> datetime | None:
-    return moment_of(int(value), unit) if isinstance(value, str) and _EPOCH_DIGITS.fullmatch(value) else None
-
-
-def _score(path: tuple[str, ...], behind_kafka: Sequence[float], *, of_number: Unit | None) -> float | None:
-    """How much speaks for the field as the event's time; ``None`` for a number that only looks like one.
-
-    Args:
-        behind_kafka: Seconds from Kafka's timestamp to the field's moment, below zero where it is earlier.
-    """
-    own = [word.lower() for word in _WORDS.findall(path[-1])]
-    every = [word.lower() for step in path for word in _WORDS.findall(step)]
-    named = sum(_GOOD.get(word, 0) for word in own)
-    against = sum(_BAD.get(word, 0) for word in every)
-    distance = median(behind_kafka) if behind_kafka else None
-    near = distance is not None and abs(distance) <= DAY
-    if of_number and not named and not near:
+def _judged(
+    read: Candidate, records: Sequence[Record], written: Sequence[datetime | None], now: datetime
+) -> Candidate | None:
+    """The candidate with what speaks for it; ``None`` if it gives too few a date, or only looks like one."""
+    both = zip(map(read.moment, records), written, strict=True)
+    given = [(moment, w) for moment, w in both if moment is not None and is_plausible(moment.date(), now)]
+    if records and len(given) < USUAL_SHARE * len(records):
         return None
-    return min(named, 12) - against - (len(path) - 1) + _nearness(distance)
-
-
-def _nearness(distance: float | None) -> float:
-    """An event is written to Kafka soon after it, and never before."""
-    if distance is None:
-        return 0
-    if distance > DAY:
-        return -8
-    age = abs(distance)
-    return 3 if age <= DAY / 24 else 2 if age <= DAY else 1 if age <= 7 * DAY else 0 if age <= YEAR else -3
+    ahead = [(moment - w).total_seconds() for moment, w in given if w is not None]
+    distance = median(ahead) if ahead else None
+    named = sum(_GOOD.get(word.lower(), 0) for word in _WORDS.findall(read.path[-1]))
+    against = sum(_BAD.get(word.lower(), 0) for step in read.path for word in _WORDS.findall(step))
+    if read.unit and not named and (distance is None or abs(distance) > DAY):
+        return None
+    # An event is written to Kafka soon after it, and never before.
+    near = 0 if distance is None or distance < -7 * DAY else 2 if abs(distance) <= DAY else -8 if distance > DAY else 1
+    missing = MISSING * (1 - len(given) / len(records)) if records else 0
+    worth = min(named, 12) - against - (len(read.path) - 1) + near - missing
+    dates = [moment.astimezone(UTC).date() for moment, _ in given]
+    return replace(read, given=len(given), dates=(min(dates), max(dates)) if dates else None, worth=worth)

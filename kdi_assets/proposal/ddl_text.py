@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from kdi_assets.proposal.seen import TEXTS, Seen
-from kdi_assets.proposal.types import DOUBLE, STRING, TIMESTAMP, Array, Map, Scalar, Struct, Type, ddl_name
+from kdi_assets.proposal.field_stats import FieldStats
+from kdi_assets.proposal.types import DOUBLE, STRING, TIMESTAMP, Array, Scalar, Struct, Type, ddl_name, taken
 from kdi_assets.wording import counted
 
 WIDEST = 56
 """Comments begin in the same column, unless a line is longer than this."""
 MONEY_DIGITS = 4
 """Numbers with so few digits behind the point may be amounts."""
-
-
-_INSTEAD = {"integers": "bigint", "booleans": "boolean"}
+_INSTEAD = {"integer": "bigint", "boolean": "boolean", "date": "date", "local": "timestamp", "zoned": "timestamp"}
 """What most values of a column of text may be, where that is not text."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    depth: int
-    text: str
-    said: str = ""
 
 
 def ddl_lines(record: Struct, *, messages: int) -> list[str]:
@@ -33,38 +23,22 @@ def ddl_lines(record: Struct, *, messages: int) -> list[str]:
     Args:
         messages: How many the fields were counted in.
     """
-    lines = list(_fields(record, 0, messages, between=" "))
-    width = min(WIDEST, max((2 * line.depth + len(line.text) for line in lines), default=0))
-    return [f"{'  ' * n.depth + n.text:<{width}}  -- {n.said}" if n.said else "  " * n.depth + n.text for n in lines]
-
-
-def one_line(declared: Type) -> str:
-    """The DDL of a type on one line."""
-    match declared:
-        case Scalar(ddl):
-            return ddl
-        case Array(element):
-            return f"array<{one_line(element)}>"
-        case Map(value):
-            return f"map<string, {one_line(value)}>"
-    return f"struct<{', '.join(f'{ddl_name(n)}: {one_line(t)}' for n, t in declared.fields.items())}>"
+    lines = list(_fields(record, "", messages, between=" "))
+    width = min(WIDEST, max((len(line) for line, _ in lines), default=0))
+    return [f"{line:<{width}}  -- {said}" if said else line for line, said in lines]
 
 
 def left_out(record: Struct, path: str = "") -> Iterator[tuple[str, str]]:
     """Names that are not declared, with their paths, and why."""
     for name, why in record.left_out.items():
-        yield shown(f"{path}{name}"), why
+        # A name of other people's must not end a comment.
+        yield f"{path}{name}" if name.isprintable() and name else json.dumps(f"{path}{name}"), why
     for name, declared in record.fields.items():
         inner, steps = declared, ""
-        while isinstance(inner, Array | Map):
-            inner, steps = (inner.element if isinstance(inner, Array) else inner.value), f"{steps}[]"
+        while isinstance(inner, Array):
+            inner, steps = inner.element, f"{steps}[]"
         if isinstance(inner, Struct):
             yield from left_out(inner, f"{path}{name}{steps}.")
-
-
-def shown(name: str) -> str:
-    """A name of other people's, so that it cannot end a comment."""
-    return name if name.isprintable() and name else json.dumps(name)
 
 
 def share(part: int, whole: int) -> str:
@@ -76,80 +50,46 @@ def share(part: int, whole: int) -> str:
     return f"{min(99.9, 100 * part / whole):.1f}%" if part else "0%"
 
 
-def _fields(record: Struct, depth: int, messages: int, *, between: str) -> Iterator[_Line]:
+def _fields(record: Struct, indent: str, messages: int, *, between: str) -> Iterator[tuple[str, str]]:
+    """Lines, and what is said of them."""
     last = len(record.fields) - 1
     for n, (name, declared) in enumerate(record.fields.items()):
-        seen, comma = record.seen.get(name, Seen()), "" if n == last else ","
-        said = f"{share(seen.in_messages, messages)}{_remarks(declared, seen)}"
-        inner, opened = declared, f"{ddl_name(name)}{between}"
-        closed = ""
-        while not isinstance(inner, Scalar | Struct):
-            opened, closed = opened + ("array<" if isinstance(inner, Array) else "map<string, "), closed + ">"
-            inner = inner.element if isinstance(inner, Array) else inner.value
+        stats, comma = record.stats[name], "" if n == last else ","
+        said = "; ".join([share(stats.in_messages, messages), *_remarks(declared, stats)])
+        inner, opened, closed = declared, f"{indent}{ddl_name(name)}{between}", ""
+        while isinstance(inner, Array):
+            inner, opened, closed = inner.element, f"{opened}array<", f"{closed}>"
         if isinstance(inner, Scalar):
-            yield _Line(depth, f"{opened}{inner.ddl}{closed}{comma}", said)
+            yield f"{opened}{inner.ddl}{closed}{comma}", said
             continue
-        yield _Line(depth, f"{opened}struct<", said)
-        yield from _fields(inner, depth + 1, messages, between=": ")
-        yield _Line(depth, f">{closed}{comma}")
+        yield f"{opened}struct<", said
+        yield from _fields(inner, f"{indent}  ", messages, between=": ")
+        yield f"{indent}>{closed}{comma}", ""
 
 
-def _remarks(declared: Type, seen: Seen) -> str:
-    """What a person may want to decide otherwise, each behind a semicolon."""
-    return "".join(f"; {said}" for said in (*_of_kinds(declared, seen), *_of_type(declared, seen)))
-
-
-def _of_kinds(declared: Type, seen: Seen) -> Iterator[str]:
-    if not seen.values:
+def _remarks(declared: Type, stats: FieldStats) -> Iterator[str]:
+    """What a person may want to decide otherwise."""
+    if not stats.values:
         yield "only null was seen, the type is a guess"
         return
-    groups = {
-        "text": seen.of(*TEXTS),
-        "integers": seen.of("integer", "large"),
-        "fractions": seen.of("fraction"),
-        "booleans": seen.of("boolean"),
-        "objects": seen.of("object"),
-        "arrays": seen.of("array"),
-    }
-    several = {kind: count for kind, count in groups.items() if count}
-    if len(several) > 1 and not (declared == DOUBLE and several.keys() == {"integers", "fractions"}):
-        often = sorted(several.items(), key=lambda item: -item[1])
-        yield ", ".join(f"{share(count, seen.values)} {kind}" for kind, count in often)
-        kind, count = often[0]
-        if declared == STRING and kind in _INSTEAD and count * 2 > seen.values:
-            yield f"{_INSTEAD[kind]} makes dead letters of the others"
-
-
-def _of_type(declared: Type, seen: Seen) -> Iterator[str]:
+    yield from _kinds(declared, stats)
     match declared:
-        case Array():
-            if not (seen.items and seen.items.values):
-                yield "always empty, the type is a guess"
-        case Map():
-            yield f"{len(seen.fields):,} different keys" if seen.fields else "always empty, the type is a guess"
-        case _ if declared == DOUBLE:
-            yield from _of_double(seen)
-        case _ if declared == TIMESTAMP:
-            if without := seen.of("timestamp", "date"):
-                yield f"{share(without, seen.values)} without a zone, taken for UTC"
-        case _ if declared == STRING:
-            yield from _of_string(seen)
+        case Array() if not (stats.items and stats.items.values):
+            yield "always empty, the type is a guess"
+        case _ if declared == DOUBLE and stats.rounded:
+            yield f"{stats.rounded:,} of the numbers have more digits than a double keeps"
+        case _ if declared == DOUBLE and 0 < stats.behind <= MONEY_DIGITS:
+            behind = counted(stats.behind, "digit")
+            yield f"at most {behind} behind the point: decimal(38,{stats.behind}) adds up exactly"
+        case _ if declared == TIMESTAMP and (without := stats.of("local", "date")):
+            yield f"{share(without, stats.values)} without a zone, taken for UTC"
 
 
-def _of_double(seen: Seen) -> Iterator[str]:
-    if seen.rounded:
-        yield f"{seen.rounded:,} of the numbers have more digits than a double keeps"
-    elif 0 < (behind := seen.fraction_digits) <= MONEY_DIGITS:
-        yield f"at most {counted(behind, 'digit')} behind the point: decimal(38,{behind}) adds up exactly"
-
-
-def _of_string(seen: Seen) -> Iterator[str]:
-    if not seen.values:
-        return
-    times = seen.of("date", "timestamp", "zoned")
-    if times and times * 2 > seen.values:
-        yield f"{share(times, seen.values)} are times: timestamp makes dead letters of the others"
-    elif seen.of("loose") * 2 > seen.values:
-        yield "times, in a form that timestamp does not take"
-    elif seen.values == seen.of("number_text"):
-        yield f"numbers, as text: decimal(38,{seen.fraction_digits}) takes them"
+def _kinds(declared: Type, stats: FieldStats) -> Iterator[str]:
+    """The kinds of values where there are several and not all of them keep theirs."""
+    kinds = [(kind, count) for kind, count in stats.kinds.most_common() if kind != "null"]
+    if len(kinds) > 1 and (declared == STRING or taken(declared, stats) < stats.values):
+        yield ", ".join(f"{share(count, stats.values)} {kind}" for kind, count in kinds)
+        kind, count = kinds[0]
+        if declared == STRING and kind in _INSTEAD and count * 2 > stats.values:
+            yield f"{_INSTEAD[kind]} makes dead letters of the others"

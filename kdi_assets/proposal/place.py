@@ -1,4 +1,4 @@
-"""Where a proposed document goes: into a folder of its own, and never over anything."""
+"""Where the sample comes from, and where the document goes: into a folder of its own, and never over anything."""
 
 from __future__ import annotations
 
@@ -7,90 +7,89 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kdi_assets.components.documents import parse
-from kdi_assets.components.folder import FOLDER_TYPE, LOADED_NAMES, DefsFolderMissing, shown
+from kdi_assets.components.folder import FOLDER_TYPE, LOADED_NAMES, shown
+from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.components.reading import read_streams
 from kdi_assets.errors import Terminal
+from kdi_assets.sources.kafka import TopicMissing, read_topic
+from kdi_assets.sources.kafka_sample import Sample, sample, topics_of
+from kdi_assets.stream import KafkaCluster
 
-NOTHING_WRITTEN = "nothing was written; the topic was only read."
 _NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
 @dataclass(eq=False, kw_only=True)
-class DocumentThere(Terminal):
-    """A file lies where the document would go, or in its way."""
+class NothingProposed(Terminal):
+    """There is nothing to sample, or no place for the document."""
 
     topic: str
-    file: str
     why: str
+    run: str
 
     def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.file} {self.why}.",
-            "it stays as it is, and nothing was written.",
-            f"kdi new {self.topic} --stdout prints the document; put it where you want it",
-        )
+        return self.why, "nothing was written; the topic was only read.", self.run
 
 
-@dataclass(eq=False, kw_only=True)
-class TableTaken(Terminal):
-    """The documents that are there leave no room for the one that is proposed."""
+def sampled(cluster: KafkaCluster, topic: str, *, count: int) -> Sample:
+    """A sample of the topic with at least one message that has a value.
 
-    topic: str
-    mistake: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"a document for topic {self.topic} would not pass beside those that are there: {self.mistake}",
-            NOTHING_WRITTEN,
-            f"kdi new {self.topic} --table another/path, or --stdout to see the document",
-        )
+    Raises:
+        NothingProposed: The cluster does not know the topic, or it is empty, or has nothing but tombstones.
+        BrokerUnreachable, LeaderMissing: Trying again can help.
+        AccessRefused: The brokers do not let us in, or read.
+    """
+    try:
+        found = sample(cluster, read_topic(cluster, topic), count=count)
+    except TopicMissing as missing:
+        why = f"Kafka cluster {cluster.name} has no topic {topic!r}; {did_you_mean(topic, topics_of(cluster))}"
+        raise NothingProposed(topic=topic, why=why, run="kdi new with a topic that we may see") from missing
+    if all(message.value is None for message in found.messages):
+        detail = f"has tombstones alone, {len(found.messages):,} in the sample" if found.messages else "has no message"
+        why = f"topic {topic!r} of Kafka cluster {cluster.name} {detail} that may be read: nothing to tell a schema by."
+        run = "the same command once its producer has published; or write the document by hand (docs/streams.md)"
+        raise NothingProposed(topic=topic, why=why, run=run)
+    return found
 
 
 def place(folder: Path, table: str, *, topic: str) -> Path:
     """The file for a stream's document.
 
     Raises:
-        DefsFolderMissing: There is no such folder.
-        DocumentThere: A document lies there, or one above hides what lies below it.
+        NothingProposed: A document lies there, or one above hides what lies below it.
     """
-    if not folder.is_dir():
-        raise DefsFolderMissing(folder=str(folder))
     if above := _loaded(folder):
         types = {d.type for d in parse(above.read_text(encoding="utf-8", errors="replace"), shown(above)).documents}
         if FOLDER_TYPE not in types:
-            why = "ends the search for documents in its folder, so none below it would be loaded"
-            raise DocumentThere(topic=topic, file=shown(above), why=why)
+            raise _occupied(topic, above, "ends the search for documents, so none below its folder would be loaded")
     own = folder / _NAME.sub("_", table.rpartition("/")[2])
     if there := _loaded(own):
-        raise DocumentThere(topic=topic, file=shown(there), why="is there already")
+        raise _occupied(topic, there, "is there already, and stays as it is")
     return own / LOADED_NAMES[0]
 
 
-def refuse_clash(folder: Path, file: Path, text: str, *, topic: str) -> None:
-    """Refuse a document with which the folder's documents would have a mistake that they have not now.
-
-    Raises:
-        TableTaken: It would.
-    """
-    proposed = parse(text, shown(file))
-    loaded = read_streams(folder, proposed=proposed)
-    if mistake := next((m for m in loaded.mistakes if m.file == shown(file)), None):
-        raise TableTaken(topic=topic, mistake=mistake.text())
-
-
-def write(file: Path, text: str, *, topic: str) -> None:
+def write(folder: Path, file: Path, text: str, *, topic: str) -> None:
     """Write a new file.
 
     Raises:
-        DocumentThere: Somebody was quicker.
+        NothingProposed: The folder's documents would have a mistake with it, or somebody was quicker.
     """
+    loaded = read_streams(folder, proposed=parse(text, shown(file)))
+    if mistake := next((m for m in loaded.mistakes if m.file == shown(file)), None):
+        why = f"a document for topic {topic} would not pass beside those that are there: {mistake.text()}"
+        run = f"kdi new {topic} --table another/path, or --stdout to see the document"
+        raise NothingProposed(topic=topic, why=why, run=run)
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except FileExistsError:
-        raise DocumentThere(topic=topic, file=shown(file), why="is there already") from None
+        raise _occupied(topic, file, "is there already, and stays as it is") from None
 
 
 def _loaded(folder: Path) -> Path | None:
     return next((folder / name for name in LOADED_NAMES if (folder / name).is_file()), None)
+
+
+def _occupied(topic: str, file: Path, why: str) -> NothingProposed:
+    run = f"kdi new {topic} --stdout prints the document; put it where you want it"
+    return NothingProposed(topic=topic, why=f"{shown(file)} {why}.", run=run)

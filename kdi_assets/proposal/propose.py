@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 from kdi_assets.proposal.dates import KAFKA, Candidate, candidates, is_plausible
-from kdi_assets.proposal.fit import Misfit, misfit
-from kdi_assets.proposal.payload import Framed
-from kdi_assets.proposal.recognise import Recognised, Record, as_bytes, recognise
-from kdi_assets.proposal.registered import Registered, as_registered
-from kdi_assets.proposal.seen import seen_in
-from kdi_assets.proposal.types import DATE, Struct, ddl_name, record_of
+from kdi_assets.proposal.json_text import Misfit, Record
+from kdi_assets.proposal.recognise import Ask, Read, Recognised, recognise
+from kdi_assets.proposal.types import DATE, ddl_name, misfit
 from kdi_assets.sources.kafka_sample import Sample, Sampled
 from kdi_assets.stream import DateWindow
-
-NO_TIME = "current_date()"
-"""The date where neither the messages nor Kafka have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +29,30 @@ class DateChoice:
     of: Candidate | None
     others: Sequence[Candidate] = ()
 
+    def date(self, message: Sampled, record: Record) -> date | None:
+        """The date that a message would have."""
+        moment = self.of.moment(record) if self.of else None
+        if moment is None and KAFKA in self.sql:
+            moment = message.timestamp
+        return moment.astimezone(UTC).date() if moment else None
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Outcome:
     """What would become of the sample.
 
     Attributes:
         letters: Dead letters by reason and field.
-        unjudged: Messages that are too large to be looked at here.
-        oldest: First date of the rows.
-        newest: Last date of the rows.
+        dates: How many rows have each date.
     """
 
-    rows: int
-    letters: Counter[Misfit]
-    tombstones: int
-    unjudged: int = 0
-    oldest: date | None = None
-    newest: date | None = None
+    letters: Counter[Misfit] = field(default_factory=Counter)
+    tombstones: int = 0
+    dates: Counter[date] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        return self.dates.total()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,20 @@ class Proposal:
     """What a document should say.
 
     Attributes:
-        record: What the DDL says, or of Avro the registry; ``None`` where the format has no fields.
-        columns: Further columns, by their path.
-        decoded: Messages whose fields were counted.
-        registered: What a registry said of the messages' schemas; ``None`` if none was asked.
+        hidden: Spark SQL of a field that the table's own date would hide; empty if there is none.
+        decoded: Messages whose fields were looked at; none where a registry says what they are.
     """
 
     sample: Sample
     recognised: Recognised
-    record: Struct | None
     date: DateChoice
     window: DateWindow
     outcome: Outcome
     decoded: int
-    columns: Mapping[str, str] = field(default_factory=dict)
-    registered: Registered | None = None
+    hidden: str
 
 
-def propose(sample: Sample, *, now: datetime, ask: Callable[[Framed], Registered] | None = None) -> Proposal:
+def propose(sample: Sample, *, now: datetime, ask: Ask | None = None) -> Proposal:
     """Say what a document for the sampled topic should say.
 
     Args:
@@ -85,115 +81,55 @@ def propose(sample: Sample, *, now: datetime, ask: Callable[[Framed], Registered
         now: Today's date ends the window.
         ask: Asks a registry for the schemas of frames.
     """
-    with_value = [message for message in sample.messages if message.value is not None]
-    values = [message.value or b"" for message in with_value]
-    recognised = recognise(values)
-    registered = ask(recognised.frames) if ask and recognised.frames else None
-    if registered:
-        recognised, registered = as_registered(values, recognised, registered)
-    pairs = list(zip(with_value, recognised.records, strict=True))
-    decoded = [(message, record) for message, record in pairs if isinstance(record, dict)]
-    record = recognised.record
-    if recognised.format == "json":
-        record = record_of(seen_in(document for _, document in decoded))
-        if not record.fields:
-            recognised, record = as_bytes(recognised), None
-            pairs = list(zip(with_value, recognised.records, strict=True))
-            decoded = [(message, found) for message, found in pairs if isinstance(found, dict)]
-    choice = _date(record, decoded, now)
-    window = _window(choice, decoded, now)
-    outcome = _outcome(sample, recognised, pairs, record, choice, window, now)
-    columns = _columns(recognised, record, choice)
-    return Proposal(sample, recognised, record, choice, window, outcome, len(decoded), columns, registered)
+    messages = [message for message in sample.messages if message.value is not None]
+    recognised = recognise([message.value or b"" for message in messages], ask)
+    read = list(zip(messages, recognised.records, strict=True))
+    looked_at = recognised.format in ("json", "csv", "text")
+    decoded = [(message, record) for message, record in read if looked_at and isinstance(record, dict)]
+    choice = _date(recognised, decoded, now)
+    window = _window([day for message, record in decoded if (day := choice.date(message, record))], now)
+    outcome = _outcome(read, recognised, choice, window, now)
+    outcome.tombstones = len(sample.messages) - len(messages)
+    return Proposal(sample, recognised, choice, window, outcome, len(decoded), _hidden(recognised, choice))
 
 
-def _date(record: Struct | None, decoded: Sequence[tuple[Sampled, Record]], now: datetime) -> DateChoice:
-    documents, written = [document for _, document in decoded], [message.timestamp for message, _ in decoded]
-    found = candidates(record, documents, written, now=now) if record and documents else []
-    kafka = KAFKA if any(w is not None and is_plausible(w.date(), now) for w in written) else NO_TIME
-    best = next((candidate for candidate in found if candidate.worth >= 0), None)
-    if best is None:
-        return DateChoice(kafka, None, found)
-    others = [candidate for candidate in found if candidate is not best]
-    if any(best.moment(document) is None for document in documents) and kafka == KAFKA:
+def _date(recognised: Recognised, decoded: Sequence[tuple[Sampled, Record]], now: datetime) -> DateChoice:
+    records, written = [record for _, record in decoded], [message.timestamp for message, _ in decoded]
+    declared = recognised.record
+    found = candidates(declared, records, written, now=now) if declared else []
+    if not found or found[0].worth < 0:
+        return DateChoice(KAFKA, None, found)
+    best, *others = found
+    if not records or any(best.moment(record) is None for record in records):
         return DateChoice(f"coalesce({best.sql}, {KAFKA})", best, others)
     return DateChoice(best.sql, best, others)
 
 
-def date_of(message: Sampled, document: Record, choice: DateChoice, now: datetime) -> date | None:
-    """The date that a message would have."""
-    if choice.sql == NO_TIME:
-        return now.date()
-    moment = choice.of.moment(document) if choice.of else message.timestamp
-    if moment is None and KAFKA in choice.sql:
-        moment = message.timestamp
-    return moment.astimezone(UTC).date() if moment else None
-
-
-def _window(choice: DateChoice, decoded: Sequence[tuple[Sampled, Record]], now: datetime) -> DateWindow:
+def _window(dates: Sequence[date], now: datetime) -> DateWindow:
     """The usual window, as much longer as the plausible dates of the sample ask for."""
     usual, today = DateWindow(), now.date()
-    dates = [day for message, document in decoded if (day := date_of(message, document, choice, now))]
     plausible = [day for day in dates if is_plausible(day, now)] or [today]
-    start = min(usual.start, date(min(plausible).year, 1, 1))
-    ahead = usual.ahead_days
-    if max(plausible) > usual.last(now):
-        ahead += (max(plausible) - today) // timedelta(days=1)
-    return DateWindow(start, ahead)
+    ahead = max(usual.ahead_days, (max(plausible) - today).days + 1)
+    return DateWindow(min(usual.start, date(min(plausible).year, 1, 1)), ahead)
 
 
 def _outcome(
-    sample: Sample,
-    recognised: Recognised,
-    pairs: Sequence[tuple[Sampled, Record | str | None]],
-    record: Struct | None,
-    choice: DateChoice,
-    window: DateWindow,
-    now: datetime,
+    read: Sequence[tuple[Sampled, Read]], recognised: Recognised, choice: DateChoice, window: DateWindow, now: datetime
 ) -> Outcome:
-    declared = record if recognised.format == "json" else None
-    letters: Counter[Misfit] = Counter()
-    dates: list[date] = []
-    for message, found in pairs:
-        if found is None:
-            continue
-        day = date_of(message, found, choice, now) if isinstance(found, dict) else None
-        unfit = misfit(found, declared) if declared and isinstance(found, dict) else None
-        why = unfit or _condemned(found, day, window, now)
-        if why:
-            letters[why] += 1
-        elif day:
-            dates.append(day)
-    return Outcome(
-        rows=len(dates),
-        letters=letters,
-        tombstones=len(sample.messages) - len(pairs),
-        unjudged=sum(1 for _, found in pairs if found is None),
-        oldest=min(dates, default=None),
-        newest=max(dates, default=None),
-    )
+    outcome = Outcome()
+    declared = recognised.record if recognised.format == "json" else None
+    for message, record in read:
+        why = record if isinstance(record, tuple) else misfit(record, declared) if declared else None
+        day = choice.date(message, record) if isinstance(record, dict) else None
+        if why is None and day and window.start <= day <= window.last(now):
+            outcome.dates[day] += 1
+        else:
+            outcome.letters[why or ("date_outside_window" if day else "no_date", "date")] += 1
+    return outcome
 
 
-def _condemned(found: Record | str, day: date | None, window: DateWindow, now: datetime) -> Misfit | None:
-    """Why a message has no record, or no date that is allowed."""
-    if isinstance(found, str):
-        return found, ""
-    if day is None:
-        return "no_date", "date"
-    return None if window.start <= day <= window.last(now) else ("date_outside_window", "date")
-
-
-def _columns(recognised: Recognised, record: Struct | None, choice: DateChoice) -> dict[str, str]:
-    """Columns that keep what would else be lost, or out of reach."""
-    if recognised.frames and recognised.format == "bytes":
-        framed = {"schema_id": "CAST(conv(hex(substring(value, 2, 4)), 16, 10) AS bigint)"}
-        if recognised.looks == "framed_json":
-            framed["document"] = "try_validate_utf8(CAST(substring(value, 6) AS STRING))"
-        return framed
-    # The table's own `date` stands where the record's would.
-    own = next((name for name in record.fields if name.lower() == "date"), None) if record else None
-    if record is None or own is None or (record.fields[own] == DATE and choice.sql == ddl_name(own)):
-        return {}
-    taken = {name.lower() for name in record.fields}
-    free = next(name for n in range(1, len(taken) + 2) if (name := "message_date" + "_" * (n - 1)) not in taken)
-    return {free: ddl_name(own)}
+def _hidden(recognised: Recognised, choice: DateChoice) -> str:
+    """Spark SQL of a field called ``date``, where the table's own stands; empty if there is none, or it is the same."""
+    fields = recognised.record.fields if recognised.record else {}
+    own = next((name for name in fields if name.lower() == "date"), None)
+    return "" if own is None or (fields[own] == DATE and choice.sql == ddl_name(own)) else ddl_name(own)

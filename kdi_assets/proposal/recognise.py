@@ -1,132 +1,171 @@
-"""What the messages of a sample are: compression, frame and format, by what most of them show."""
+"""What the messages of a sample are: one recogniser for each format; the first that fits decides."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from kdi_assets.message_format import Compression
-from kdi_assets.proposal import csv_lines
-from kdi_assets.proposal.json_text import Json, NoObject, is_json, json_object
-from kdi_assets.proposal.payload import (
-    Framed,
-    TooLarge,
-    compression_of,
-    framed,
-    is_framed_protobuf,
-    is_protobuf,
-    payload_of,
-)
-from kdi_assets.proposal.types import STRING, Struct
+from kdi_assets.formats.framing import Frame, split_frame
+from kdi_assets.formats.registry.schemas import HIGHEST_ID
+from kdi_assets.proposal.csv_lines import lines_of
+from kdi_assets.proposal.field_stats import stats_of
+from kdi_assets.proposal.json_text import Misfit, NoRecord, Record, json_object
+from kdi_assets.proposal.registered import NotRegistered, Subject
+from kdi_assets.proposal.types import STRING, Struct, record_of
 
-Looks = Literal[
-    "json",
-    "csv",
-    "text",
-    "bytes",
-    "json_values",
-    "framed_avro",
-    "framed_json",
-    "framed_protobuf",
-    "framed",
-    "avro_container",
-    "avro_single_object",
-    "protobuf",
-    "mixed",
-]
-"""What messages look like; ``framed`` says nothing of what stands behind the frame."""
 FormatName = Literal["json", "csv", "text", "bytes", "avro", "protobuf"]
-Record = dict[str, Json]
-MOST_BYTES = 64 * 1024 * 1024
-"""Of payloads that are held at once; those behind are too large to be looked at."""
-_CONTAINER, _SINGLE_OBJECT, _SINGLE_OBJECT_HEADER = b"Obj\x01", b"\xc3\x01", 10
+Read = Record | Misfit
+"""A message's record, or why it is a dead letter."""
+MOST_IDS, MOST_SHOWN = 100, 5
+"""Where messages are framed, they share the ids of a few schemas."""
+HOW: Mapping[bytes, tuple[str, str]] = {
+    b"Obj\x01": ("Avro object containers", "format: {avro: {container: true, schema_file: FILE.avsc}}"),
+    b"\xc3\x01": ("Avro in single-object encoding", "format: {avro: {schemas: FOLDER}}"),
+    b"\x1f\x8b\x08": ("compressed with gzip", "compression: gzip"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "compression: zstd"),
+}
+"""What messages begin with that are not looked into, and what to write for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What the values are.
+    """What the messages are.
 
     Attributes:
         format: What decodes them.
-        records: Of each value its record, or the decoder's reason why it has none, or ``None`` if it is too large to
-            be looked at here. A record of bytes is empty.
-        shares: How many payloads are a JSON object, another JSON value, text, or nothing of these.
-        frames: What stands behind a registry's frames.
-        nearly_csv: Delimiter, columns, and how many lines have so many, where not all have.
-        message: Of Protobuf, its full name, if it is not the first of its text.
+        written: The same as a document has it.
+        what: What they are, and how many of them: the reason for the format.
+        records: Of each message.
+        record: Their fields with what was seen of them; ``None`` where there are none.
+        advice: Lines for the document: what to write where less lands than is there.
     """
 
-    compression: Compression
-    looks: Looks
     format: FormatName
-    records: Sequence[Record | str | None]
-    shares: Counter[str]
-    delimiter: str = ""
-    frames: Framed | None = None
-    nearly_csv: tuple[str, int, int] | None = None
+    written: str
+    what: str
+    records: Sequence[Read]
     record: Struct | None = None
-    message: str = ""
+    advice: Sequence[str] = ()
 
 
-def recognise(values: Sequence[bytes]) -> Recognised:
-    """Say what values are.
-
-    Args:
-        values: At least one.
-    """
-    compression = compression_of(values)
-    payloads = list(_payloads(values, compression))
-    held = [payload for payload in payloads if isinstance(payload, bytes)]
-    shares = Counter(_kind(payload) for payload in held)
-    looks, frames = _looks(held, shares)
-    format_ = _format(looks, held)
-    texts = [payload.decode() for payload in held if _is_text(payload) and payload.strip()]
-    delimiter = (csv_lines.delimiter_of(texts) if looks == "csv" else None) or ""
-    row = _reader(format_, delimiter)
-    records = [row(payload) if isinstance(payload, bytes) else payload for payload in payloads]
-    nearly = csv_lines.nearly(texts) if looks == "text" else None
-    record = Struct({"value": STRING}) if format_ == "text" else None
-    if format_ == "csv":
-        rows = [csv_lines.columns(text, delimiter) for text in texts]
-        record = csv_lines.record_of(rows)
-    return Recognised(compression, looks, format_, records, shares, delimiter, frames, nearly, record)
+Ask = Callable[[Collection[int], Sequence[bytes]], Subject]
+"""Asks a registry for the topic's subject, with the ids of frames and what stands behind them, or ``NotRegistered``."""
 
 
-def as_bytes(recognised: Recognised) -> Recognised:
-    """The same messages, landing as they are."""
-    kept = (None, f"not_{recognised.compression}")
-    return replace(recognised, format="bytes", records=[r if r in kept else {} for r in recognised.records])
+def recognise(payloads: Sequence[bytes], ask: Ask | None) -> Recognised:
+    """Say what messages are."""
+    return _json(payloads) or _behind_frames(payloads, ask) or _csv(payloads) or _text(payloads) or _bytes(payloads)
 
 
-def _payloads(values: Sequence[bytes], compression: Compression) -> Iterator[bytes | str | None]:
-    held = 0
-    for value in values:
-        payload = _payload(value, compression) if held < MOST_BYTES else None
-        held += len(payload) if isinstance(payload, bytes) else 0
-        yield payload
-
-
-def _payload(value: bytes, compression: Compression) -> bytes | str | None:
-    """The payload, or the reason why there is none; ``None`` if it is too large to be looked at."""
-    try:
-        payload = payload_of(value, compression)
-    except TooLarge:
+def _json(payloads: Sequence[bytes]) -> Recognised | None:
+    records = [_read(json_object, payload) for payload in payloads]
+    objects = [record for record in records if isinstance(record, dict)]
+    if not _most(len(objects), payloads):
         return None
-    return f"not_{compression}" if payload is None else payload
+    record = record_of(stats_of(objects))
+    if not record.fields:
+        return None  # no field of theirs can be a column
+    return Recognised("json", "json", f"JSON objects, {_of(len(objects), payloads)}", records, record)
 
 
-def _kind(payload: bytes) -> str:
+def _behind_frames(payloads: Sequence[bytes], ask: Ask | None) -> Recognised | None:
+    frames = [f for f in map(split_frame, payloads) if isinstance(f, Frame) and 0 < f.schema_id <= HIGHEST_ID]
+    ids = Counter(frame.schema_id for frame in frames)
+    if not _most(len(frames), payloads) or len(ids) > min(MOST_IDS, max(3, len(frames) // 4)):
+        return None  # a number that begins with a zero is another in every message
+    shown = ", ".join(f"{n} ({count:,} messages)" for n, count in ids.most_common(MOST_SHOWN))
+    schemas = f"schemas by their ids: {shown}{', …' if len(ids) > MOST_SHOWN else ''}"
+    what, why = f"a schema registry's frame, {_of(len(frames), payloads)}", "no SchemaRegistry document is there to ask"
     try:
-        json_object(payload)
-    except NoObject as refused:
-        if str(refused) == "blank":
-            return "blank"
-        if str(refused) == "not_an_object":
-            return "another JSON value"
-        return "text" if _is_text(payload) else "no text"
-    return "a JSON object"
+        if ask:
+            return _of_subject(payloads, ask(list(ids), [frame.payload for frame in frames]), what, schemas)
+    except NotRegistered as unread:
+        why = str(unread)
+    how = "They land as they are. `format: {avro: {registry: NAME}}`, or json or protobuf, decodes them."
+    return Recognised("bytes", "bytes", f"messages behind {what}", [{}] * len(payloads), advice=(schemas, why, how))
+
+
+def _of_subject(payloads: Sequence[bytes], subject: Subject, what: str, schemas: str) -> Recognised:
+    """What the subject says of them; raises ``NotRegistered`` if no table can have its record."""
+    records = [_by_frame(payload, subject) for payload in payloads]
+    record = subject.record or record_of(stats_of(record for record in records if isinstance(record, dict)))
+    if not record.fields:
+        raise NotRegistered(f"the record of {subject.name} has no fields that could be columns")
+    message = f", message: {json.dumps(subject.message)}" if subject.message else ""
+    written = f"{{{subject.format}: {{registry: {json.dumps(subject.registry)}{message}}}}}"
+    kind = {"avro": "Avro", "json": "JSON", "protobuf": "Protobuf"}[subject.format]
+    advice = [schemas]
+    if subject.record:
+        advice.append(
+            f"The record is that of the latest version of {subject.name}, now {subject.latest}, and moves with it"
+        )
+        advice.append(f"unless `version: {subject.latest}` stands behind the registry. Nothing was decoded here.")
+    return Recognised(subject.format, written, f"{kind} behind {what}", records, record, advice)
+
+
+def _by_frame(payload: bytes, subject: Subject) -> Read:
+    """Its record if it is JSON, else an empty one, or what is wrong with the frame."""
+    frame = split_frame(payload)
+    if isinstance(frame, str):
+        return frame, ""
+    of_its_kind = subject.of_its_kind.get(frame.schema_id)
+    if not of_its_kind:
+        return "unknown_schema" if of_its_kind is None else "incompatible_schema", ""
+    return {} if subject.record else _read(json_object, frame.payload)
+
+
+def _csv(payloads: Sequence[bytes]) -> Recognised | None:
+    texts = [payload.decode() for payload in payloads if _is_text(payload) and payload.strip()]
+    lines = lines_of(texts) if len(texts) == sum(1 for payload in payloads if payload.strip()) else None
+    if lines is None:
+        return None
+    records = [_read(lambda payload: lines.read(payload.decode()), payload) for payload in payloads]
+    what = f"lines of CSV, {_of(lines.agree, payloads)} with {len(lines.record.fields)} columns"
+    told = "The columns are called as the first line says, which is a dead letter itself."
+    advice = [told if lines.header else "Messages do not say what their columns are called: give them names."]
+    return Recognised(
+        "csv", f"{{csv: {{delimiter: {json.dumps(lines.delimiter)}}}}}", what, records, lines.record, advice
+    )
+
+
+def _text(payloads: Sequence[bytes]) -> Recognised | None:
+    if not all(map(_is_text, payloads)):
+        return None
+    records: list[Read] = [{"value": payload.decode()} for payload in payloads]
+    return Recognised("text", "text", "text, all of it", records, Struct({"value": STRING}))
+
+
+def _bytes(payloads: Sequence[bytes]) -> Recognised:
+    text = sum(map(_is_text, payloads))
+    what = f"bytes: no format suits most of them, {_of(text, payloads)} are text"
+    advice = f"write `format: text`, which makes dead letters of {len(payloads) - text:,}."
+    if not text:
+        advice = "write `format: {avro: {schema_file: FILE}}` or `{protobuf: {proto_file: FILE, message: NAME}}`."
+    for magic, (kind, how) in HOW.items():
+        if _most(begun := sum(payload.startswith(magic) for payload in payloads), payloads):
+            what, advice = f"{kind}, {_of(begun, payloads)}", f"write `{how}`."
+    land = "They land as they are. To decode them, with files of schemas beside this document where one is named,"
+    return Recognised("bytes", "bytes", what, [{}] * len(payloads), advice=(land, advice))
+
+
+def _read(reader: Callable[[bytes], Record], payload: bytes) -> Read:
+    try:
+        return reader(payload)
+    except NoRecord as refused:
+        reason, field = (*refused.args, "")[:2]
+        return reason, field
+
+
+def _most(count: int, payloads: Sequence[bytes]) -> bool:
+    """Blank ones tell nothing."""
+    return 2 * count > sum(1 for payload in payloads if payload.strip())
+
+
+def _of(count: int, payloads: Sequence[bytes]) -> str:
+    return f"{count:,} of {len(payloads):,} values"
 
 
 def _is_text(payload: bytes) -> bool:
@@ -134,73 +173,3 @@ def _is_text(payload: bytes) -> bool:
         return "\0" not in payload.decode("utf-8")
     except UnicodeDecodeError:
         return False
-
-
-def _looks(payloads: Sequence[bytes], shares: Counter[str]) -> tuple[Looks, Framed | None]:
-    """The first that most of the payloads are; blank ones tell nothing."""
-    told = [payload for payload in payloads if payload.strip()]
-    if _most(shares["a JSON object"], told):
-        return "json", None
-    if _most(sum(p.startswith(_CONTAINER) for p in told), told):
-        return "avro_container", None
-    if _most(sum(p.startswith(_SINGLE_OBJECT) and len(p) >= _SINGLE_OBJECT_HEADER for p in told), told):
-        return "avro_single_object", None
-    if frames := framed(told):
-        return _behind_frames(frames.payloads), frames
-    if _most(shares["another JSON value"], told) and not shares["no text"] and not _scalars(told):
-        return "json_values", None
-    if not shares["no text"]:
-        texts = [payload.decode() for payload in told]
-        return ("csv" if csv_lines.delimiter_of(texts) else "text"), None
-    if not shares["a JSON object"] and not shares["text"] and all(map(is_protobuf, told)):
-        return "protobuf", None
-    return ("mixed" if shares["a JSON object"] or shares["text"] else "bytes"), None
-
-
-def _most(count: int, of: Sequence[bytes]) -> bool:
-    return count * 2 > len(of)
-
-
-def _scalars(payloads: Sequence[bytes]) -> bool:
-    """Whether no array is among them: numbers, say, are lines of text as well."""
-    return not any(payload.lstrip().startswith(b"[") for payload in payloads)
-
-
-def _behind_frames(payloads: Sequence[bytes]) -> Looks:
-    if _most(sum(map(is_json, payloads)), payloads):
-        return "framed_json"
-    return "framed_protobuf" if all(map(is_framed_protobuf, payloads)) else "framed"
-
-
-def _format(looks: Looks, payloads: Sequence[bytes]) -> FormatName:
-    """What decodes such messages, or takes them as they are."""
-    match looks:
-        case "json" | "csv" | "text":
-            return looks
-        case "json_values":
-            return "text"
-    return "text" if looks == "mixed" and all(map(_is_text, payloads)) else "bytes"
-
-
-def _reader(format_: FormatName, delimiter: str) -> Callable[[bytes], Record | str]:
-    """From a payload to its record, or to the decoder's reason."""
-
-    def of_json(payload: bytes) -> Record | str:
-        try:
-            return json_object(payload)
-        except NoObject as refused:
-            return str(refused)
-
-    def of_csv(payload: bytes) -> Record | str:
-        if not payload.strip():
-            return "blank"
-        return csv_lines.record(csv_lines.columns(payload.decode(), delimiter))
-
-    def of_text(payload: bytes) -> Record | str:
-        try:
-            return {"value": payload.decode("utf-8")}
-        except UnicodeDecodeError:
-            return "invalid_utf8"
-
-    readers: dict[FormatName, Callable[[bytes], Record | str]] = {"json": of_json, "csv": of_csv, "text": of_text}
-    return readers.get(format_, lambda payload: {})

@@ -1,171 +1,123 @@
-"""What a schema registry says of the schemas that messages name, and what those then are."""
+"""What a schema registry knows of a topic's messages: their format, and the fields that may be their date."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from kdi_assets.errors import KdiError
-from kdi_assets.formats.framing import split_frame
+from kdi_assets.formats.framing import FIRST_MESSAGE, MessageIndex, split_message_index
+from kdi_assets.formats.protobuf.decoder import registered_reading
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
-from kdi_assets.formats.registry.avro import in_one_text
-from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
+from kdi_assets.formats.protobuf.records import Moment, Record
+from kdi_assets.formats.registry.avro import definitions, in_one_text, with_full_names
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.message_format import SchemaRegistry
-from kdi_assets.proposal.avro_data import AvroSchema, NoDatum, NoRecord
-from kdi_assets.proposal.json_text import NoObject, json_object
-from kdi_assets.proposal.payload import payload_of
-from kdi_assets.proposal.protobuf_data import ProtobufSchemas
-from kdi_assets.proposal.recognise import FormatName, Looks, Recognised, Record
-from kdi_assets.proposal.types import Struct
+from kdi_assets.proposal.types import DATE, STRING, TIMESTAMP, Array, Scalar, Struct, Type, is_taken
 
-MOST_IDS = 100
-"""Schemas that are asked for; messages that name another one, less frequent, are not judged."""
+_NO_DATE = Array(STRING)
+"""Stands for a type that is no date and has none in it."""
+_AVRO: Mapping[str, Scalar] = {
+    "date": DATE,
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), TIMESTAMP),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), Scalar("timestamp_ntz")),
+}
 
-Reader = Callable[[bytes], Record]
-"""From a frame's payload to its record."""
+
+class NotRegistered(Exception):
+    """No subject of a registry says how the messages are to be read; the argument says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """What a registry said.
+class Subject:
+    """The subject whose schemas a topic has by default.
 
     Attributes:
-        registry: Its name.
-        schemas: By id; ``None`` for an id that it does not know.
-        subject: The one whose schemas a topic has by default.
-        latest: Number of the subject's latest version.
-        reader: That version's schema; ``None`` if there is no such subject.
-        why: Why it said nothing, or why messages do not become the subject's record.
+        registry: Name of its document.
+        latest: Number of its latest version, whose record the messages become.
+        of_its_kind: By id, whether a schema is of the same kind; ``None`` for those that the registry does not know.
+        record: Its fields, dates by their types; ``None`` where the messages say.
+        message: Of Protobuf, the full name of the message if it is not the first of its text.
     """
 
     registry: str
-    subject: str
-    schemas: Mapping[int, Schema | None] = field(default_factory=dict)
-    latest: int = 0
-    reader: Schema | None = None
-    why: str = ""
-
-
-def asked(registry: SchemaRegistry, ids: Collection[int], *, topic: str, home: Path) -> Registered:
-    """Ask for the schemas of these ids and of the topic's subject.
-
-    Args:
-        home: Where answers of registries are kept.
-    """
-    nothing, subject = Registered(registry.name, f"{topic}-value"), f"{topic}-value"
-    schemas, found = Schemas(registry, home=home), nothing
-    try:
-        found = replace(nothing, schemas=schemas.by_ids(ids))
-        version = schemas.version(subject)
-        return replace(found, latest=version.number, reader=schemas.by_id(version.id))
-    except SubjectVersionUnknown:
-        named = f"`{{registry: {registry.name}, subject: …}}` names another one"
-        why = f"registry {registry.name} has no subject {subject}: {named}"
-        return replace(found, why=why)
-    except KdiError as refused:
-        return replace(nothing, why=f"registry {registry.name} was of no help: {refused.parts()[0]}")
-
-
-def as_registered(values: list[bytes], recognised: Recognised, said: Registered) -> tuple[Recognised, Registered]:
-    """What the messages are, now that their schemas are known, if a table can have the subject's record."""
-    try:
-        found = _found(recognised, said)
-    except (NoRecord, DescriptorMistake, ValueError) as unusable:
-        why = unusable.message if isinstance(unusable, DescriptorMistake) else str(unusable)
-        return recognised, replace(said, why=f"the record of {said.subject} cannot be a table's: {why}")
-    if not found or not found.readers:
-        return recognised, said
-    both = zip(values, recognised.records, strict=True)
-    records = [_read(value, told, recognised, said.schemas, found.readers) for value, told in both]
-    looks = found.looks or recognised.looks
-    told = replace(recognised, records=records, record=found.record, format=found.format, looks=looks)
-    return replace(told, message=found.message), said
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A format of registries, and what reads each schema's payloads.
-
-    Attributes:
-        record: As the subject says; ``None`` where the sample does.
-        looks: What the messages are for certain.
-        message: As ``Recognised`` has it.
-    """
-
-    format: FormatName
-    readers: Mapping[int, Reader]
+    name: str
+    latest: int
+    format: Literal["avro", "json", "protobuf"]
+    of_its_kind: Mapping[int, bool | None]
     record: Struct | None = None
-    looks: Looks | None = None
     message: str = ""
 
 
-def _found(recognised: Recognised, said: Registered) -> _Found | None:
-    """What reads the messages, none if the subject does not say.
+def subject_of(
+    topic: str, registry: SchemaRegistry, home: Path, ids: Collection[int], payloads: Iterable[bytes]
+) -> Subject:
+    """Ask a registry for the ids of frames, and for the schema that the topic's messages become.
+
+    Args:
+        home: Where answers of registries are kept.
+        payloads: What stands behind the frames.
 
     Raises:
-        NoRecord, DescriptorMistake, ValueError: A table cannot have the subject's record.
+        NotRegistered: It does not know, or does not answer, or no table can have the subject's record.
     """
-    if said.reader is None:
-        return None
-    kind = said.reader.type
-    of_kind = {n: schema for n, schema in said.schemas.items() if schema and schema.type == kind}
-    if kind == "AVRO":
-        readers = {n: AvroSchema.of(in_one_text(schema)).datum for n, schema in of_kind.items()}
-        return _Found("avro", readers, AvroSchema.of(in_one_text(said.reader)).record(), "framed_avro")
-    if kind == "PROTOBUF":
-        payloads = recognised.frames.payloads if recognised.frames else ()
-        schemas = ProtobufSchemas(said.reader, of_kind, payloads)
-        return _Found("protobuf", schemas.readers(), schemas.record(), "framed_protobuf", schemas.message)
-    if kind == "JSON" and recognised.looks == "framed_json":
-        return _Found("json", dict.fromkeys(of_kind, json_object))
-    return None
-
-
-def _read(
-    value: bytes,
-    told: Record | str | None,
-    recognised: Recognised,
-    schemas: Mapping[int, Schema | None],
-    readers: Mapping[int, Reader],
-) -> Record | str | None:
-    """A message's record, or the reason why it has none; ``None`` if it is not judged."""
-    payload = payload_of(value, recognised.compression) if isinstance(told, dict) else None
-    if payload is None:
-        return told
-    frame = split_frame(payload)
-    if isinstance(frame, str):
-        return frame
-    if frame.schema_id not in schemas:
-        return None if recognised.frames and frame.schema_id in recognised.frames.ids else "unknown_schema"
-    if schemas[frame.schema_id] is None:
-        return "unknown_schema"
-    if frame.schema_id not in readers:
-        return "incompatible_schema"
+    name, known = f"{topic}-value", Schemas(registry, home=home)
     try:
-        return readers[frame.schema_id](frame.payload)
-    except (NoDatum, NoObject) as refused:
-        return str(refused)
+        schemas, version = known.by_ids(ids), known.version(name)
+        latest = known.by_id(version.id)
+        if latest is None or latest.type not in ("AVRO", "JSON", "PROTOBUF"):
+            raise NotRegistered(f"{name} has no schema that a format of ours reads.")
+        record, message = _record(latest, payloads)
+    except KdiError as refused:
+        raise NotRegistered(f"{refused.parts()[0]} `subject: NAME` behind the registry names another one.") from refused
+    except DescriptorMistake as mistake:
+        raise NotRegistered(f"the record of {name} cannot be a table's: {mistake.message}") from mistake
+    if taken := [field for field in record.fields if is_taken(field)] if record else []:
+        raise NotRegistered(f"the record of {name} cannot be a table's: no column can be called {taken[0]}")
+    of_its_kind = {n: schema.type == latest.type if schema else None for n, schema in schemas.items()}
+    kind: Any = latest.type.lower()
+    return Subject(registry.name, name, version.number, kind, of_its_kind, record, message)
 
 
-def described(said: Registered) -> dict[int, str]:
-    """Each schema in a few words."""
-    unknown = f"unknown to registry {said.registry}"
-    return {n: f"{schema.type}{_name(schema.text)}" if schema else unknown for n, schema in said.schemas.items()}
+def _record(schema: Schema, payloads: Iterable[bytes]) -> tuple[Struct | None, str]:
+    """The record of a schema, and the name of a Protobuf message that is not the first of its text.
+
+    Raises:
+        DescriptorMistake: No table can hold it.
+    """
+    if schema.type == "AVRO":
+        root = with_full_names(in_one_text(schema))
+        found = _avro_type(root, dict(definitions(root)), ())
+        return (found if isinstance(found, Struct) else Struct({})), ""
+    if schema.type == "JSON":
+        return None, ""
+    indexes = (index for index in map(split_message_index, payloads) if isinstance(index, MessageIndex))
+    ((path, _),) = Counter(index.path for index in indexes).most_common(1) or [(FIRST_MESSAGE, 0)]
+    reading = registered_reading(schema, {}, path)
+    return _protobuf_record(reading.record), "" if path == FIRST_MESSAGE else reading.of.message
 
 
-def _name(text: str) -> str:
-    """The name that a schema of Avro or JSON gives itself."""
-    try:
-        schema = json.loads(text)
-    except ValueError:
-        return ""
-    if not isinstance(schema, dict):
-        return ""
-    name, space = schema.get("name") or schema.get("title"), schema.get("namespace")
-    if not isinstance(name, str) or not name.isprintable():
-        return ""
-    return f" {space}.{name}" if isinstance(space, str) and space.isprintable() and "." not in name else f" {name}"
+def _avro_type(type_: Any, named: Mapping[str, Any], outer: tuple[str, ...]) -> Type:
+    if isinstance(type_, list):
+        others = [branch for branch in type_ if branch != "null"]
+        return _avro_type(others[0], named, outer) if len(others) == 1 else _NO_DATE
+    if isinstance(type_, str):
+        type_ = named.get(type_, {"type": type_})
+    if isinstance(type_["type"], dict | list):
+        return _avro_type(type_["type"], named, outer)
+    if type_["type"] != "record" or type_["name"] in outer:
+        return _AVRO.get(type_.get("logicalType", ""), _NO_DATE)
+    inner = (*outer, type_["name"])
+    return Struct({field["name"]: _avro_type(field["type"], named, inner) for field in type_["fields"]})
+
+
+def _protobuf_record(record: Record) -> Struct:
+    fields: dict[str, Type] = {}
+    for field in record.fields:
+        of_scalar = TIMESTAMP if isinstance(field.what, Moment) else _NO_DATE
+        fields[field.name] = _protobuf_record(field.what) if isinstance(field.what, Record) else of_scalar
+    return Struct(fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -183,12 +183,3 @@ def _sampled(tp: TopicPartition, message: Message) -> Sampled:
     written = datetime.fromtimestamp(milliseconds / 1000, UTC) if 0 < milliseconds < YEAR_10000 else None
     as_bytes = value.encode() if isinstance(value, str) else value
     return Sampled(tp, message.offset() or 0, written, as_bytes)
-
-
-def moments(messages: Sequence[Sampled]) -> Mapping[TopicPartition, tuple[datetime, datetime]]:
-    """The first and the last timestamp of the messages of each topic partition."""
-    by_partition: dict[TopicPartition, list[datetime]] = {}
-    for message in messages:
-        if message.timestamp is not None:
-            by_partition.setdefault(message.topic_partition, []).append(message.timestamp)
-    return {tp: (min(times), max(times)) for tp, times in by_partition.items()}

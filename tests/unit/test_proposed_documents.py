@@ -5,99 +5,79 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from kdi_assets.components.documents import parse
-from kdi_assets.message_format import Csv, Json
 from kdi_assets.proposal.document import scalar
-from kdi_assets.proposal.propose import NO_TIME
 from kdi_assets.sources.generator import Traffic, WebRequests
 from tests.sampled import NOW, attributes_of, framed, objects, proposed, read_back, text_of
 
 AT = NOW.isoformat()
-
-
-def zstd(value: bytes) -> bytes:
-    compressed: bytes = pa.Codec("zstd").compress(value, asbytes=True)
-    return compressed
+TEXT_LINES = [f"worker {n}: started, or so it says".encode() for n in range(50)]
 
 
 def noise(n: int) -> bytes:
     return bytes([0xFF, n % 256]) + Random(n).randbytes(20)
 
 
-TEXT_LINES = [f"worker {n}: started, or so it says".encode() for n in range(50)]
+def test_whoever_runs_it_waits_for_no_heavy_import() -> None:
+    """Purpose: it is the first command of a newcomer and answers at once; a JVM or Dagster would make it wait."""
+    modules = "cli.new, components.load, proposal.document, proposal.place, proposal.propose, proposal.registered"
+    heavy = "pyspark", "pyarrow", "deltalake", "pandas", "dagster", "confluent_kafka"
+    program = f"import sys, kdi_assets.{modules.replace(', ', ', kdi_assets.')}; print({heavy} & sys.modules.keys())"
+    ran = subprocess.run(
+        [sys.executable, "-c", program.replace(f"{heavy}", f"set({heavy})")], capture_output=True, check=True
+    )
+
+    assert ran.stdout == b"set()\n"
 
 
 @pytest.mark.parametrize(
-    ("values", "looks", "landing"),
+    ("values", "landing", "said"),
     [
-        (objects(), "json", "json"),
-        ([*objects(60), *TEXT_LINES[:40]], "json", "json"),
-        ([b"{}", b'{"a b": 1}'], "json", "bytes"),  # no field that a column could be made of
-        ([*TEXT_LINES, b"\xff"], "mixed", "bytes"),
-        ([b"[%d, 2]" % n for n in range(20)], "json_values", "text"),
-        (TEXT_LINES, "text", "text"),
-        ([*objects(20), *TEXT_LINES[:20]], "text", "text"),
-        ([b"%d" % n for n in range(20)], "text", "text"),
-        ([*objects(20), *map(noise, range(30))], "mixed", "bytes"),
-        ([b"%d;x;%d" % (n, n) for n in range(20)], "csv", {"csv": {"delimiter": ";"}}),
-        ([b'%d,"a,b ""c""",\n' % n for n in range(20)], "csv", {"csv": {"delimiter": ","}}),
-        ([b"%d\tx" % n for n in range(20)], "csv", {"csv": {"delimiter": "\t"}}),
-        ([b"a,b"] * 4, "text", "text"),  # too few to say so
-        ([*[b"%d;x" % n for n in range(99)], b"1"], "text", "text"),
-        ([*[b"%d;x" % n for n in range(99)], b'1;x"y'], "text", "text"),
-        ([framed(json.dumps({"id": n}).encode()) for n in range(20)], "framed_json", "bytes"),
-        ([framed(b"\0\x08" + bytes([n])) for n in range(20)], "framed_protobuf", "bytes"),
-        ([framed(bytes([2 * n, 0x0E]) + b"abcdefg") for n in range(20)], "framed", "bytes"),
-        ([b"\0" + Random(n).randbytes(30) for n in range(50)], "bytes", "bytes"),  # as many ids as messages
-        ([b"Obj\x01" + Random(n).randbytes(30) for n in range(20)], "avro_container", "bytes"),
-        ([b"\xc3\x01" + b"fprint12" + bytes([n]) for n in range(20)], "avro_single_object", "bytes"),
-        ([b"\x08" + bytes([n]) + b"\x12\x02\xff\xfe" for n in range(20)], "protobuf", "bytes"),
-        ([noise(n) for n in range(20)], "bytes", "bytes"),
+        (objects(), "json", "JSON objects, 100 of 100 values"),
+        ([*objects(60), *TEXT_LINES[:40]], "json", "JSON objects, 60 of 100 values"),
+        ([b"{}", b'{"a b": 1}'], "text", "text"),  # no field that a column could be made of
+        ([b"[%d, 2]" % n for n in range(20)], "text", "text"),
+        (TEXT_LINES, "text", "text, all of it"),
         ([b"", b" "], "text", "text"),
+        ([*TEXT_LINES, b"\xff"], "bytes", "50 of 51 values are text"),
+        ([*objects(20), *map(noise, range(30))], "bytes", "`format: text`, which makes dead letters of 30."),
+        ([noise(n) for n in range(20)], "bytes", "`format: {avro: {schema_file: FILE}}` or"),
+        ([b"%d;x;%d" % (n, n) for n in range(20)], {"csv": {"delimiter": ";"}}, "20 of 20 values with 3 columns"),
+        ([b'%d,"a,b ""c""",\n' % n for n in range(20)], {"csv": {"delimiter": ","}}, "give them names"),
+        ([b"%d\tx" % n for n in range(20)], {"csv": {"delimiter": "\t"}}, "lines of CSV"),
+        ([b"a,b"] * 4, "text", "text"),  # too few to say so
+        ([*[b"%d;x" % n for n in range(50)], *TEXT_LINES], "text", "text"),
+        ([framed(7, b"\2\x0eabcdefg")] * 20, "bytes", "no SchemaRegistry document is there to ask"),
+        ([b"\0" + Random(n).randbytes(30) for n in range(50)], "bytes", "bytes"),  # as many ids as messages
+        ([b"Obj\x01" + Random(n).randbytes(30) for n in range(20)], "bytes", "`format: {avro: {container: true, "),
+        ([b"\xc3\x01fprint12" + bytes([n]) for n in range(20)], "bytes", "`format: {avro: {schemas: FOLDER}}`"),
+        ([gzip.compress(value or b"") for value in objects()], "bytes", "`compression: gzip`"),
     ],
 )
-def test_messages_are_what_most_of_them_are_and_land_as_what_can_be_decoded(
-    values: list[bytes | None], looks: str, landing: object, tmp_path: Path
+def test_messages_are_what_most_of_them_are_and_the_document_says_why(
+    values: list[bytes | None], landing: object, said: str, tmp_path: Path
 ) -> None:
     found = proposed(values)
 
-    assert found.recognised.looks == looks
     assert attributes_of(found)["format"] == landing
+    assert said in text_of(found)
     assert read_back(tmp_path, text_of(found)).mistakes == []
-
-
-@pytest.mark.parametrize(("compression", "compress"), [("gzip", gzip.compress), ("zstd", zstd)])
-def test_what_a_producer_compressed_is_told_by_what_it_holds(
-    compression: str, compress: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
-    whole = [compress(value or b"") for value in objects(98, at=AT)]
-    bad = [whole[0][:-3], b"plain"]
-    two_members = compress(b'{"id": 1,') + compress(f'"at": "{AT}"}}'.encode())
-    large = compress(b" " * 5_000_000)
-    found = proposed([*whole, *bad, two_members, large])
-
-    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
-    assert (stream.compression, stream.format) == (compression, Json())
-    assert found.outcome.letters == {(f"not_{compression}", ""): 2}
-    assert (found.outcome.rows, found.outcome.unjudged) == (99, 1)
-    assert "#   1 message too large to be looked at here\n" in text_of(found)
 
 
 def test_every_message_of_the_sample_is_accounted_for_by_the_comments(tmp_path: Path) -> None:
     values = WebRequests(Traffic(bad=0.1, tombstones=0.05, seed=11)).batch(1000, now=NOW)
     found = proposed(values)
-    text = text_of(found)
+    text, outcome = text_of(found), found.outcome
 
-    outcome = found.outcome
     assert outcome.rows + outcome.letters.total() + outcome.tombstones == 1000
     assert outcome.tombstones == values.count(None)
     assert f"# Under this document the sample is {outcome.rows:,} rows" in text
@@ -114,6 +94,7 @@ def test_every_message_of_the_sample_is_accounted_for_by_the_comments(tmp_path: 
 def test_no_value_of_a_message_is_written_into_the_document() -> None:
     assert "hunter2" not in text_of(proposed(objects(password="hunter2", tags=["hunter2"], o={"p": "hunter2"})))
     assert "hunter2" not in text_of(proposed([b"%d;hunter2" % n for n in range(20)]))
+    assert "hunter2" not in text_of(proposed([b"hunter2;x%d" % n for n in range(20)]))
 
 
 @pytest.mark.parametrize(
@@ -127,8 +108,6 @@ def test_no_value_of_a_message_is_written_into_the_document() -> None:
         ({"ts": NOW.timestamp() + 0.5}, "to_date(timestamp_seconds(ts))"),
         ({"eventTime": int(NOW.timestamp() * 1000)}, "to_date(timestamp_millis(eventTime))"),
         ({"time": int(NOW.timestamp() * 1e6)}, "to_date(timestamp_micros(time))"),
-        ({"time": int(NOW.timestamp() * 1e9)}, "to_date(timestamp_micros(time div 1000))"),
-        ({"ts": str(int(NOW.timestamp() * 1000))}, "to_date(timestamp_millis(try_cast(ts AS bigint)))"),
         ({"meta": {"event-time": AT}}, "to_date(meta.`event-time`)"),
         ({"at": AT[:19] + "+0000"}, "to_date(try_to_timestamp(at))"),
         ({"at": lambda n: AT if n else None}, "coalesce(to_date(at), to_date(kafka.timestamp))"),
@@ -144,22 +123,14 @@ def test_the_date_is_the_events_where_a_field_tells_it_and_else_kafkas(fields: d
     assert attributes_of(proposed(objects(**fields)))["date"] == date
 
 
-def test_without_any_time_the_date_is_that_of_the_drain_and_the_document_says_so(tmp_path: Path) -> None:
-    found = proposed(objects(), written_at=None)
-
-    assert found.date.sql == NO_TIME
-    assert "# Neither the messages nor Kafka say a time: the date is that of the drain.\n" in text_of(found)
-    assert read_back(tmp_path, text_of(found)).mistakes == []
-
-
 def test_other_candidates_stand_beside_the_chosen_date_with_what_speaks_for_them() -> None:
     text = text_of(proposed(objects(created_at=AT, updated_at=AT, birthday="2001-02-03")))
 
-    chosen, others = text.split("  # Other candidates:\n")
-    assert "# The date is that of `created_at`: a timestamp, with its zone, in 100% of the messages" in chosen
-    assert others.splitlines()[0].startswith("  #   to_date(updated_at)  `updated_at`: a timestamp, with its zone")
-    assert "`birthday`: a date, in 100% of the messages, 2001-02-03" in others
-    assert "to_date(kafka.timestamp)  when the message was written to Kafka" in others
+    chosen, *others = text.split("  # Another candidate: ")
+    assert "# The date is that of `created_at`: a timestamp, in 100% of the messages" in chosen
+    assert others[0] == "to_date(kafka.timestamp), when the message was written to Kafka\n"
+    assert others[1].startswith("to_date(updated_at), `updated_at`: a timestamp, in 100%")
+    assert others[2].startswith("birthday, `birthday`: a date, in 100% of the messages, 2001-02-03\n")
 
 
 def test_the_window_contains_the_dates_of_the_sample_and_not_those_that_no_event_has(tmp_path: Path) -> None:
@@ -173,11 +144,11 @@ def test_the_window_contains_the_dates_of_the_sample_and_not_those_that_no_event
 
 
 def test_a_field_called_date_that_is_not_the_date_keeps_a_column(tmp_path: Path) -> None:
-    found = proposed(objects(date="2026-01-01", created_at=AT, message_date=1))
+    found = proposed(objects(date="2026-01-01", created_at=AT))
     stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
 
     assert stream.date_expression == "to_date(created_at)"
-    assert stream.columns == {"message_date_": "date"}
+    assert stream.columns == {"message_date": "date"}
 
 
 def test_what_a_person_may_want_to_decide_otherwise_stands_behind_the_field() -> None:
@@ -190,7 +161,6 @@ def test_what_a_person_may_want_to_decide_otherwise_stands_behind_the_field() ->
                 local=AT[:19],
                 status=lambda n: "OK" if n == 3 else 200,
                 when=lambda n: "soon" if n == 3 else AT,
-                by_user=lambda n: {f"u{n}": 1},
             )
         )
     )
@@ -200,9 +170,8 @@ def test_what_a_person_may_want_to_decide_otherwise_stands_behind_the_field() ->
         "none string, -- 0%; only null was seen, the type is a guess",
         "empty array<string>, -- 100%; always empty, the type is a guess",
         "local timestamp, -- 100%; 100% without a zone, taken for UTC",
-        "status string, -- 100%; 99.0% integers, 1.0% text; bigint makes dead letters of the others",
-        "when string, -- 100%; 99.0% are times: timestamp makes dead letters of the others",
-        "by_user map<string, bigint> -- 100%; 100 different keys",
+        "status string, -- 100%; 99.0% integer, 1.0% text; bigint makes dead letters of the others",
+        "when string -- 100%; 99.0% zoned, 1.0% text; timestamp makes dead letters of the others",
     ):
         assert said in " ".join(text.split())
 
@@ -235,19 +204,25 @@ def test_names_that_are_yaml_sql_or_several_lines_elsewhere_do_no_harm(tmp_path:
 
 def test_columns_of_csv_have_types_that_change_no_text(tmp_path: Path) -> None:
     lines = [f'{n};00{n};{n}.5;"x;{n}";true;2026-03-01T10:00:00Z;;{"TRUE" if n else "false"}' for n in range(20)]
-    found = proposed([line.encode() for line in lines])
-    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
+    stream = read_back(tmp_path, text_of(proposed([line.encode() for line in lines]))).streams["bronze/orders"]
 
-    assert stream.format == Csv(";")
     assert [line.split()[1].strip(",") for line in stream.record_ddl.splitlines()] == [
         "bigint", "string", "double", "string", "boolean", "timestamp", "string", "string",
     ]  # fmt: skip
 
 
-def test_lines_of_which_a_few_are_cut_off_are_text_and_the_document_names_the_other_way() -> None:
-    text = text_of(proposed([*[b"%d;x;y" % n for n in range(97)], b"97;x", b"98", b"99"]))
+def test_a_header_gives_columns_of_csv_their_names_and_lines_of_other_widths_are_dead_letters(tmp_path: Path) -> None:
+    found = proposed(
+        [b"id;name;at", *[b"%d;x;%b" % (n, AT.encode()) for n in range(40)], b"1;2", b"1;2;3;4", b'1;"2;3']
+    )
+    stream = read_back(tmp_path, text_of(found)).streams["bronze/orders"]
 
-    assert "# 97 lines have 3 columns with ';' between them, the others have not" in text
+    assert [line.split()[0] for line in stream.record_ddl.splitlines()] == ["id", "name", "at"]
+    assert stream.date_expression == "to_date(at)"
+    assert found.outcome.rows == 40
+    assert found.outcome.letters == {
+        ("wrong_type", "id"): 1, ("too_few_columns", ""): 1, ("too_many_columns", ""): 1, ("malformed_csv", ""): 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["123", "true", "null", "a: b", "a #b", "`date`", "2026-01-01", "~", "to_date(at)"])

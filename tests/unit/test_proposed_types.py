@@ -8,22 +8,27 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.proposal.ddl_text import left_out, one_line
-from kdi_assets.proposal.fit import misfit
-from kdi_assets.proposal.json_text import NoObject, json_object
-from kdi_assets.proposal.seen import seen_in
-from kdi_assets.proposal.types import Struct, record_of
+from kdi_assets.proposal.ddl_text import ddl_lines, left_out
+from kdi_assets.proposal.field_stats import stats_of
+from kdi_assets.proposal.json_text import NoRecord, json_object
+from kdi_assets.proposal.types import Struct, misfit, record_of
 
 ZONED, LOCAL = '"2026-03-01T10:00:00Z"', '"2026-03-01 10:00:00.5"'
 
 
 def record(*documents: str) -> Struct:
-    return record_of(seen_in(json_object(text.encode()) for text in documents))
+    return record_of(stats_of(json_object(text.encode()) for text in documents))
 
 
 def field(*values: str) -> str:
     """The type of a field that has these values, as DDL."""
-    return one_line(record(*(f'{{"f": {value}}}' for value in values)).fields["f"])
+    return ddl(record(*(f'{{"f": {value}}}' for value in values))).removeprefix("f ")
+
+
+def ddl(declared: Struct) -> str:
+    """The DDL on one line."""
+    lines = (line.partition("  --")[0].strip() for line in ddl_lines(declared, messages=1))
+    return " ".join(lines).replace("< ", "<").replace(" >", ">")
 
 
 @pytest.mark.parametrize(
@@ -31,16 +36,13 @@ def field(*values: str) -> str:
     [
         (["1", "-9223372036854775808"], "bigint"),
         (["1", "9223372036854775808"], "decimal(38,0)"),
-        (["1", "9" * 39], "string"),
         (["1", "2.5", "1e300"], "double"),
         (["9007199254740993", "0.5"], "decimal(38,1)"),  # a double would round the first
         (["12345678901234567.89"], "decimal(38,2)"),
         (["0.1000000000000000055511151231257827"], "double"),  # a double, written out
-        (["1e400", "1.5"], "double"),
         (["true", "false", "null"], "boolean"),
         (['"a"', "1", "true"], "string"),
         (['"1.5"', '"2"'], "string"),
-        (['"1.5"', "2.25"], "decimal(38,2)"),
         (['"12"', "7"], "string"),  # a decimal would take both, and forget how they are written
         (["1.5", "1.5", '"a"'], "double"),
         (["1.5", '"a"', '"b"'], "string"),
@@ -51,15 +53,12 @@ def field(*values: str) -> str:
         (['"2026-02-30"'], "string"),
         (['"2026-03-01T10:00:00.123456789Z"'], "string"),
         (['"2026-03-01T10:00:00+0100"'], "string"),
-        (['"2026-03-01T10:00:00+19:00"'], "string"),
         (['"0000-01-01"'], "string"),
         (["null"], "string"),
         (["[]", "null"], "array<string>"),
         (["[1, 2.5]", "[null]"], "array<double>"),
         (['[{"a": 1}]', '[{"b": ["x"]}]'], "array<struct<a: bigint, b: array<string>>>"),
         (['{"a": 1}', '{"b": "x"}', '{"a": 2.5}'], "struct<a: double, b: string>"),
-        (["{}"], "map<string, string>"),
-        (['{"a b": 1}', '{"c.d": 2}'], "map<string, bigint>"),
         (["1", "1", "[1]"], "bigint"),
     ],
 )
@@ -67,25 +66,21 @@ def test_a_field_has_the_type_that_takes_most_and_changes_none(values: list[str]
     assert field(*values) == type_
 
 
-def test_keys_that_differ_from_object_to_object_are_data() -> None:
-    many = [f'{{"f": {{"user{n}": {{"seen": {n}}}, "user{n + 1}": {{"seen": null}}}}}}' for n in range(100)]
-    optional = [f'{{"f": {{"k{n % 20}": 1, "k{n % 7}": 2}}}}' for n in range(100)]
+def test_objects_whose_keys_are_data_or_no_names_are_left_out_and_say_what_takes_them() -> None:
+    many = [f'{{"id": 1, "f": {{"user{n}": {{"seen": {n}}}}}, "l": [{{"user{n}": 1}}]}}' for n in range(101)]
+    found = record(*many, '{"e": {}, "g": [{"a b": 1}]}')
 
-    assert one_line(record(*many).fields["f"]) == "map<string, struct<seen: bigint>>"
-    assert isinstance(record(*optional).fields["f"], Struct)
-
-
-def test_keys_with_values_of_their_own_types_are_fields_however_many_there_are() -> None:
-    some = [f'{{"f": {{"k{n}": {"1" if n % 2 else "[1]"}}}}}' for n in range(100)]
-
-    assert isinstance(record(*some).fields["f"], Struct)
+    assert list(found.fields) == ["id"]
+    keys = "its objects have 101 different keys: `map<string, …>` takes them"
+    none = "its objects have no field that can be a column"
+    assert dict(left_out(found)) == {"f": keys, "l": keys, "e": none, "g": none}
 
 
 def test_names_that_no_column_can_have_are_left_out_and_named() -> None:
     text = {"id": 1, "ID": 2, "kafka": 3, "_kdi_x": 4, "a b": 5, "x": {"kafka": 6, "y;": 7, "ok": 8}, "": 9, "a\tb": 1}
     found = record(json.dumps({"id": 1}), json.dumps(text), json.dumps({"z": [{"a.b": 1, "c": 1}]}))
 
-    assert one_line(found) == "struct<id: bigint, x: struct<kafka: bigint, ok: bigint>, z: array<struct<c: bigint>>>"
+    assert ddl(found) == "id bigint, x struct<kafka: bigint, ok: bigint>, z array<struct<c: bigint>>"
     assert dict(left_out(found)) == {
         "ID": "its name differs from id only in case",
         "kafka": "its name is taken",
@@ -124,15 +119,14 @@ def test_fields_keep_the_order_in_which_messages_have_them() -> None:
     ],
 )
 def test_what_is_no_object_has_the_decoders_reason(value: bytes, reason: str) -> None:
-    with pytest.raises(NoObject) as refused:
+    with pytest.raises(NoRecord) as refused:
         json_object(value)
 
     assert str(refused.value) == reason
 
 
 DECLARED = (
-    '{"n": 1, "d": 1.5, "s": "x", "b": true, "at": "2026-03-01T10:00:00Z", "o": {"p": {"q": 1}}, "a": [1], '
-    '"t": ["x"], "money": 12345678901234567.89, "m": {}}'
+    '{"n": 1, "d": 1.5, "s": "x", "b": true, "at": "2026-03-01T10:00:00Z", "o": {"p": {"q": 1}}, "a": [1], "t": ["x"]}'
 )
 
 
@@ -148,19 +142,12 @@ DECLARED = (
         ({"s": 1.5}, ("wrong_type", "s")),
         ({"s": {}}, ("wrong_type", "s")),
         ({"b": 0}, ("wrong_type", "b")),
-        ({"at": 1}, ("wrong_type", "at")),
         ({"at": "soon"}, ("wrong_type", "at")),
-        ({"o": 1}, ("wrong_type", "o.p.q")),
-        ({"o": {"p": {"q": "1"}}}, ("wrong_type", "o.p.q")),
+        ({"o": {"p": {"q": "1"}}}, ("wrong_type", "o")),
         ({"o": {"p": None}}, None),
-        ({"a": ["1"]}, ("wrong_type", "a")),
         ({"a": 1}, ("wrong_type", "a")),
-        ({"t": [1.5]}, ("wrong_type", "t[]")),
-        ({"m": {"x": 1.5}}, ("wrong_type", "m[]")),
-        ({"money": "1.25"}, None),
-        ({"money": "x"}, ("wrong_type", "money")),
-        ({"s": None, "n": None, "a": None}, None),
-        ({"new": 1}, None),
+        ({"t": [1.5]}, ("wrong_type", "t")),
+        ({"s": None, "n": None, "a": None, "new": 1}, None),
     ],
 )
 def test_a_message_that_does_not_fit_has_the_decoders_reason(
@@ -169,7 +156,3 @@ def test_a_message_that_does_not_fit_has_the_decoders_reason(
     given = json.dumps({**json.loads(DECLARED), **changed})
 
     assert misfit(json_object(given.encode()), record(DECLARED)) == expected
-
-
-def test_more_digits_than_a_decimal_has_are_too_precise() -> None:
-    assert misfit(json_object(b'{"money": 1.125}'), record(DECLARED)) == ("too_precise", "money")
