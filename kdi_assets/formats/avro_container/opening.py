@@ -2,7 +2,8 @@
 
 No datum is decoded here. An array of Avro is blocks of datums with their number before each, and so is a container;
 what else it has between them (sizes, marks, checksums) is judged and left out. The libraries that read containers
-decompress a block whatever it grows to; here there is a limit.
+decompress a block whatever it grows to (fastavro 1.13: 300 MiB of a block of 300 kB, before a datum can be refused);
+here there is a limit.
 
 Source: Avro 1.12 specification, "Object Container Files" and "Arrays".
 """
@@ -14,7 +15,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kdi_assets.formats.avro_container.canonical import NoSchema, canonical_form
 
@@ -201,32 +202,26 @@ def _stored(block: bytes, limit: int) -> bytes:
     return block
 
 
-def _deflated(block: bytes, limit: int) -> bytes:
-    inflating = zlib.decompressobj(-zlib.MAX_WBITS)
+def _within(limit: int, block: bytes, decompressor: Any) -> bytes:
+    """A block by one of Python's decompressors, which stop where they are told to."""
     try:
-        data = inflating.decompress(block, limit + 1)
-    except zlib.error as broken:
+        data = bytes(decompressor.decompress(block, limit + 1))
+    except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as broken:
         raise Condemned("corrupt_block") from broken
-    # What lies behind the end is left alone: some writers leave the checksum of zlib there.
-    return _whole(data, limit, ended=inflating.eof)
+    # What lies behind the end is left alone: some writers of deflate leave the checksum of zlib there.
+    return _whole(data, limit, ended=decompressor.eof)
+
+
+def _deflated(block: bytes, limit: int) -> bytes:
+    return _within(limit, block, zlib.decompressobj(-zlib.MAX_WBITS))
 
 
 def _bzipped(block: bytes, limit: int) -> bytes:
-    decompressing = bz2.BZ2Decompressor()
-    try:
-        data = decompressing.decompress(block, limit + 1)
-    except (OSError, ValueError) as broken:
-        raise Condemned("corrupt_block") from broken
-    return _whole(data, limit, ended=decompressing.eof)
+    return _within(limit, block, bz2.BZ2Decompressor())
 
 
 def _xzipped(block: bytes, limit: int) -> bytes:
-    decompressing = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-    try:
-        data = decompressing.decompress(block, limit + 1)
-    except (lzma.LZMAError, EOFError) as broken:
-        raise Condemned("corrupt_block") from broken
-    return _whole(data, limit, ended=decompressing.eof)
+    return _within(limit, block, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY))
 
 
 def _unsnapped(block: bytes, limit: int) -> bytes:
