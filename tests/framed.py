@@ -20,3 +20,8 @@ FRAMES: dict[bytes | None, tuple[str | None, int | None, bytes | None]] = {
     b"\xff\xfe": ("no_magic_byte", None, None),
     None: (None, None, None),
 }
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    """A payload behind a registry's frame."""
+    return b"\x00" + schema_id.to_bytes(4, "big") + payload

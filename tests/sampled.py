@@ -50,8 +50,3 @@ def objects(count: int = 100, **fields: Any) -> list[bytes | None]:
     """JSON objects with an id; a field that is a function is asked with the message's number."""
     made = [{"id": n, **{k: v(n) if callable(v) else v for k, v in fields.items()}} for n in range(count)]
     return [json.dumps(one).encode() for one in made]
-
-
-def framed(schema_id: int, payload: bytes) -> bytes:
-    """A payload behind a registry's frame."""
-    return b"\0" + schema_id.to_bytes(4, "big") + payload

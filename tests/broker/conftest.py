@@ -1,13 +1,15 @@
-"""Commands as a person types them, over the broker of the test process."""
+"""Commands as a person types them, over the broker of the test process, and a registry that is not real."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
+from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.typed import Kdi, typed
 
 
@@ -27,3 +29,12 @@ def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Bro
 def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
     """Runs a command in this process, whose Spark then is the session's."""
     return typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
+    """It knows nothing as yet; what is kept of it is the test's own."""
+    ask_at_once(monkeypatch)
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))
+    with fake_registry() as running:
+        yield running

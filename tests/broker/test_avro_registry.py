@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from kdi_assets.stream import Stream
 from tests.avro_bytes import datum
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.fake_registry import RunningRegistry
 from tests.routed import drain_group
 
 SUBJECT = "orders-value"
@@ -35,14 +33,6 @@ FIRST, SECOND, THIRD = order(), order("note"), order("note", "shop")
 
 def framed(schema_id: int, schema: Any, **row: Any) -> bytes:
     return b"\x00" + schema_id.to_bytes(4, "big") + datum(schema, row)
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
-    with fake_registry() as running:
-        yield running
 
 
 def orders(driven: DrivenFactory, registry: RunningRegistry, *, version: int | None = None) -> DrivenStream:
@@ -111,7 +101,6 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
     ]
     assert len(report.commits) == 1
     assert report.unknown.named == {"shop": 1}
-    assert stream.audit().complete
 
 
 @pytest.mark.scenario("schema registry down, unknown schema id")
@@ -147,24 +136,7 @@ def test_with_the_registry_down_known_schemas_are_drained_and_no_message_is_judg
     assert stream.audit().complete
 
 
-def test_a_later_version_is_not_taken_in_silence(driven: DrivenFactory, registry: RunningRegistry) -> None:
-    first = registry.register(SUBJECT, json.dumps(FIRST))
-    stream = orders(driven, registry)
-    produce(stream, framed(first, FIRST, id=1))
-    stream.drain()
-
-    second = registry.register(SUBJECT, json.dumps(SECOND))
-    produce(stream, framed(second, SECOND, id=2, note="two"))
-    with pytest.raises(SchemaDisagrees, match="note is not in the table"):
-        stream.drain()
-
-    pinned = orders_of_version(stream, registry, 1)
-    pinned.drain()
-
-    assert rows(stream, "id") == [(1,), (2,)]
-
-
-def test_a_field_that_the_latest_version_has_lost_does_not_empty_its_column_in_silence(
+def test_a_later_version_neither_adds_nor_empties_columns_in_silence(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
     """Beside it a schema that is none, from times when registries asked for less: no message names it, nothing ends."""
@@ -174,14 +146,15 @@ def test_a_field_that_the_latest_version_has_lost_does_not_empty_its_column_in_s
     produce(stream, framed(second, SECOND, id=1, note="one"))
     stream.drain()
 
-    registry.register(SUBJECT, json.dumps(FIRST))
-    produce(stream, framed(second, SECOND, id=2, note="two"))
-    with pytest.raises(SchemaDisagrees, match="note is not in the latest version"):
-        stream.drain()
+    for schema, why in ((THIRD, "shop is not in the table"), (FIRST, "note is not in the latest version")):
+        later = registry.register(SUBJECT, json.dumps(schema))
+        produce(stream, framed(later, schema, id=later))
+        with pytest.raises(SchemaDisagrees, match=why):
+            stream.drain()
 
-    orders_of_version(stream, registry, 2).drain()
+    stream.with_definition(format=AvroRegistry(RegistrySchemas(registry.described(), SUBJECT, 2))).drain()
 
-    assert rows(stream, "id", "note") == [(1, "one"), (2, "two")]
+    assert rows(stream, "id", "note") == [(1, "one"), (3, None), (4, None)]
 
 
 def test_messages_that_hardly_have_frames_are_not_asked_for_one_by_one(
@@ -194,11 +167,6 @@ def test_messages_that_hardly_have_frames_are_not_asked_for_one_by_one(
         stream.drain()
 
     assert not [path for path in registry.asked if path.startswith("/schemas/ids/1")]
-
-
-def orders_of_version(stream: DrivenStream, registry: RunningRegistry, version: int) -> DrivenStream:
-    """The same stream with another document."""
-    return stream.with_definition(format=AvroRegistry(RegistrySchemas(registry.described(), SUBJECT, version)))
 
 
 def test_a_pass_judges_by_the_schemas_that_it_decoded_with(driven: DrivenFactory, registry: RunningRegistry) -> None:

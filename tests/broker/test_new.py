@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,21 +21,13 @@ from kdi_assets.stream import KafkaCluster, TopicPartition
 from tests.avro_bytes import datum
 from tests.conftest import TopicFactory
 from tests.documents import REGISTRY, written
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.fake_registry import RunningRegistry
+from tests.framed import framed
 from tests.kafka_log import Publisher
-from tests.sampled import framed
 from tests.typed import Kdi
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    """A registry that knows nothing as yet."""
-    ask_at_once(monkeypatch)
-    with fake_registry() as running:
-        yield running
 
 
 @pytest.fixture

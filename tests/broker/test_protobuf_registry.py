@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import ProtobufRegistry, RegistrySchemas
 from tests.conftest import DrivenFactory
-from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+from tests.fake_registry import RunningRegistry
 from tests.protobuf_messages import message_class
 
 SUBJECT = "orders-value"
@@ -22,14 +18,6 @@ ELSEWHERE = SECOND.replace("}", " string shop = 3; }")
 NUMBER_NINE = b"\x48\x01"
 """A field that no schema has."""
 CHANGED = HEAD + "message Order { string id = 1; }"
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))
-    with fake_registry() as running:
-        yield running
 
 
 def framed(schema_id: int, text: str, index: bytes = b"\x02\x02", message: str = "shop.Order", **said: Any) -> bytes:
@@ -94,4 +82,3 @@ def test_messages_of_several_schemas_become_one_record_and_every_other_is_a_dead
         ("malformed_protobuf", second),
     ]
     assert report.unknown == FieldCounts(1, {"#9": 1, "shop": 1})
-    assert stream.audit().complete

@@ -101,16 +101,13 @@ BOMBS = {
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("asks", [False, True])
-def test_all_records_of_a_container_become_rows_whatever_it_was_compressed_with(
-    spark: SparkSession, asks: bool
-) -> None:
+def test_all_records_of_a_container_become_rows_whatever_it_was_compressed_with(spark: SparkSession) -> None:
     """With the stream's own schema, in whatever words, nothing is asked."""
     said_otherwise = json.dumps({**SCHEMA, "doc": "an order", "aliases": ["O"]}, indent=7)
     messages = [container(SCHEMA, rows(n, n + 1), [], rows(n + 2), codec=c) for n, c in enumerate(COMPRESS)]
     messages += [container(SCHEMA, rows(9), codec=None, text=said_otherwise)]
 
-    found = judged(spark, stream(), messages, asks=asks)
+    found = judged(spark, stream(), messages)
 
     assert kept(found) == [*(r for n in range(len(COMPRESS)) for r in rows(n, n + 1, n + 2)), row(9)]
     assert (found.counts.messages, found.counts.became_rows, found.counts.rows) == (7, 7, 19)

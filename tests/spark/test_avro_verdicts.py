@@ -11,7 +11,7 @@ import pytest
 from kdi_assets.drain.records import ShapeMistake, stream_decoder
 from kdi_assets.message_format import Avro, AvroSingleObject, Format, SchemaFile
 from kdi_assets.stream import KafkaCluster, Stream
-from tests.avro_bytes import datum, fingerprint, long, single_object
+from tests.avro_bytes import datum, long, single_object
 from tests.verdicts import Verdict, Verdicts, verdicts_of
 
 if TYPE_CHECKING:
@@ -95,22 +95,19 @@ def test_a_datum_becomes_a_record(verdicts: Verdicts) -> None:
 
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("empty payload, two documents in one")
-@pytest.mark.parametrize("message", CONDEMNED)
-def test_what_is_too_short_too_long_or_something_else_is_a_dead_letter(verdicts: Verdicts, message: bytes) -> None:
+def test_what_is_too_short_too_long_or_no_text_is_a_dead_letter(verdicts: Verdicts) -> None:
     """Procedure: decode a datum cut off behind every byte, with bytes behind it, with lengths that no memory holds."""
-    assert verdicts[message] == Verdict(False, CONDEMNED[message], None, None)
+    wanted = {message: Verdict(False, reason, None, None) for message, reason in CONDEMNED.items()}
+    wanted |= {message: Verdict(False, "invalid_utf8", field, None) for message, field in NO_TEXT.items()}
 
-
-@pytest.mark.parametrize("message", NO_TEXT)
-def test_text_that_is_no_utf8_is_a_dead_letter_that_names_the_field(verdicts: Verdicts, message: bytes) -> None:
-    assert verdicts[message] == Verdict(False, "invalid_utf8", NO_TEXT[message], None)
+    assert {message: verdicts[message] for message in wanted} == wanted
 
 
 def test_bytes_by_chance_end_no_job(spark: SparkSession) -> None:
     chance = random.Random(7)
-    noise = [chance.randbytes(chance.randrange(1, 60)) for _ in range(20_000)]
+    noise = [chance.randbytes(chance.randrange(1, 60)) for _ in range(4_000)]
     damaged = [
-        bytes([*GOOD[:at], chance.randrange(256), *GOOD[at + 1 :]]) for at in range(len(GOOD)) for _ in range(50)
+        bytes([*GOOD[:at], chance.randrange(256), *GOOD[at + 1 :]]) for at in range(len(GOOD)) for _ in range(20)
     ]
 
     verdicts = verdicts_of(spark, Avro(as_file(SCHEMA)), [*noise, *damaged])
@@ -118,50 +115,36 @@ def test_bytes_by_chance_end_no_job(spark: SparkSession) -> None:
     for message in noise:
         verdict = verdicts[message]
         assert verdict.decoded == (verdict.record is not None)
-    assert sum(verdict.decoded for verdict in map(verdicts.__getitem__, noise)) < 20
+    assert sum(verdict.decoded for verdict in map(verdicts.__getitem__, noise)) < 10
 
 
 OLD = record(field("id", "int"), field("gone", "string"))
 NEW = record(field("id", "long"), field("added", "string", default="none"))
 
-
-@pytest.fixture(scope="module")
-def single(spark: SparkSession) -> Verdicts:
-    format_ = AvroSingleObject(as_file(NEW), (as_file(OLD, "1.avsc"), as_file(NEW, "2.avsc")))
-    return verdicts_of(spark, format_, [message for message, _ in SINGLE])
-
-
 OF_OLD = single_object(OLD, {"id": 1, "gone": "x"})
 OF_NEW = single_object(NEW, {"id": 2, "added": "y"})
-SINGLE: list[tuple[bytes, str]] = [
-    (OF_OLD, '{"id":1,"added":"none"}'),
-    (OF_NEW, '{"id":2,"added":"y"}'),
-    (b"", "blank"),
-    (b"\xc3\x01", "not_single_object"),
-    (OF_NEW[:9], "not_single_object"),
-    (b"\xc3\x02" + OF_NEW[2:], "not_single_object"),
-    (OF_NEW[10:], "not_single_object"),
-    (single_object(SCHEMA, FULL), "unknown_schema"),
-    (OF_NEW[:2] + bytes(8) + OF_NEW[10:], "unknown_schema"),
-    (OF_NEW[:10], "malformed_avro"),
-    (OF_NEW[:-1], "malformed_avro"),
-    (OF_OLD + b"\x00", "trailing_bytes"),
-]
+SINGLE: dict[bytes, str] = {
+    OF_OLD: '{"id":1,"added":"none"}',
+    OF_NEW: '{"id":2,"added":"y"}',
+    b"": "blank",
+    b"\xc3\x01": "not_single_object",
+    OF_NEW[:9]: "not_single_object",
+    b"\xc3\x02" + OF_NEW[2:]: "not_single_object",
+    OF_NEW[10:]: "not_single_object",
+    single_object(SCHEMA, FULL): "unknown_schema",
+    OF_NEW[:2] + bytes(8) + OF_NEW[10:]: "unknown_schema",
+    OF_NEW[:10]: "malformed_avro",
+    OF_NEW[:-1]: "malformed_avro",
+    OF_OLD + b"\x00": "trailing_bytes",
+}
 
 
-@pytest.mark.parametrize(("message", "said"), SINGLE)
-def test_a_single_object_is_read_by_the_schema_that_it_names(single: Verdicts, message: bytes, said: str) -> None:
-    verdict = single[message]
+def test_a_single_object_is_read_by_the_schema_that_it_names(spark: SparkSession) -> None:
+    format_ = AvroSingleObject(as_file(NEW), (as_file(OLD, "1.avsc"), as_file(NEW, "2.avsc")))
 
-    assert (verdict.record or verdict.reason) == said
+    verdicts = verdicts_of(spark, format_, [*SINGLE])
 
-
-def test_the_fingerprints_are_those_of_avro(spark: SparkSession) -> None:
-    from kdi_assets.formats.avro import AvroSingleObjectDecoder
-
-    for schema in (SCHEMA, OLD, NEW):
-        (header,) = AvroSingleObjectDecoder(AvroSingleObject(as_file(schema), (as_file(schema),)))._by_header()
-        assert bytes.fromhex(header) == b"\xc3\x01" + fingerprint(schema).to_bytes(8, "little")
+    assert {message: verdicts[message].record or verdicts[message].reason for message in SINGLE} == SINGLE
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdi_assets.message_format import Bytes, Text
-from tests.verdicts import Verdicts, verdicts_of
+from tests.verdicts import Verdict, verdicts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,32 +20,17 @@ TEXTS = ["", " ", "plain", "über 🚲", '{"a": 1}', "two\nlines\r\n", "nul \0 i
 NO_TEXTS = [b"\xff", b"cut off \xf0\x9f", b"\xc0\x80", b"surrogate \xed\xa0\x80", b"\x00\xffbinary"]
 
 
-@pytest.fixture(scope="module")
-def as_text(spark: SparkSession) -> Verdicts:
-    return verdicts_of(spark, Text(), [*TEXTS, *NO_TEXTS])
+def test_text_stays_as_it_is_and_what_is_no_utf8_is_no_text(spark: SparkSession) -> None:
+    verdicts = verdicts_of(spark, Text(), [*TEXTS, *NO_TEXTS])
+
+    assert {text: json.loads(verdicts[text].record or "null") for text in TEXTS} == {t: {"value": t} for t in TEXTS}
+    assert {verdicts[value] for value in NO_TEXTS} == {Verdict(False, "invalid_utf8", None, None)}
 
 
-@pytest.fixture(scope="module")
-def as_bytes(spark: SparkSession) -> Verdicts:
-    return verdicts_of(spark, Bytes(), [*TEXTS, *NO_TEXTS], ddl="body binary COMMENT 'as it came'")
+def test_bytes_stay_as_they_are_in_the_column_that_is_declared(spark: SparkSession) -> None:
+    values = [*(text.encode() for text in TEXTS), *NO_TEXTS]
+    verdicts = verdicts_of(spark, Bytes(), values, ddl="body binary COMMENT 'as it came'")
 
-
-@pytest.mark.parametrize("message", TEXTS)
-def test_text_stays_as_it_is(as_text: Verdicts, message: str) -> None:
-    verdict = as_text[message]
-
-    assert verdict.decoded
-    assert json.loads(verdict.record or "") == {"value": message}
-
-
-@pytest.mark.parametrize("message", NO_TEXTS)
-def test_what_is_no_utf8_is_no_text(as_text: Verdicts, message: bytes) -> None:
-    assert as_text[message] == (False, "invalid_utf8", None, None)
-
-
-@pytest.mark.parametrize("message", [*(text.encode() for text in TEXTS), *NO_TEXTS])
-def test_bytes_stay_as_they_are_in_the_column_that_is_declared(as_bytes: Verdicts, message: bytes) -> None:
-    verdict = as_bytes[message]
-
-    assert verdict.decoded
-    assert json.loads(verdict.record or "") == {"body": b64encode(message).decode()}
+    assert [json.loads(verdicts[v].record or "null") for v in values] == [
+        {"body": b64encode(v).decode()} for v in values
+    ]

@@ -12,7 +12,7 @@ from kdi_assets.formats.of_stream import decoder_of
 from kdi_assets.message_format import Protobuf
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.protobuf_messages import LEGACY, SHOP, descriptors, message_class, random_message, read_row, said
-from tests.verdicts import Verdict, Verdicts, verdicts_of
+from tests.verdicts import Verdict, verdicts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,25 +74,17 @@ CONDEMNED: dict[bytes, tuple[str, str | None]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def verdicts(spark: SparkSession) -> Verdicts:
-    return verdicts_of(spark, FORMAT, [GOOD, b"", *CONDEMNED])
+@pytest.mark.scenario("poison message")
+def test_a_message_becomes_a_record_or_a_dead_letter_that_names_the_field(spark: SparkSession) -> None:
+    verdicts = verdicts_of(spark, FORMAT, [GOOD, b"", *CONDEMNED])
 
-
-def test_a_message_becomes_a_record(verdicts: Verdicts) -> None:
     record = json.loads(verdicts[GOOD].record or "")
-
     assert {name: record.get(name) for name in EXPECTED} == EXPECTED
     assert not set(ABSENT) & record.keys()  # Spark leaves nulls out
     assert json.loads(verdicts[b""].record or "")["kind"] == "KIND_UNKNOWN"
-
-
-@pytest.mark.scenario("poison message")
-@pytest.mark.parametrize("message", CONDEMNED)
-def test_what_is_no_such_message_is_a_dead_letter_that_names_the_field(verdicts: Verdicts, message: bytes) -> None:
-    reason, field = CONDEMNED[message]
-
-    assert verdicts[message] == Verdict(False, reason, field, None)
+    assert {value: verdicts[value] for value in CONDEMNED} == {
+        value: Verdict(False, *why, None) for value, why in CONDEMNED.items()
+    }
 
 
 def test_a_record_comes_from_spark_as_protobufs_own_library_reads_it(spark: SparkSession) -> None:

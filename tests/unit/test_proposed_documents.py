@@ -17,7 +17,8 @@ import pytest
 from kdi_assets.components.documents import parse
 from kdi_assets.proposal.document import scalar
 from kdi_assets.sources.generator import Traffic, WebRequests
-from tests.sampled import NOW, attributes_of, framed, objects, proposed, read_back, text_of
+from tests.framed import framed
+from tests.sampled import NOW, attributes_of, objects, proposed, read_back, text_of
 
 AT = NOW.isoformat()
 TEXT_LINES = [f"worker {n}: started, or so it says".encode() for n in range(50)]

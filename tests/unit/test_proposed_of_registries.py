@@ -14,7 +14,8 @@ from kdi_assets.message_format import AvroRegistry, Bytes, JsonRegistry, Protobu
 from kdi_assets.proposal.recognise import Ask
 from kdi_assets.proposal.registered import subject_of
 from tests.fake_registry import RunningRegistry
-from tests.sampled import NOW, framed, objects, proposed, read_back, text_of
+from tests.framed import framed
+from tests.sampled import NOW, objects, proposed, read_back, text_of
 
 pytestmark = pytest.mark.usefixtures("at_once")
 
