@@ -74,7 +74,7 @@ def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_
 
 
 def order(n: int) -> dict[str, Any]:
-    """One good message, nested, with all that a document must tell apart."""
+    """One good message, nested, with what a document must tell apart."""
     at = datetime.now(UTC) - timedelta(days=n % 3)
     return {
         "id": n,
@@ -83,14 +83,8 @@ def order(n: int) -> dict[str, Any]:
         "customer": {"name": f"c{n}", "e-mail": None if n % 2 else "x", "born": "1980-02-03", "end": {"case": n % 5}},
         "items": [{"sku": f"s{k}", "price": 1.25 * k, "when": at.isoformat()} for k in range(n % 3 + 1)],
         "code": n if n % 2 else f"{n}a",
-        "ratio": n if n % 2 else n + 0.5,
         "seen_by": {f"user {n} {k}": {"times": k} for k in range(3)},
-        "tags": [],
-        "kafka": "no",
-        "a b": 1,
-        "date": "2026-01-01",
-        "null": n,
-        "large": 2**64 + n,
+        **{"tags": [], "kafka": "no", "a b": 1, "date": "2026-01-01", "null": n, "large": 2**64 + n},
         "note": {"text": "x"} if n % 100 == 1 else 5,
     }
 
@@ -101,9 +95,8 @@ def broken(n: int) -> bytes:
     kinds = [
         good[:-5],
         good + b"x",
-        b"  ",
         b"[1]",
-        good.replace(b'"id": ', b'"id": "x", "_a": '),  # text takes numbers as well, so this one is a row
+        good.replace(b'"code": ', b'"code": "x", "_a": '),  # text takes numbers as well, so this one is a row
         good.replace(b'"items": [', b'"items": [7, '),
         json.dumps({**order(n), "created_at": "1999-01-01T00:00:00Z"}).encode(),
         good.replace(b'"code": ', b'"code": 1.5, "_c": '),

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.components.documents import parse
-from kdi_assets.proposal.document import scalar
 from kdi_assets.sources.generator import Traffic, WebRequests
 from tests.framed import framed
 from tests.sampled import NOW, attributes_of, objects, proposed, read_back, text_of
@@ -224,13 +222,6 @@ def test_a_header_gives_columns_of_csv_their_names_and_lines_of_other_widths_are
     assert found.outcome.letters == {
         ("wrong_type", "id"): 1, ("too_few_columns", ""): 1, ("too_many_columns", ""): 1, ("malformed_csv", ""): 1,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["123", "true", "null", "a: b", "a #b", "`date`", "2026-01-01", "~", "to_date(at)"])
-def test_text_stays_text_in_yaml(text: str) -> None:
-    (document,) = parse(f"type: x\nattributes:\n  a: {scalar(text)}  # said\n", "defs.yaml").documents
-
-    assert document.attributes == {"a": text}
 
 
 def test_the_example_of_the_page_is_what_a_proposal_looks_like_and_can_be_loaded(tmp_path: Path) -> None:

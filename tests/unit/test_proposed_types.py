@@ -93,12 +93,6 @@ def test_names_that_no_column_can_have_are_left_out_and_named() -> None:
     }
 
 
-def test_fields_keep_the_order_in_which_messages_have_them() -> None:
-    found = record('{"b": 1, "a": 1}', '{"c": 1, "a": 1}')
-
-    assert list(found.fields) == ["b", "a", "c"]
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
