@@ -206,19 +206,3 @@ def test_a_topic_that_tells_nothing_is_refused_and_nothing_is_written(
     assert "has no topic 'web_event'; did you mean web_events?" in said["web_event"]["happened"]
     assert "nothing was written" in said["web_event"]["safe"]
     assert list(defs.iterdir()) == []
-
-
-def test_aaa_example(kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path) -> None:
-    from kdi_assets.sources.generator import Traffic, WebRequests
-
-    name = topic(2, name="shop_requests")
-    values = WebRequests(Traffic(bad=0.005, seed=3)).batch(100_000, now=datetime.now(UTC))
-    for n, value in enumerate(values):
-        producer.produce(name, value, partition=n % 2)
-        if n % 10000 == 0:
-            producer.flush()
-    producer.flush()
-    answer = kdi("new", name)
-    Path("/tmp/kdi/kdinew/example.txt").write_text(
-        answer.out + "\n-----\n" + next(defs.rglob("shop_requests/defs.yaml")).read_text()
-    )
