@@ -41,10 +41,12 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
 
 def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
     from kdi_assets.drain.size import offset_bytes
+    from kdi_assets.drain.truncation import next_messages
 
     plan = seen.plan(stream, offset_bytes=offset_bytes(stream, lake, seen))
     if plan is None:
         raise AssertionError(f"{stream.name}: neither something to settle nor a plan")
+    next_messages(stream, seen)
     return plan
 
 

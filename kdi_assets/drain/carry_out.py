@@ -213,6 +213,7 @@ def _entry(
         ages=dict(sorted(counts.ages.items())),
         message_bytes=counts.message_bytes,
         routes=plan.routes,
+        last_read=plan.last_read,
     )
 
 

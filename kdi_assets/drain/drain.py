@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
@@ -22,13 +23,14 @@ from kdi_assets.drain.report import Commit as Commit
 from kdi_assets.drain.report import DrainReport as DrainReport
 from kdi_assets.drain.settle import Settlement, settle
 from kdi_assets.drain.size import offset_bytes
-from kdi_assets.drain.survey import Survey, survey
+from kdi_assets.drain.survey import survey
+from kdi_assets.drain.truncation import next_messages
 from kdi_assets.drain.undrainable import Undrainable, UnexplainedGap, refuse_large_timestamps
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
 from kdi_assets.sources.kafka import TopicState
-from kdi_assets.sources.kafka_messages import oldest_timestamps
-from kdi_assets.stream import Stream, TopicPartition
+from kdi_assets.sources.kafka_messages import last_messages
+from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,20 +105,31 @@ class Draining:
         self._undrainable: Undrainable | None = None
         with self._clock.running():
             self._seen = self._first = survey(stream, self._lake, topic)
-            self._lag = _lag_seconds(stream, self._first)
+        self._lag: float | None = None
         self._until = {tp: offsets.end for tp, offsets in self._first.topic.partitions.items()}
 
     def next_step(self) -> Plan | Settlement | None:
         """What is to be done now; nothing if all that was there at the first look is in the table.
 
         Raises:
+            TopicTruncated: The messages that were read last are others now.
             Undrainable: All is done but what no drain can take, and what lies behind that.
         """
+        if self._seen.settlement:
+            return self._seen.settlement
         with self._clock.running():
-            step = _next_step(self._seen, self.stream, self._lake, self._until)
-        if step is None and self._undrainable:
+            expected = offset_bytes(self.stream, self._lake, self._seen)
+            plan = self._seen.plan(self.stream, self._until, offset_bytes=expected)
+            if plan and plan.ranges:
+                # Before every plan: behind the next one, the last message read is one that came after a truncation.
+                written = next_messages(self.stream, self._seen)
+                if written and self._lag is None:
+                    self._lag = max(0.0, (datetime.now(UTC) - min(written)).total_seconds())
+                read = last_messages(self.stream.cluster, plan.ranges)
+                return replace(plan, last_read={**plan.last_read, **read})
+        if self._undrainable:
             raise self._undrainable
-        return step
+        return None
 
     def settle(self) -> None:
         """Commit what must be before anything may be read.
@@ -206,16 +219,6 @@ class Draining:
         self._settled.append(settlement.reason)
 
 
-def _next_step(
-    seen: Survey, stream: Stream, lake: str, until: Mapping[TopicPartition, int]
-) -> Plan | Settlement | None:
-    """What a drain does now; nothing if all below ``until`` is in the table."""
-    if seen.settlement:
-        return seen.settlement
-    plan = seen.plan(stream, until, offset_bytes=offset_bytes(stream, lake, seen))
-    return plan if plan and plan.ranges else None
-
-
 @contextmanager
 def _looked_at_again(stream: Stream, lake: str, step: Plan | Settlement) -> Iterator[None]:
     """A failure of the body may come of what changed since the look: then another one says what, and what decides it.
@@ -241,14 +244,6 @@ def _told(stream: Stream, step: Plan | Settlement) -> str:
     if isinstance(step, Plan):
         return f"{stream.name}: draining {step.offset_count:,} offsets: {', '.join(map(str, step.ranges))}"
     return f"{stream.name}: committing positions: {step.reason}"
-
-
-def _lag_seconds(stream: Stream, first: Survey) -> float | None:
-    """Age of the oldest message that waits."""
-    held = first.topic.partitions
-    waiting = {tp: at for tp, at in first.positions().items() if held[tp].earliest <= at < held[tp].end}
-    ages = [datetime.now(UTC) - moment for moment in oldest_timestamps(stream.cluster, waiting).values()]
-    return max(0.0, *(age.total_seconds() for age in ages)) if ages else None
 
 
 class _Clock:

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -16,10 +16,12 @@ from kdi_assets.drain.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.drain.known import KnownLedgers, Recent
 from kdi_assets.drain.status_word import status_word
 from kdi_assets.drain.survey import Survey, survey
+from kdi_assets.drain.truncation import truncated
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import LastRead
 from kdi_assets.sources.kafka import LEADER_SECONDS, BrokerOffsets, TopicState, read_topics
 from kdi_assets.sources.kafka_config import Retention, read_retention
-from kdi_assets.sources.kafka_messages import oldest_timestamps
+from kdi_assets.sources.kafka_messages import AtPosition, around_positions
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 TIMES_SECONDS = 3.0
@@ -83,24 +85,29 @@ class Look:
             found = survey(stream, lake, topic, ledger=self._ledgers)
             found.plan(stream)  # refuses what a drain would refuse
         except KdiError as refusal:
-            return _Seen(stream, topic, found.positions() if found else {}, refusal)
-        return _Seen(stream, topic, found.positions(), None, found.settlement is not None)
+            if found is None:
+                return _Seen(stream, topic, {}, refusal)
+            return _Seen(stream, topic, found.positions(), refusal, waiting=found.waiting())
+        unsettled = found.settlement is not None
+        return _Seen(stream, topic, found.positions(), None, unsettled, found.waiting(), found.last_read())
 
     def _ask_times(self, cluster: KafkaCluster, waiting: Collection[_Seen]) -> None:
-        """When the next message of each waiting topic partition was written; asked once for each position."""
+        """Look for the next message of each waiting topic partition; once for each position."""
         now = time.monotonic()
-        places = {_Place(cluster.name, tp, position) for s in waiting for tp, position in s.waiting.items()}
+        places = {place for s in waiting for place in s.places.values()}
         self._next = {place: n for place, n in self._next.items() if place.cluster != cluster.name or place in places}
         unknown = {place for place in places if place not in self._next or self._next[place].ask_again < now}
         while unknown:
             # Streams of one topic have positions of their own, and a client reads a topic partition from one place.
             turn = {place.topic_partition: place for place in unknown}
-            found: Mapping[TopicPartition, datetime] = {}
+            found: Mapping[TopicPartition, AtPosition] = {}
             with suppress(KdiError):
                 positions = {tp: place.position for tp, place in turn.items()}
-                found = oldest_timestamps(cluster, positions, seconds=TIMES_SECONDS)
+                before = {tp: place.before for tp, place in turn.items() if place.before is not None}
+                found = around_positions(cluster, positions, before=before, seconds=TIMES_SECONDS)
             for tp, place in turn.items():
-                self._next[place] = _NextMessage(found.get(tp), math.inf if tp in found else now + ASK_AGAIN_SECONDS)
+                told = found.get(tp, AtPosition())
+                self._next[place] = _NextMessage(told, math.inf if told.next_at else now + ASK_AGAIN_SECONDS)
             unknown -= set(turn.values())
 
     def _topics(self, cluster: KafkaCluster, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
@@ -121,12 +128,13 @@ class Look:
         recent = self._ledgers.recent(stream, lake) if seen.waiting else Recent()
         size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
+        there = {tp: self._next[place].told for tp, place in seen.places.items() if place in self._next}
         partitions = {
             tp: _partition(
                 tp,
                 offsets,
                 seen.positions.get(tp),
-                next_at=self._next_at(stream, tp, seen.waiting),
+                next_at=there.get(tp, AtPosition()).next_at,
                 recent=recent,
                 retention=retention,
                 stored_bytes=None if size is None else size + BATCH_BYTES,
@@ -141,31 +149,28 @@ class Look:
             topic_partitions=partitions,
             offsets=waiting,
             lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
-            refusal=seen.refusal,
+            refusal=seen.refusal or truncated(stream, seen.last_read, there),
             unsettled=seen.unsettled,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
             pace=recent.pace,
         )
 
-    def _next_at(self, stream: Stream, tp: TopicPartition, waiting: Mapping[TopicPartition, int]) -> datetime | None:
-        found = self._next.get(_Place(stream.cluster.name, tp, waiting[tp])) if tp in waiting else None
-        return found.at if found else None
-
 
 class _Place(NamedTuple):
-    """Where the next message is looked for."""
+    """Where the next message is looked for, and at which offset before it the one that was read last."""
 
     cluster: str
     topic_partition: TopicPartition
     position: int
+    before: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _NextMessage:
-    """When it was written, if that is known; and when to ask again if not, by the monotonic clock."""
+    """What is known of it; and when to ask again if that is not all, by the monotonic clock."""
 
-    at: datetime | None
+    told: AtPosition
     ask_again: float
 
 
@@ -176,13 +181,15 @@ class _Seen:
     positions: Mapping[TopicPartition, int]
     refusal: KdiError | None
     unsettled: bool = False
+    waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
 
     @property
-    def waiting(self) -> dict[TopicPartition, int]:
-        """Where the next message is looked for, of the topic partitions that have a backlog."""
-        held = self.topic.partitions if self.topic else {}
-        begins = {tp: max(position, held[tp].earliest) for tp, position in self.positions.items()}
-        return {tp: position for tp, position in begins.items() if position < held[tp].end}
+    def places(self) -> dict[TopicPartition, _Place]:
+        """Where the next messages are looked for."""
+        before = {tp: message.offset for tp, message in self.last_read.items()}
+        cluster = self.stream.cluster.name
+        return {tp: _Place(cluster, tp, position, before.get(tp)) for tp, position in self.waiting.items()}
 
 
 def _partition(

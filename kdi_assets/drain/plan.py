@@ -15,7 +15,7 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.start import refuse_other_start
-from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, Kind, LedgerEntry
+from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, Kind, LastRead, LedgerEntry, still_last
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState, partition_id, version_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
@@ -36,6 +36,7 @@ class Plan:
         ends: Where the topic partitions ended when it was made, exclusive.
         expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
         routes: The conditions of the stream's route group that its messages are judged by, agreed.
+        last_read: The last message of each topic partition, once the plan is carried out.
     """
 
     stream: str
@@ -51,6 +52,7 @@ class Plan:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     expected_bytes: int | None = None
     routes: Routes | None = None
+    last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
 
     @property
     def offset_count(self) -> int:
@@ -111,6 +113,7 @@ def plan_drain(
         dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
         expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
+        last_read=still_last(ledger.entry, positions | {r.topic_partition: r.end for r in ranges}),
     )
 
 
@@ -168,6 +171,7 @@ def moving_nothing(
         positions=positions_of(ledger, topic),
         dead_letters_at=newest.dead_letters_at if newest else None,
         routes=newest.routes if newest else None,
+        last_read=still_last(newest, positions_of(ledger, topic)),
     )
 
 

@@ -19,7 +19,7 @@ from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
 from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL, Staged
-from kdi_assets.ledger.entry import Kind, LedgerEntry
+from kdi_assets.ledger.entry import Kind, LedgerEntry, still_last
 from kdi_assets.ledger.routes import Routes, after_restore
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState
@@ -113,6 +113,7 @@ def settle(
         declared_losses=settlement.declared_losses,
         dead_letters_at=ledger.entry.dead_letters_at if ledger and ledger.entry else None,
         routes=settlement.routes,
+        last_read=still_last(ledger.entry if ledger else None, settlement.positions),
     )
     uri = stream.table_uri(lake)
     if ledger is None:

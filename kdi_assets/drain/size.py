@@ -26,6 +26,4 @@ def offset_bytes(stream: Stream, lake: str, seen: Survey) -> float | None:
         return None
     if told := bytes_to_expect(recent_commits(stream.table_uri(lake), stream.app_id)):
         return told
-    held = seen.topic.partitions
-    waiting = {tp: at for tp, at in seen.positions().items() if held[tp].earliest <= at < held[tp].end}
-    return sampled_bytes(stream.cluster, waiting) or UNKNOWN_BYTES
+    return sampled_bytes(stream.cluster, seen.waiting()) or UNKNOWN_BYTES

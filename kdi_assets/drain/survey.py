@@ -13,9 +13,11 @@ from kdi_assets.drain.refusals import StreamRetired
 from kdi_assets.drain.route_change import route_step
 from kdi_assets.drain.settle import Settlement, unsettled
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState, read_topic
+from kdi_assets.sources.kafka_messages import LAST_OFFSETS
 from kdi_assets.stream import Stream, TopicPartition
 
 
@@ -50,6 +52,20 @@ class Survey:
         """Next offset of every topic partition, as a drain would begin."""
         settled = self.settlement.positions if self.settlement else self.ledger.positions if self.ledger else {}
         return {tp: settled.get(tp, 0) for tp in sorted(self.topic.partitions)}
+
+    def waiting(self) -> dict[TopicPartition, int]:
+        """Where the next message is looked for, of the topic partitions that have a backlog."""
+        held = self.topic.partitions
+        begins = {tp: max(position, held[tp].earliest) for tp, position in self.positions().items()}
+        return {tp: at for tp, at in begins.items() if at < held[tp].end}
+
+    def last_read(self) -> dict[TopicPartition, LastRead]:
+        """The messages read last shortly before a backlog, where the broker can still have them."""
+        read = self.ledger.entry.last_read if self.ledger and self.ledger.entry and not self.settlement else {}
+        since = {
+            tp: max(self.topic.partitions[tp].earliest, at - max(LAST_OFFSETS)) for tp, at in self.waiting().items()
+        }
+        return {tp: read[tp] for tp, at in self.waiting().items() if tp in read and since[tp] <= read[tp].offset < at}
 
     def backlog(self) -> int:
         """Offsets between positions and ends."""

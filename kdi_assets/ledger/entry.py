@@ -95,6 +95,20 @@ class DeadLettersAt:
 
 
 @dataclass(frozen=True, slots=True)
+class LastRead:
+    """The last message read of a topic partition, as far as it must be known to tell it from another at its offset.
+
+    Attributes:
+        timestamp: In milliseconds since the epoch, as the broker has it.
+        digest: Of key and value, in hexadecimal.
+    """
+
+    offset: int
+    timestamp: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class FieldCounts:
     """Fields of messages that are not in their rows.
 
@@ -148,6 +162,7 @@ class LedgerEntry:
         misfits: Fields that were left out because their values did not suit the type.
         conflicts: Tries of the same drain before this one that another commit overtook.
         routes: By which conditions of its route group the table is drained from there on; ``None`` without a route.
+        last_read: The last message read of each topic partition, where it lies shortly before the position.
         decided_by: Who decided what no drain decides; empty where it was not asked for.
         because: Why, in their words.
         outcomes: Of a replay, what became of dead letters, or of the messages of dates, and how many of them.
@@ -195,6 +210,7 @@ class LedgerEntry:
     removed_by_date: Mapping[date, int] = field(default_factory=dict)
     withdrawn: Mapping[TopicPartition, Untraced] = field(default_factory=dict)
     withdrawn_digest: int = 0
+    last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
     decided_by: str = ""
     because: str = ""
 
@@ -257,16 +273,23 @@ class LedgerEntry:
             "returned": {str(tp.partition): letters for tp, letters in self.returned.items()},
             "dates": [day.isoformat() for day in self.dates or ()],
             "removed_by_date": {day.isoformat(): rows for day, rows in self.removed_by_date.items()},
+            "last_read": {str(tp.partition): [m.offset, m.timestamp, m.digest] for tp, m in self.last_read.items()},
             "withdrawn": {str(tp.partition): [u.tombstones, u.filtered] for tp, u in self.withdrawn.items()},
         }
         plain = {name: value for name, value in plain.items() if value or name not in _IF_ANY}
         return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
 
 
+def still_last(newest: LedgerEntry | None, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, LastRead]:
+    """The messages read last, as the newest entry knows them, of the topic partitions whose positions stay."""
+    read = newest.last_read if newest else {}
+    return {tp: m for tp, m in read.items() if newest and newest.positions.get(tp) == positions.get(tp)}
+
+
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
 _IF_ANY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
-    *("dates", "removed_by_date", "withdrawn", "withdrawn_digest"),
+    *("dates", "removed_by_date", "withdrawn", "withdrawn_digest", "last_read"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
@@ -305,6 +328,7 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
             "returned": {TopicPartition(topic, int(p)): count for p, count in plain.get("returned", {}).items()},
             "dates": (date.fromisoformat(dates[0]), date.fromisoformat(dates[1])) if dates else None,
             "removed_by_date": {date.fromisoformat(day): n for day, n in plain.get("removed_by_date", {}).items()},
+            "last_read": {TopicPartition(topic, int(p)): LastRead(*m) for p, m in plain.get("last_read", {}).items()},
             "withdrawn": {TopicPartition(topic, int(p)): Untraced(*u) for p, u in plain.get("withdrawn", {}).items()},
             "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
             "routes": Routes.from_plain(routes, topic) if (routes := plain.get("routes")) else None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from kdi_assets.ledger.entry import LastRead
 from kdi_assets.sources.kafka_client import REQUEST_SECONDS, nobody_answers, open_consumer, polled, rd_partition
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
@@ -25,6 +28,64 @@ YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
 
 
+LAST_OFFSETS = (1, 64)
+"""How far before the end of a range its last message is looked for; behind it, transactions leave markers."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtPosition:
+    """What stands around a position.
+
+    Attributes:
+        before: The message at the offset before it that was asked for; ``None`` if there is none any more.
+        next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. A
+            producer may write anything there: what is no time, or lies ahead, counts as now, since the message waits.
+    """
+
+    before: LastRead | None = None
+    next_at: datetime | None = None
+
+
+def around_positions(
+    cluster: KafkaCluster,
+    positions: Mapping[TopicPartition, int],
+    *,
+    before: Mapping[TopicPartition, int] | None = None,
+    seconds: float = REQUEST_SECONDS,
+    committed: bool = True,
+) -> dict[TopicPartition, AtPosition]:
+    """Read the next message of each topic partition, and on the way there the one at an offset before it.
+
+    Args:
+        before: That offset, lower than the position and not below the earliest; absent where none is asked for.
+        committed: Only messages that may be read; else those of open and aborted transactions too.
+
+    Returns:
+        Absent is a topic partition of which neither a message nor the end came within ``seconds``.
+    """
+    before = before or {}
+    waiting, seen = set(positions), dict[TopicPartition, LastRead]()
+    found: dict[TopicPartition, AtPosition] = {}
+    if not positions:
+        return {}
+    with open_consumer(cluster, {**positions, **before}, committed=committed) as (consumer, heard):
+        for batch in polled(consumer, heard, seconds=seconds, most=1):
+            for message in batch:
+                tp, offset = _topic_partition(message), message.offset() or 0
+                if message.error() is None and offset < positions[tp]:
+                    if offset == before.get(tp):
+                        seen[tp] = last_read_of(message)
+                    continue
+                if tp in waiting:
+                    next_at = _written_at(message) if message.error() is None else None
+                    found[tp] = AtPosition(seen.get(tp), next_at)
+                waiting.discard(tp)
+                consumer.pause([rd_partition(tp)])
+            if not waiting:
+                break
+    return {**{tp: AtPosition(message) for tp, message in seen.items()}, **found}
+
+
 def oldest_timestamps(
     cluster: KafkaCluster,
     positions: Mapping[TopicPartition, int],
@@ -32,28 +93,34 @@ def oldest_timestamps(
     seconds: float = REQUEST_SECONDS,
     committed: bool = True,
 ) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first message at or after each position; absent where none came within ``seconds``.
+    """The timestamp of the first message at or after each position; absent where none came within ``seconds``."""
+    found = around_positions(cluster, positions, seconds=seconds, committed=committed)
+    return {tp: at.next_at for tp, at in found.items() if at.next_at is not None}
 
-    A producer may write anything there: what is no time, or lies ahead, counts as now, since the message does wait.
 
-    Args:
-        committed: Only messages that may be read; else those of open and aborted transactions too.
+def last_messages(cluster: KafkaCluster, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
+    """The last message of each range; absent where the last ``LAST_OFFSETS`` of it show none.
+
+    Raises:
+        BrokerUnreachable: There is no answer.
     """
-    waiting = set(positions)
-    found: dict[TopicPartition, datetime] = {}
-    if not positions:
-        return {}
-    with open_consumer(cluster, positions, committed=committed) as (consumer, heard):
-        for batch in polled(consumer, heard, seconds=seconds):
-            for message in batch:
-                tp = _topic_partition(message)
-                if tp in waiting and message.error() is None:
-                    found[tp] = _written_at(message)
-                waiting.discard(tp)
-                consumer.pause([rd_partition(tp)])
-            if not waiting:
-                break
+    found: dict[TopicPartition, LastRead] = {}
+    for back in LAST_OFFSETS:
+        left = [r for r in ranges if r.topic_partition not in found]
+        tails = {r.topic_partition: [replace(r, start=max(r.start, r.end - back))] for r in left}
+        for message in visible_messages(cluster, tails):
+            tp, read = _topic_partition(message), last_read_of(message)
+            found[tp] = max(found.get(tp, read), read, key=lambda m: m.offset)
     return found
+
+
+def last_read_of(message: Message) -> LastRead:
+    """What tells a message from another one at its offset."""
+    digest = blake2b(digest_size=8)
+    for part in (message.key(), message.value()):
+        data = b"" if part is None else bytes(part)
+        digest.update(b"%d:" % (-1 if part is None else len(data)) + data)
+    return LastRead(message.offset() or 0, message.timestamp()[1], digest.hexdigest())
 
 
 def sampled_bytes(

@@ -12,6 +12,7 @@ from kdi_assets.ledger.entry import (
     FORMAT,
     DeadLettersAt,
     FieldCounts,
+    LastRead,
     LedgerEntry,
     RangeCounts,
     Untraced,
@@ -38,6 +39,7 @@ ENTRY = LedgerEntry(
     rows_by_date={date(2026, 1, 2): 6},
     bytes=99,
     dead_letters_at=DeadLettersAt("letters", 4),
+    last_read={P3: LastRead(19, 1_700_000_000_000, "00ff")},
 )
 
 
