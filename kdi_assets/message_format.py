@@ -1,28 +1,20 @@
-"""The typed description of what a message's value is made of. No I/O: the files that it names have been read."""
+"""The typed description of what a message's value is made of. No I/O: the files that it names have been read.
+
+How documents write it is ``written_format``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kdi_assets.connections import SchemaRegistry
+from kdi_assets.field_types import Declared, wrong
 
 Compression = Literal["none", "gzip", "zstd"]
 """What a producer did to the value itself; the compression of Kafka's own batches is the client's to undo."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaRegistry:
-    """A schema registry with Confluent's API, and how to speak to it.
-
-    Attributes:
-        url: Of the API: what stands before ``/subjects`` and ``/schemas``.
-        properties: Those that are given of ``username``, ``password``, ``proxy``, ``tls.ca``, ``tls.certificate``,
-            ``tls.key`` and ``tls.key_password``.
-    """
-
-    name: str
-    url: str
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +65,49 @@ class JsonRegistry:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Declared):
     """UTF-8; the record is one column, ``value string`` unless the DDL gives it another name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(Declared):
     """Anything; the record is one column, ``value binary`` unless the DDL gives it another name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Declared):
     """The whole message; the record is its key, its value and its headers, under other names if the DDL gives them."""
 
 
+def _character(value: str) -> str:
+    """One character that can stand beside or around text."""
+    if len(value) != 1 or value.isalnum() or value in "\r\n\0 ":
+        raise wrong(f"{value!r} is not such a character", "one that is no letter, digit or blank")
+    return value
+
+
+def _between_columns(value: str) -> str:
+    return value if value == " " else _character(value)
+
+
 @dataclass(frozen=True, slots=True)
-class Csv:
-    """A line per message, without a header; its columns are those of the stream's DDL, in that order.
+class Csv(Declared):
+    """A line per message, without a header; its columns are those of the stream's DDL, in that order."""
 
-    Attributes:
-        quote: Around a text that holds delimiters or line ends.
-        escape: Before a quotation mark inside such a text.
-        null_text: What stands for null in a column; by default nothing at all, and ``""`` is empty text.
-    """
+    delimiter: Annotated[str, AfterValidator(_between_columns), Field(examples=[";"])] = ","
+    """One character between columns."""
+    quote: Annotated[str, AfterValidator(_character), Field(examples=["'"])] = '"'
+    """The character around a text that holds delimiters or line ends."""
+    escape: Annotated[str, AfterValidator(_character), Field(examples=["\\"])] = '"'
+    """The character before a quotation mark inside such a text."""
+    null_text: Annotated[str, Field(examples=["NULL"])] = ""
+    """What stands for null; by default nothing at all, and an empty text is a pair of quotation marks."""
 
-    delimiter: str = ","
-    quote: str = '"'
-    escape: str = '"'
-    null_text: str = ""
+    @model_validator(mode="after")
+    def _told_apart(self) -> Csv:
+        if self.delimiter in (self.quote, self.escape):
+            raise wrong(f"{self.delimiter!r} is the delimiter and something else", "three characters, two at least")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
-"""How figures are said to people: lengths of time, counts, sizes."""
+"""How figures and names are said to people: lengths of time, counts, sizes, close matches."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Literal
 
 KIB = 1024
@@ -37,3 +39,11 @@ def byte_size(size: float) -> str:
 def kind_in_words(thing: object) -> str:
     """The name of the thing's class as a person says it: ``RetentionPassedPosition`` is retention passed position."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(thing).__name__).lower()
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A close match of ``word`` among ``known``, else all of them."""
+    names = sorted(known)
+    if close := get_close_matches(word, names, n=1):
+        return f"did you mean {close[0]}?"
+    return f"known: {', '.join(names)}" if names else "there is none"

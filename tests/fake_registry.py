@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from kdi_assets.connections import SchemaRegistry, Tls
 from kdi_assets.formats.registry import connection
-from kdi_assets.message_format import SchemaRegistry
 
 
 @dataclass
@@ -240,7 +240,9 @@ class RunningRegistry(FakeRegistry):
 
     def described(self, **properties: str) -> SchemaRegistry:
         """The registry as streams know it."""
-        return SchemaRegistry("main", self.url, {name.replace("__", "."): v for name, v in properties.items()})
+        tls = {name.removeprefix("tls__"): value for name, value in properties.items() if name.startswith("tls__")}
+        more = {name: value for name, value in properties.items() if not name.startswith("tls__")}
+        return SchemaRegistry("main", self.url, tls=Tls(**tls), **more)
 
 
 def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

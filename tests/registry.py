@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kdi_assets.message_format import SchemaRegistry
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.jars import LOG, ivy_jvm
 from kdi_assets.runtime.java import find_java

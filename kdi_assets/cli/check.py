@@ -105,7 +105,7 @@ def asked_of_spark(loaded: Loaded) -> Answers:
 
 
 def _ask(stream: Stream, document: Document, session: SparkSession, answers: Answers) -> None:
-    from kdi_assets.components.environment import EnvironmentVariableMissing
+    from kdi_assets.connections import EnvironmentVariableMissing
     from kdi_assets.formats.registry import refusals
 
     registry = stream.registry.name if stream.registry else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, streams_meant
+from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import EXIT_DECIDE, columns, json_line, progress
 from kdi_assets.errors import Terminal
 
@@ -35,10 +35,7 @@ class NothingToCheck(Terminal):
 
 
 def check_assets(
-    streams: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all."),
-    ] = None,
+    streams: StreamNames = None,
     drain: Annotated[bool, typer.Option("--drain/--no-drain", help="Drain before the checks; or only check.")] = True,
     costly: Annotated[bool, typer.Option("--costly/--cheap", help="All checks, or those that need no Spark.")] = True,
     defs: Defs = None,

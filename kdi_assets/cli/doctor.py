@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import Defs
+from kdi_assets.cli.given import Defs, StreamNames
 from kdi_assets.cli.output import columns, error_fields, exit_code, json_line, printable
 from kdi_assets.settings import Settings
 
@@ -18,10 +18,7 @@ HEAD = ("EXAMINATION", "OF", "VERDICT", "FOUND")
 
 
 def doctor(
-    streams: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all."),
-    ] = None,
+    streams: StreamNames = None,
     defs: Defs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per finding, each on a line.")] = False,
 ) -> None:

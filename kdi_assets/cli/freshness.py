@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, streams_meant
+from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import columns, error_fields, exit_code, json_line, refuse
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
@@ -21,10 +21,7 @@ HEAD = ("STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS")
 
 
 def freshness(
-    streams: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all."),
-    ] = None,
+    streams: StreamNames = None,
     hours: Annotated[float, typer.Option(min=0.01, help="Of the drains of so many hours until now.")] = 24.0,
     defs: Defs = None,
     as_json: AsJson = False,

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="A table's path, its last part, or a topic.")]
+StreamNames = Annotated[
+    list[str] | None, typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all.")
+]
 Defs = Annotated[
     Path | None, typer.Option("--defs", help="Folder of the YAML documents; default: KDI_DEFS, else the package's.")
 ]

@@ -78,7 +78,7 @@ def new(
 
 def _meant(name: str | None, known: Mapping[str, Described], option: str) -> Described | None:
     """What has this name; with no name ``main``, or the only one."""
-    from kdi_assets.components.mistakes import did_you_mean
+    from kdi_assets.wording import did_you_mean
 
     if name is None:
         return known.get("main") or (next(iter(known.values())) if len(known) == 1 else None)

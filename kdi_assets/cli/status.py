@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, streams_meant
+from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import EXIT_RETRY, json_line
 from kdi_assets.cli.screen import screen
 from kdi_assets.cli.stream_status import StreamStatus, text
@@ -21,10 +21,7 @@ WATCH_SECONDS = 5.0
 
 
 def status(
-    streams: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="STREAM", help="Tables' paths, last parts, or topics; default: all."),
-    ] = None,
+    streams: StreamNames = None,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[
         float | None,

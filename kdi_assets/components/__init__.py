@@ -10,18 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kdi_assets.components.kafka_cluster import KafkaCluster
-    from kdi_assets.components.schema_registry import SchemaRegistry
-    from kdi_assets.components.topic_table import TopicTable
+    from kdi_assets.components.topic_table import KafkaCluster, SchemaRegistry, TopicTable
 
 __all__ = ["KafkaCluster", "SchemaRegistry", "TopicTable"]
 
-_MODULES = {"KafkaCluster": "kafka_cluster", "SchemaRegistry": "schema_registry", "TopicTable": "topic_table"}
-
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.topic_table"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

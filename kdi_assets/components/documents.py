@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import yaml
 
-from kdi_assets.components.mistakes import DocumentMistake, did_you_mean
+from kdi_assets.components.mistakes import DocumentMistake
+from kdi_assets.wording import did_you_mean
 
 Value: TypeAlias = "str | int | float | bool | bytes | None | list[Value] | dict[object, Value]"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from kdi_assets.errors import Terminal
 
@@ -50,11 +49,3 @@ class Mistakes(Terminal):
 def in_order(mistakes: Iterable[DocumentMistake]) -> tuple[DocumentMistake, ...]:
     """By file, line and field."""
     return tuple(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A close match of ``word`` among ``known``, else all of them."""
-    names = sorted(known)
-    if close := get_close_matches(word, names, n=1):
-        return f"did you mean {close[0]}?"
-    return f"known: {', '.join(names)}" if names else "there is none"

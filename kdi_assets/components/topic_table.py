@@ -1,46 +1,81 @@
-"""The component of a stream: Dagster's face of ``TopicTableFields``."""
+"""The components: Dagster's face of the documents, which ``reading`` reads for it and the command line alike."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import dagster as dg
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from kdi_assets.components.assets import stream_definitions
-from kdi_assets.components.documents import Document
-from kdi_assets.components.fields import TopicTableFields
+from kdi_assets.components.explain import json_schema
 from kdi_assets.components.folder import shown
-from kdi_assets.components.reading import read_once, unknown_cluster, unknown_registry
-from kdi_assets.components.schema_file_mistake import SchemaFileMistake
+from kdi_assets.components.mistakes import DocumentMistake, Mistakes, in_order
+from kdi_assets.components.reading import read_once
+from kdi_assets.connections import KafkaCluster as Cluster
+from kdi_assets.connections import SchemaRegistry as Registry
 from kdi_assets.settings import Settings
+from kdi_assets.stream import Stream
 
 
-class TopicTable(dg.Component, dg.Resolvable, TopicTableFields):
-    """One Kafka topic drained into one Delta table: an asset partitioned by date, and its checks."""
+class _Documented(dg.Component, dg.Resolvable):
+    """A component of which Dagster knows the fields, and takes what is written as it is.
+
+    Dagster would render every string as a template, and lose quotes, comments and types of SQL in it.
+    """
+
+    describes: ClassVar[type]
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        self.attributes = attributes
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        return TopicTableFields
+        return _model(cls.describes)
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
-        # As written: Dagster would render every string as a template, and lose quotes, comments and types of SQL in it.
-        return cls.model_construct(**dict(model))
+        return cls(model.model_dump())
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        return dg.Definitions()
+
+
+def _model(describes: type) -> type[BaseModel]:
+    class Attributes(RootModel[dict[str, Any]]):
+        @classmethod
+        def model_json_schema(cls, *_: object, **__: object) -> dict[str, Any]:
+            return json_schema(describes)
+
+    return Attributes
+
+
+class KafkaCluster(_Documented):
+    """A Kafka cluster: its brokers, and the client properties to speak to them. Streams name it."""
+
+    describes = Cluster
+
+
+class SchemaRegistry(_Documented):
+    """A schema registry with Confluent's API: its address, credentials, certificates and proxy. Streams name it."""
+
+    describes = Registry
+
+
+class TopicTable(_Documented):
+    """One Kafka topic drained into one Delta table: an asset partitioned by date, and its checks."""
+
+    describes = Stream
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         loaded = read_once(context.component_tree.defs_module_path, Settings.from_environment().kafka)
-        document = Document(shown(context.path), 1, "", None, {})
-        if self.cluster not in loaded.clusters:
-            raise unknown_cluster(self.cluster, document, loaded.clusters)
-        if self.registry and self.registry not in loaded.registries:
-            raise unknown_registry(self, document, loaded.registries)
-        folder = context.path if context.path.is_dir() else context.path.parent
-        cluster, registry = loaded.clusters[self.cluster], loaded.registries.get(self.registry)
-        try:
-            stream = self.stream(cluster, registry, folder=folder)
-        except SchemaFileMistake as unread:
-            raise document.mistake(unread.field, unread.message, unread.right) from unread
+        stream = loaded.streams.get(str(self.attributes.get("table")))
+        if stream is None:
+            said = "no document of the folder describes such a table"
+            unread = DocumentMistake(
+                file=shown(context.path), line=1, field="table", message=said, right="load it anew"
+            )
+            raise Mistakes(mistakes=in_order(loaded.mistakes) or (unread,))
         # Of a stream that shares its topic by a route, all documents together say what it takes.
         group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
-        return stream_definitions(next((s for s in group if s.name == stream.name), stream), group=group)
+        return stream_definitions(stream, group=group)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.doctor.finding import Finding, fine, warning, wrong
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.refusals import RegistryUnavailable
-from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.wording import counted, kind_in_words
 
 LOOK_SECONDS = 8.0

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from kdi_assets.components.documents import parse
 from kdi_assets.components.folder import FOLDER_TYPE, LOADED_NAMES, shown
-from kdi_assets.components.mistakes import did_you_mean
 from kdi_assets.components.reading import read_streams
 from kdi_assets.errors import Terminal
 from kdi_assets.sources.kafka import TopicMissing, read_topic
 from kdi_assets.sources.kafka_sample import Sample, sample, topics_of
 from kdi_assets.stream import KafkaCluster
+from kdi_assets.wording import did_you_mean
 
 _NAME = re.compile(r"[^A-Za-z0-9_]+")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.framing import FIRST_MESSAGE, MessageIndex, split_message_index
 from kdi_assets.formats.protobuf.decoder import registered_reading
@@ -16,7 +17,6 @@ from kdi_assets.formats.protobuf.records import Moment, Record
 from kdi_assets.formats.registry.avro import definitions, in_one_text, with_full_names
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.proposal.types import DATE, STRING, TIMESTAMP, Array, Scalar, Struct, Type, is_taken
 
 _NO_DATE = Array(STRING)

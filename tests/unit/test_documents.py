@@ -12,7 +12,7 @@ from kdi_assets.components.documents import parse
 from kdi_assets.components.folder import DefsFolderMissing
 from kdi_assets.components.load import defs_folder, load_streams
 from kdi_assets.components.mistakes import Mistakes
-from tests.documents import CLUSTER, stream, written
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 
 @pytest.fixture(autouse=True)
@@ -76,28 +76,25 @@ def test_the_message_says_what_is_safe_and_what_to_run(tmp_path: Path) -> None:
     ]
 
 
-def test_two_documents_of_one_table_are_both_named(tmp_path: Path) -> None:
-    written(tmp_path, a=CLUSTER + "---\n" + stream("bronze/x"), b=stream("bronze/x"))
-
-    (mistake,) = mistakes(tmp_path)
-    assert mistake.startswith("b/defs.yaml:2 table: bronze/x is the table of ")
-    assert mistake.endswith("a/defs.yaml:5 already; rename or remove one of the two")
-
-
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
+        ("bronze/x", "bronze/x", "bronze/x clashes with bronze/x, the table of {folder}/a/defs.yaml:5; a path that is"),
         ("bronze/x", "bronze/x/y", "bronze/x/y clashes with bronze/x, the table of "),
-        ("bronze/x/y", "bronze/x", "bronze/x would hold bronze/x/y, the table of "),
-        ("bronze/x", "bronze/x_dead_letters", "bronze/x_dead_letters is kept for the stream of "),
-        ("bronze/x_ledger", "bronze/x", "bronze/x clashes with bronze/x_ledger, the table of "),
+        ("bronze/x/y", "bronze/x", "bronze/x clashes with bronze/x/y, the table of "),
+        (
+            "bronze/x",
+            "bronze/x_dead_letters",
+            "bronze/x_dead_letters clashes with bronze/x_dead_letters, kept for the ",
+        ),
+        ("bronze/x_ledger/y", "bronze/x", "bronze/x_ledger clashes with bronze/x_ledger/y, the table of "),
     ],
 )
 def test_no_table_lies_in_anothers_way(tmp_path: Path, first: str, second: str, said: str) -> None:
     written(tmp_path, a=CLUSTER + "---\n" + stream(first), b=stream(second))
 
     (mistake,) = mistakes(tmp_path)
-    assert mistake.startswith(f"b/defs.yaml:2 table: {said}")
+    assert mistake.startswith(f"b/defs.yaml:2 table: {said.format(folder=tmp_path)}")
 
 
 def test_two_streams_of_one_topic_into_two_tables_are_right(tmp_path: Path) -> None:
@@ -106,27 +103,30 @@ def test_two_streams_of_one_topic_into_two_tables_are_right(tmp_path: Path) -> N
     assert [s.topic for s in load_streams(tmp_path).values()] == ["t", "t"]
 
 
-def test_an_unknown_cluster_is_reported_with_the_ones_there_are(tmp_path: Path) -> None:
-    written(tmp_path, a=CLUSTER, b=stream("x", more=", cluster: cloud"))
-
-    assert mistakes(tmp_path) == [
-        "b/defs.yaml:2 cluster: no KafkaCluster document is named 'cloud'; known: main",
-    ]
-
-
-def test_a_stream_of_a_cluster_whose_document_is_wrong_is_not_reported_too(tmp_path: Path) -> None:
-    written(tmp_path, a=CLUSTER.replace("localhost:9092", "localhost"), b=stream("x"))
-
-    assert mistakes(tmp_path) == [
-        "a/defs.yaml:2 bootstrap_servers: 'localhost' is not host:port; e.g. broker-1:9092,broker-2:9092"
-    ]
-
-
-def test_two_clusters_of_one_name_are_reported(tmp_path: Path) -> None:
-    written(tmp_path, a=CLUSTER, b=CLUSTER)
+@pytest.mark.parametrize(("kind", "document"), [("kafka", CLUSTER), ("registry", REGISTRY)])
+def test_of_two_documents_of_one_name_the_second_is_reported(tmp_path: Path, kind: str, document: str) -> None:
+    written(tmp_path, **{kind: document, f"{kind}2": document})
 
     (mistake,) = mistakes(tmp_path)
-    assert mistake.startswith("b/defs.yaml:2 name: 'main' is described at ")
+    assert mistake.startswith(f"{kind}2/defs.yaml:2 name: 'main' is described at ")
+
+
+@pytest.mark.parametrize("right", [CLUSTER.replace("main", "cloud"), REGISTRY.replace("main", "cloud")])
+def test_a_name_that_no_document_has_is_reported_with_those_there_are(tmp_path: Path, right: str) -> None:
+    others = {CLUSTER: REGISTRY, REGISTRY: CLUSTER}[right.replace("cloud", "main")]
+    written(tmp_path, a=right, b=others, c=stream("x", record=OF_REGISTRY))
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.endswith(" document is named 'main'; known: cloud")
+
+
+@pytest.mark.parametrize("wrong", [CLUSTER.replace("localhost:9092", "localhost"), REGISTRY.replace("https://", "")])
+def test_a_stream_that_names_a_wrong_document_is_not_reported_too(tmp_path: Path, wrong: str) -> None:
+    others = REGISTRY if "KafkaCluster" in wrong else CLUSTER
+    written(tmp_path, a=wrong, b=others, c=stream("x", record=OF_REGISTRY))
+
+    (mistake,) = mistakes(tmp_path)
+    assert mistake.startswith("a/defs.yaml:2 ")
 
 
 def test_the_environment_goes_ahead_of_the_servers_of_main_only(

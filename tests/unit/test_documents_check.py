@@ -38,9 +38,10 @@ def test_wrong_documents_are_said_line_by_line_with_exit_code_1(tmp_path: Path) 
 
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
+        f"{tmp_path}/defs.yaml:2 cluster: no KafkaCluster document is named 'main'; add one, or set KDI_KAFKA for main",
         f"{tmp_path}/defs.yaml:2 table: is missing; e.g. table: bronze/web_requests",
         f"{tmp_path}/defs.yaml:4 tabel: no such field; did you mean table?",
-        "streams: 0, mistakes: 2",
+        "streams: 0, mistakes: 3",
     ]
 
 

@@ -49,13 +49,10 @@ def with_schemas(*names: str) -> None:
     [
         (["schema: id int"], Json()),
         (["schema: id int", "format: json"], Json()),
-        (["schema: id int", "format: {json: {}}"], Json()),
         (["schema: id int", "format: {json: {validate: false}}"], Json()),
         (["format: text"], Text()),
         (["format: {text: }"], Text()),
-        (["format: text", "schema: line string"], Text()),
         (["format: bytes"], Bytes()),
-        (["format: envelope"], Envelope()),
         (["format: envelope", "schema: 'k binary, v binary, h array<struct<key: string, value: binary>>'"], Envelope()),
         (["schema: id int", "format: csv"], Csv()),
         (["schema: id int", "format: {csv: {delimiter: ';', quote: \"'\"}}"], Csv(";", "'")),
@@ -73,11 +70,6 @@ def test_a_json_schema_lies_beside_the_document_and_a_record_may_be_declared_all
     assert only_stream("format: {json: {schema_file: order.schema.json}}").format == Json(file)
     declared = only_stream("format: {json: {schema_file: order.schema.json, validate: true}}", "schema: id int")
     assert (declared.format, declared.record_ddl) == (Json(file, validate=True), "id int")
-
-
-@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
-def test_values_may_be_compressed(compression: str) -> None:
-    assert only_stream("format: text", f"compression: {compression}").compression == compression
 
 
 def test_a_schema_of_avro_is_read_with_the_document_and_lies_beside_it() -> None:
@@ -109,20 +101,21 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
     [
         (["format: jsn"], "9 format: there is no format 'jsn'; did you mean json?"),
         (["format: 3"], "9 format: there is no format 3; known: avro, bytes, csv, envelope, json, protobuf, text"),
-        (["format: {jsn: {}}"], "9 format.jsn: no such field; did you mean json?"),
         (["format: {text: {}, csv: {}}"], "9 format: names several formats; keep one of them"),
         (
             ["format: {text: {encoding: latin1}}"],
-            "9 format.text: takes no fields, and encoding is given;",
+            "9 format.text.encoding: no such field; there is none",
         ),
-        (["format: {csv: {delimeter: ;}}"], "9 format.csv.delimeter: no such field; did you mean delimiter?"),
         (["format: {csv: {delimiter: ab}}"], "9 format.csv.delimiter: 'ab' is not such a character; one that is no"),
         (["format: {csv: {delimiter: 1}}"], "9 format.csv.delimiter: takes text, and 1 is a number in YAML; put it in"),
         (["format: {csv: {delimiter: '\"'}}"], "9 format.csv: '\"' is the delimiter and something else; three"),
         (["format: csv"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
-        (["format: json"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
         (["format: {json: {}}"], "5 schema: is missing; e.g. schema: id bigint, at timestamp"),
         (["format: {json: {schemafile: a}}"], "9 format.json.schemafile: no such field; did you mean schema_file?"),
+        (
+            ["schema: id int", "format: {json: {subject: s}}"],
+            "10 format.json: names subject or version and no registry",
+        ),
         (
             ["format: {json: {registry: main, schema_file: a.json}}"],
             "9 format.json: names a registry and a schema_file; keep one of them",
@@ -136,7 +129,7 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
             "9 format.json.schema_file: a.json: No such file or directory; a path from the folder of this document",
         ),
         (["format: text", "schema: ' '"], "10 schema: is empty; give it Spark SQL"),
-        (["format: text", "compression: gzp"], "10 compression: there is no compression 'gzp'; did you mean gzip?"),
+        (["format: text", "compression: gzp"], "10 compression: takes none, gzip or zstd, not 'gzp'; e.g. gzip"),
         (
             ["format: avro"],
             "9 format.avro: takes one of registry, schema_file and schemas; e.g. avro: {schema_file: ",
@@ -148,6 +141,10 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
         (
             ["format: {avro: {container: true, schema_file: a.avsc}}", "explode: {item: items}"],
             "10 explode: a container's records are rows already; remove the line",
+        ),
+        (
+            ["format: {avro: {container: true, schema_file: a.avsc}}", "contract: {types: evolve}"],
+            "10 contract: evolve does not know the columns of elements; another contract",
         ),
         (
             ["format: {avro: {schema_file: a.avsc, reader: a.avsc}}"],

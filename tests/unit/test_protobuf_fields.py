@@ -9,9 +9,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of
-from kdi_assets.message_format import Format, Protobuf, ProtobufRegistry, RegistrySchemas, SchemaRegistry
+from kdi_assets.message_format import Format, Protobuf, ProtobufRegistry, RegistrySchemas
 from tests.documents import ORDERS
 from tests.protobuf_messages import SHOP, descriptors
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
+from kdi_assets.connections import SchemaRegistry, Tls
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.formats.registry import connection
 from kdi_assets.formats.registry.client import RegistryClient
@@ -20,7 +22,6 @@ from kdi_assets.formats.registry.refusals import (
     SubjectVersionUnknown,
 )
 from kdi_assets.formats.registry.schema import Reference, Registered, Version
-from kdi_assets.message_format import SchemaRegistry
 from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
 from tests.fake_registry import Fault, RunningRegistry, fake_registry
 
@@ -149,10 +150,10 @@ def test_user_and_password_are_sent_as_they_are(registry: RunningRegistry) -> No
 
 def test_a_proxy_is_asked_with_its_own_credentials(registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = registry.url.replace("http://", "http://us%3Aer:hu%40sh@")
-    beyond = SchemaRegistry("main", "http://beyond.invalid:8081/api", {"username": "kdi", "password": "p"})
+    beyond = SchemaRegistry("main", "http://beyond.invalid:8081/api", username="kdi", password="p")
 
     with pytest.raises(RegistryNotUnderstood):  # the fake knows no /api
-        RegistryClient(SchemaRegistry("main", beyond.url, {**beyond.properties, "proxy": proxy})).types()
+        RegistryClient(replace(beyond, proxy=proxy)).types()
     monkeypatch.setenv("HTTP_PROXY", registry.url)
     with pytest.raises(RegistryNotUnderstood):
         RegistryClient(beyond).types()
@@ -180,7 +181,7 @@ def test_a_proxy_that_makes_no_tunnel_says_why(registry: RunningRegistry, status
     registry.tunnel_status = status
 
     with pytest.raises(refusal, match=str(status)):
-        RegistryClient(SchemaRegistry("main", "https://beyond.invalid:8081", {"proxy": registry.url})).types()
+        RegistryClient(SchemaRegistry("main", "https://beyond.invalid:8081", proxy=registry.url)).types()
 
 
 def test_through_a_tunnel_only_the_proxys_credentials_can_be_seen(
@@ -209,7 +210,7 @@ def test_a_certificate_is_trusted_only_if_its_authority_is_named(certificates: C
 def test_a_certificate_of_another_host_is_not_trusted(certificates: Certificates) -> None:
     with fake_registry(certificates.server_context()) as registry:
         named = registry.described(tls__ca=str(certificates.ca))
-        other = SchemaRegistry("main", named.url.replace("localhost", "127.0.0.1"), named.properties)
+        other = replace(named, url=named.url.replace("localhost", "127.0.0.1"))
 
         with pytest.raises(RegistryNotTrusted, match="127.0.0.1"):
             RegistryClient(other).types()
@@ -228,25 +229,24 @@ def test_a_registry_that_asks_for_our_certificate_gets_it(certificates: Certific
 @pytest.mark.parametrize("password", ["", "wrong"])
 def test_a_key_that_cannot_be_opened_is_a_setting_to_correct(certificates: Certificates, password: str) -> None:
     """Without a password OpenSSL would ask the terminal, and a run has none."""
-    properties = {"tls.certificate": str(certificates.client), "tls.key": str(certificates.client_key)}
-    properties |= {"tls.key_password": password} if password else {}
+    tls = Tls(certificate=str(certificates.client), key=str(certificates.client_key), key_password=password)
 
     with pytest.raises(RegistrySettingRefused, match=r"tls\.certificate cannot be used"):
-        RegistryClient(SchemaRegistry("main", "https://localhost:1", properties)).types()
+        RegistryClient(SchemaRegistry("main", "https://localhost:1", tls=tls)).types()
 
 
 def test_an_authority_that_is_not_there_is_a_setting_to_correct(tmp_path: Path) -> None:
     missing = str(tmp_path / "ca.pem")
 
     with pytest.raises(RegistrySettingRefused, match=r"tls\.ca cannot be used: .*ca\.pem: .*No such file"):
-        RegistryClient(SchemaRegistry("main", "https://localhost:1", {"tls.ca": missing})).types()
+        RegistryClient(SchemaRegistry("main", "https://localhost:1", tls=Tls(ca=missing))).types()
 
 
 def test_a_server_that_speaks_no_tls_is_not_trusted(registry: RunningRegistry) -> None:
     described = registry.described()
 
     with pytest.raises(RegistryNotTrusted):
-        RegistryClient(SchemaRegistry("main", described.url.replace("http:", "https:"), {})).types()
+        RegistryClient(replace(described, url=described.url.replace("http:", "https:"))).types()
 
 
 def test_the_systems_authorities_are_the_usual_ones() -> None:

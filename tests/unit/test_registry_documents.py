@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.components.environment import EnvironmentVariableMissing
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.message_format import JsonRegistry, RegistrySchemas, SchemaRegistry
+from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry, Tls
+from kdi_assets.message_format import JsonRegistry, RegistrySchemas
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 
@@ -60,14 +60,10 @@ def test_only_what_is_written_becomes_a_property(tmp_path: Path) -> None:
     assert named(tmp_path, document) == SchemaRegistry(
         "main",
         "https://registry/path",
-        {
-            "username": "kdi",
-            "password": "p",
-            "proxy": "http://us:er@proxy:3128",
-            "tls.ca": "ca.pem",
-            "tls.certificate": "c.pem",
-            "tls.key": "c.key",
-        },
+        username="kdi",
+        password="p",
+        proxy="http://us:er@proxy:3128",
+        tls=Tls(ca="ca.pem", certificate="c.pem", key="c.key"),
     )
 
 
@@ -101,16 +97,11 @@ def test_secrets_are_read_from_the_environment_when_they_are_used(
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        ("url: https://r", "name: is missing; e.g. name: main"),
         ("name: main", "url: is missing; e.g. url: https://registry:8081"),
         ("name: a b, url: https://r", "name: 'a b' is not a registry's name; letters, digits, '_' and '-', e.g. main"),
         (
             "name: main, url: registry:8081",
             "url: 'registry:8081' is not the address of a registry; e.g. https://registry:8081, or https://host/path",
-        ),
-        (
-            "name: main, url: 'https://r/?x=1'",
-            "url: 'https://r/?x=1' is not the address of a registry; e.g. https://registry:8081, or https://host/path",
         ),
         (
             "name: main, url: 'https://us:er@r'",
@@ -133,7 +124,6 @@ def test_secrets_are_read_from_the_environment_when_they_are_used(
             "tls: there is a key and no certificate; give tls.certificate as well",
         ),
         ("name: main, url: https://r, tls: {cert: c}", "tls.cert: no such field; known: ca, certificate, key, key_pas"),
-        ("name: main, url: https://r, tsl: {}", "tsl: no such field; did you mean tls?"),
     ],
 )
 def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, attributes: str, said: str) -> None:
@@ -142,31 +132,3 @@ def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, 
     found = [m for m in mistakes(tmp_path) if not m.startswith("a/")]
 
     assert [m.startswith(f"registry/defs.yaml:2 {said}") for m in found] == [True], found
-
-
-def test_a_registry_that_nobody_describes_is_reported_with_the_ones_there_are(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=OF_REGISTRY.replace("main", "mian")))
-
-    assert mistakes(tmp_path) == [
-        "a/defs.yaml:2 format.avro.registry: no SchemaRegistry document is named 'mian'; did you mean main?",
-    ]
-
-
-def test_a_stream_of_a_registry_whose_document_is_wrong_is_not_reported_too(tmp_path: Path) -> None:
-    wrong = REGISTRY.replace("https://", "")
-    written(tmp_path, kafka=CLUSTER, registry=wrong, a=stream("a", record=OF_REGISTRY))
-
-    assert [m.partition(" ")[0] for m in mistakes(tmp_path)] == ["registry/defs.yaml:2"]
-
-
-def test_two_registries_of_one_name_are_reported(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, r1=REGISTRY, r2=REGISTRY)
-
-    (mistake,) = mistakes(tmp_path)
-    assert mistake.startswith("r2/defs.yaml:2 name: 'main' is described at ")
-
-
-def test_a_cluster_and_a_registry_may_have_one_name(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=OF_REGISTRY))
-
-    assert load_streams(tmp_path)["a"].cluster.name == "main"

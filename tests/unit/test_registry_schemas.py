@@ -43,7 +43,7 @@ def test_another_process_reads_what_this_one_kept(registry: RunningRegistry, tmp
     registry.stop()
 
     program = (
-        "import sys; from pathlib import Path; from kdi_assets.message_format import SchemaRegistry;"
+        "import sys; from pathlib import Path; from kdi_assets.connections import SchemaRegistry;"
         "from kdi_assets.formats.registry.schemas import Schemas;"
         "print(Schemas(SchemaRegistry('main', sys.argv[1]), home=Path(sys.argv[2])).by_id(int(sys.argv[3])).text);"
         "print('urllib3' in sys.modules)"

@@ -1,22 +1,26 @@
-"""What the fields of a document mean, taken as written."""
+"""What the fields of a stream's document mean, taken as written, and how each mistake in them is said."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
+import jsonschema_rs
 import pytest
-from pydantic import BaseModel
 
-from kdi_assets.components.cluster_fields import KafkaClusterFields
-from kdi_assets.components.environment import EnvironmentVariableMissing
-from kdi_assets.components.fields import TopicTableFields
+from kdi_assets.components.documents import parse
+from kdi_assets.components.explain import json_schema
+from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
-from kdi_assets.components.strict import Fields
+from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry
+from kdi_assets.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
 from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
-from tests.documents import only_mistake, only_stream, with_attribute
+from tests.conftest import CHECKOUT
+from tests.documents import SHORTEST, only_mistake, only_stream, with_attribute
+from tests.protobuf_messages import SHOP, descriptors
 
 IN_FULL = """
 type: kdi_assets.components.TopicTable
@@ -25,16 +29,30 @@ attributes:
   cluster: main                         # the default
   table: bronze/web_requests            # lies at $KDI_LAKE/bronze/web_requests, dead letters at …_dead_letters
   schema: "meta struct<producer: struct<timestamp: string>>, method string, session_id string, status int, url string"
+  compression: gzip
   columns: {host: "parse_url(url, 'HOST')"}
+  filter: "method <> '{test}'"
+  explode: {item: "filter(items, i -> i.qty > 0)"}
   coordinates: meta.kafka
   date: "to_date(substr(meta.producer.timestamp, 1, 10))"
-  date_window: {start: 2020-01-01, ahead: 2 days}
-  app_id: web_requests                  # default: the topic
-  start: earliest
-  drain_when: {backlog_messages: 1000, lag_seconds: 60}
+  date_window: {start: 2020-01-01, ahead: 14 days}
+  app_id: "123"                         # default: the topic
+  start: {0: 1200, 1: 0}
+  drain_when: {cron: "0 * * * *", lag_seconds: 60}
+  status: paused
   freshness: {warn: 5 minutes, fail: 2 hours}
   checks: {blocking: [fresh, every_offset_accounted_for], dead_letter_rate: 0.05}
-  max_records: 5000000                  # per plan
+  tombstones: row
+  mask: {a: drop, b: null, b.c: "null", d: {keep_last: 4}, e: {hash: {env: SALT}}}
+  dead_letter_payload: withhold
+  expectations: {is_ours: {sql: "tenant = 'acme'", then: fail}, has_id: {sql: id > 0}}
+  contract: {new_columns: freeze, types: discard_value}
+  rescued: more
+  dead_letter_limit: {share: 0.1, count: 1000}
+  renamed_from: bronze/requests
+  max_records: 1000                     # per plan
+  max_bytes: 2000
+  target_file_size: 134217728
   properties: {delta.checkpointInterval: "20"}
   description: Requests
   owners: [team:web]
@@ -65,19 +83,41 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
         " url string",
         date_expression="to_date(substr(meta.producer.timestamp, 1, 10))",
         cluster=KafkaCluster("main", "localhost:9092"),
+        compression="gzip",
         columns={"host": "parse_url(url, 'HOST')"},
+        filter="method <> '{test}'",
+        explode=Explode("item", "filter(items, i -> i.qty > 0)"),
         coordinates="meta.kafka",
-        date_window=DateWindow(date(2020, 1, 1), 2),
-        app_id="web_requests",
-        start="earliest",
-        drain_when=DrainWhen(1000, 60),
+        date_window=DateWindow(date(2020, 1, 1), 14),
+        app_id="123",
+        start={0: 1200, 1: 0},
+        drain_when=DrainWhen(backlog_messages=None, lag_seconds=60, cron="0 * * * *"),
+        status="paused",
         freshness=FreshnessLimits(300, 7200),
         checks=Checks(("fresh", "every_offset_accounted_for"), 0.05),
-        max_records=5_000_000,
+        tombstones="row",
+        mask={
+            "a": Mask("drop"),
+            "b": Mask("null"),
+            "b.c": Mask("null"),
+            "d": Mask("keep_last", keep=4),
+            "e": Mask("hash", secret="SALT"),
+        },
+        dead_letter_payload="withhold",
+        expectations={"is_ours": Expectation("tenant = 'acme'", "fail"), "has_id": Expectation("id > 0", "warn")},
+        contract=Contract("freeze", "discard_value"),
+        rescued="more",
+        dead_letter_limit=DeadLetterLimit(0.1, 1000),
+        renamed_from="bronze/requests",
+        max_records=1000,
+        max_bytes=2000,
+        target_file_size=134_217_728,
         properties={"delta.checkpointInterval": "20"},
         description="Requests",
         owners=("team:web",),
     )
+    assert "expectations" in stream.check_names
+    assert "expectations" not in only_stream(tmp_path, with_attribute("")).check_names
 
 
 @pytest.mark.parametrize("text", ["'x'", "20", "{# kept #}", "{{ kept }}", "{% kept %}", "123", "a: b", "  edge  "])
@@ -92,34 +132,16 @@ def test_sql_and_property_values_are_taken_verbatim_at_the_top_and_inside_mappin
     assert (stream.date_expression, stream.description) == (text, text)
 
 
-def test_an_app_id_of_digits_stays_text(tmp_path: Path) -> None:
-    assert only_stream(tmp_path, with_attribute('app_id: "123"')).app_id == "123"
-
-
-def test_a_property_called_by_dots_stays_one_name(tmp_path: Path) -> None:
-    stream = only_stream(tmp_path, with_attribute('properties: {delta.logRetentionDuration: "interval 30 days"}'))
-
-    assert stream.properties == {"delta.logRetentionDuration": "interval 30 days"}
-
-
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
         ("latest", "latest"),
         ("2026-01-01T00:00:00Z", datetime(2026, 1, 1, tzinfo=UTC)),
         ('"2026-01-01T02:00:00+02:00"', datetime(2026, 1, 1, tzinfo=UTC)),
-        ("{0: 1200, 1: 0}", {0: 1200, 1: 0}),
     ],
 )
-def test_a_stream_may_begin_at_a_word_a_moment_or_given_offsets(tmp_path: Path, written: str, meant: object) -> None:
+def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, meant: object) -> None:
     assert only_stream(tmp_path, with_attribute(f"start: {written}")).start == meant
-
-
-@pytest.mark.parametrize(("written", "days"), [("0 days", 0), ("1 day", 1), ("14 days", 14)])
-def test_a_date_window_reaches_so_many_days_ahead(tmp_path: Path, written: str, days: int) -> None:
-    window = only_stream(tmp_path, with_attribute(f"date_window: {{ahead: {written}}}")).date_window
-
-    assert window == DateWindow(date(2020, 1, 1), days)
 
 
 @pytest.mark.parametrize(
@@ -132,54 +154,61 @@ def test_a_date_window_reaches_so_many_days_ahead(tmp_path: Path, written: str, 
         ('columns: {c: " "}', "columns.c: is empty; give it Spark SQL"),
         ("columns: {_kdi_c: x}", "columns._kdi_c: '_kdi_c' is not the path of a column; names without blanks"),
         ("coordinates: meta..kafka", "coordinates: 'meta..kafka' is not the path of a column; names without blanks"),
-        ("properties: {p: 20}", "properties.p: takes text, and 20 is a number in YAML; put it in quotes"),
+        ("explode: items", "explode: 'items' is not a name and an array; one of each, e.g. {item: items}"),
+        ("explode: {a: x, b: y}", "explode: {'a': 'x', 'b': 'y'} is not a name and an array; one of each, e.g."),
+        ("explode: {_kdi_a: x}", "explode: '_kdi_a' is no name for an element; letters, digits and '_', e.g. item"),
+        ("explode: {item: }", "explode: None is no expression; Spark SQL of an array, e.g. {item: items}"),
         (
             "properties: {delta.setTransactionRetentionDuration: 1 day}",
             "properties.delta.setTransactionRetentionDuration: is refused: Delta would forget the positions",
         ),
         ("date_window: {start: 2020-02-30}", "date_window.start: '2020-02-30' is not a date; e.g. 2020-01-01"),
         ("date_window: {start: 9999-01-01}", "date_window: no date is allowed: it starts 9999-01-01 and ends"),
-        ("date_window: {ahead: 2}", "date_window.ahead: 2 is not a number of days; e.g. 2 days, or 0 days"),
-        ("date_window: {ahead: -1 days}", "date_window.ahead: '-1 days' is not a number of days"),
+        ("date_window: {ahead: -1 days}", "date_window.ahead: '-1 days' is not a number of days; e.g. 2 days, or 0"),
         ("date_window: 2 days", "date_window: takes a mapping, not '2 days'; e.g. {start: '2020-01-01', ahead"),
         ("start: tomorrow", "start: 'tomorrow' says no beginning; earliest, latest, e.g. 2026-01-01T00:00:00Z"),
         ("start: 2026-01-01", "start: '2026-01-01' has no time zone; e.g. 2026-01-01T00:00:00+00:00"),
         ("start: {0: -1}", "start: {0: -1} is no topic partition and offset; e.g. {0: 1200, 1: 0}"),
         ("start: {a: 1}", "start: {a: 1} is no topic partition and offset; e.g. {0: 1200, 1: 0}"),
-        (
-            "drain_when: {backlog_messages: yes}",
-            "drain_when.backlog_messages: takes a whole number, not True; e.g. 1000",
-        ),
+        ("drain_when: {backlog_messages: yes}", "drain_when.backlog_messages: takes a whole number, not True; e.g."),
+        ("drain_when: {backlog_messages: 0}", "drain_when.backlog_messages: 0 is too small; at least 1"),
         ('drain_when: {cron: "0 0 30 2 *"}', "drain_when.cron: '0 0 30 2 *' names no day that there is"),
         ('drain_when: {cron: "every hour"}', "drain_when.cron: 'every hour' is not a cron expression; five fields"),
-        ("status: pause", "status: 'pause' is no status; active, paused or retired"),
-        ("drain_when: {backlog_messages: 0}", "drain_when.backlog_messages: 0 is too small; at least 1"),
-        (
-            "drain_when: {lag: 3}",
-            "drain_when.lag: no such field; known: backlog_bytes, backlog_messages, cron, lag_seconds",
-        ),
-        ('max_records: "5"', "max_records: takes a whole number, not '5'; e.g. 5000000"),
+        ("drain_when: {lag: 3}", "drain_when.lag: no such field; known: backlog_bytes, backlog_messages, cron, lag"),
+        ("status: pause", "status: takes active, paused or retired, not 'pause'; e.g. active"),
         ("owners: team:web", "owners: takes a list, not 'team:web'; e.g. ['team:web']"),
         ("owners: [web]", "owners.0: 'web' is neither a team nor an address; e.g. team:web or someone@example.com"),
         ("freshness: {warn: 300, fail: 1 hour}", "freshness.warn: 300 is not a length of time; e.g. 5 minutes"),
         ("freshness: {warn: 30 seconds, fail: 1 hour}", "freshness.warn: '30 seconds' is too short; at least 1 minute"),
-        ("freshness: {warn: 1 hour, fail: 60 minutes}", "freshness: fails after 60 minutes and warns after 1 hour; a"),
-        ("freshness: {warm: 1 hour, fail: 2 hours, warn: 1 hour}", "freshness.warm: no such field; did you mean warn?"),
-        (
-            "checks: {blocking: [dead_letters_rate]}",
-            "checks.blocking.0: there is no check 'dead_letters_rate'; did you mean dead_letter_rate?",
-        ),
+        ("freshness: {warn: 1 hour, fail: 60 minutes}", "freshness: fails after 3600 s and warns after 3600 s; a"),
+        ("checks: {blocking: [dead_letters]}", "checks.blocking.0: takes every_offset_accounted_for, no_duplicate_"),
+        ("checks: {blocking: [fresh]}", "checks: blocking names fresh, and freshness is not given; give freshness"),
+        ("checks: {blocking: [expectations]}", "checks: blocking names expectations, and that check only warns; `th"),
         ("checks: {dead_letter_rate: 1 %}", "checks.dead_letter_rate: '1 %' is no share; between 0 and 1, e.g. 0.01"),
         ("cluster: mian", "cluster: no KafkaCluster document is named 'mian'; did you mean main?"),
+        ("expectations: {Is ours: {sql: id > 0}}", "expectations.Is ours: 'Is ours' is not a name for an exp"),
+        ("expectations: {a: {sq: id > 0, sql: id > 0}}", "expectations.a.sq: no such field; did you mean sql?"),
+        ("expectations: {ours: {then: warn}}", "expectations.ours.sql: is missing; e.g. sql: status BETWEEN"),
+        ("rescued: a.b", "rescued: 'a.b' is not a name for this column; a name without dots"),
+        ("rescued: date", "rescued: 'date' is not a name for this column; a name without dots"),
+        ("contract: {types: evolve}\n  explode: {a: b}", "contract: evolve does not know the columns of elements"),
+        ("rescued: more\n  format: csv", "rescued: asks for single fields of messages, and only of json they are at"),
+        ("contract: {types: discard_value}\n  format: csv", "contract.types: asks for single fields of messages, and"),
+        ("contract: {new_columns: freeze}\n  format: csv", "contract.new_columns: messages of csv do not tell here"),
     ],
 )
 def test_a_mistake_names_line_field_and_what_would_be_right(tmp_path: Path, line: str, said: str) -> None:
     assert only_mistake(tmp_path, line).startswith(said)
 
 
-def test_a_check_of_freshness_cannot_block_without_limits_of_freshness(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="checks.blocking names fresh, and freshness is not given"):
-        only_stream(tmp_path, with_attribute("checks: {blocking: [fresh]}"))
+@pytest.mark.parametrize(
+    "mask",
+    ["hide", "{keep_last: 0}", "{keep_last: yes}", "{hash: SALT}", "{hash: {env: A, b: 1}}", "{keep_last: 1, x: 1}"],
+)
+def test_what_is_no_mask_is_named(tmp_path: Path, mask: str) -> None:
+    said = only_mistake(tmp_path, f"mask: {{a: {mask}}}")
+
+    assert said.startswith("mask.a: ") and "is no mask; drop, null, {keep_last: 4}, or {hash: {env: NAME}}" in said
 
 
 @pytest.mark.parametrize("name", ["bronze/", "/bronze", "../bronze", "bronze//orders", "bronze/my orders", "s3://b/t"])
@@ -197,25 +226,65 @@ def test_all_missing_fields_are_named_at_the_line_of_the_attributes(tmp_path: Pa
     ]
 
 
-def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    yield model
-    for info in model.model_fields.values():
-        for inner in (info.annotation, *get_args(info.annotation)):
-            if isinstance(inner, type) and issubclass(inner, Fields):
-                yield from models(inner)
+def test_protobuf_by_a_file_tells_its_unknown_fields_and_keeps_none_of_them(tmp_path: Path) -> None:
+    (tmp_path / "orders.desc").write_bytes(descriptors(SHOP))
+    record = "format: {protobuf: {descriptor_file: orders.desc, message: shop.Order}}"
+    shortest = with_attribute(record).replace("  schema: id bigint\n", "")
+
+    for policy in ("discard_value", "discard_row", "freeze", "evolve"):
+        stream = only_stream(tmp_path, f"{shortest}  contract: {{new_columns: {policy}}}\n")
+        assert stream.contract.new_columns == policy
+    with pytest.raises(Mistakes, match="only of json they are at hand, not of protobuf"):
+        only_stream(tmp_path, f"{shortest}  rescued: more\n")
 
 
-@pytest.mark.parametrize("model", [*models(TopicTableFields), *models(KafkaClusterFields)])
-def test_every_field_is_described_and_has_an_example(model: type[BaseModel]) -> None:
-    assert model.model_fields
-    assert [name for name, info in model.model_fields.items() if not (info.description and info.examples)] == []
+@pytest.mark.parametrize(
+    ("limit", "dead_letters", "messages", "passed"),
+    [
+        (DeadLetterLimit(), 100, 100, False),  # a handful of bad messages, and no others
+        (DeadLetterLimit(), 101, 101, True),
+        (DeadLetterLimit(), 500_000, 1_000_000, False),
+        (DeadLetterLimit(), 500_001, 1_000_000, True),
+        (DeadLetterLimit(share=0, count=10), 11, 1_000_000, True),
+        (DeadLetterLimit(share=0.1, count=0), 1, 9, True),
+        (DeadLetterLimit(share=1, count=0), 9, 9, False),
+    ],
+)
+def test_the_limit_is_passed_by_too_many_that_are_also_too_large_a_share(
+    limit: DeadLetterLimit, dead_letters: int, messages: int, passed: bool
+) -> None:
+    assert limit.is_passed_by(dead_letters, of=messages) is passed
 
 
-@pytest.mark.parametrize("model", [TopicTableFields, KafkaClusterFields])
-def test_the_examples_of_the_fields_make_a_right_document(model: type[BaseModel]) -> None:
-    document = {info.alias or name: info.examples[0] for name, info in model.model_fields.items() if info.examples}
+@pytest.mark.parametrize("of", [Stream, KafkaCluster, SchemaRegistry])
+def test_every_field_is_described_has_an_example_and_stands_on_the_page(of: type) -> None:
+    schema, page = json_schema(of), (CHECKOUT / "docs" / "streams.md").read_text()
 
-    assert model.model_validate(document)
+    for described in (schema, *schema["$defs"].values()):
+        fields = described["properties"]
+        assert [name for name, said in fields.items() if not (said.get("description") and said.get("examples"))] == []
+        assert [name for name in fields if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_the_schema_that_dagster_shows_takes_what_documents_say(tmp_path: Path) -> None:
+    validator = jsonschema_rs.validator_for(json_schema(Stream))
+    words = {**SHORTEST, "format": "text"}
+
+    for attributes in (parse(IN_FULL, "f").documents[0].attributes, SHORTEST, words):
+        assert list(validator.iter_errors(json.loads(json.dumps(attributes)))) == []
+    assert not validator.is_valid({**SHORTEST, "tabel": "x"})
+
+
+def test_the_examples_of_the_fields_make_a_right_document(tmp_path: Path) -> None:
+    def examples(of: type) -> dict[str, Any]:
+        return {name: said["examples"][0] for name, said in json_schema(of)["properties"].items()}
+
+    documents = {"KafkaCluster": examples(KafkaCluster), "SchemaRegistry": examples(SchemaRegistry)}
+    documents["TopicTable"] = examples(Stream)
+    texts = (json.dumps({"type": f"kdi_assets.components.{name}", "attributes": d}) for name, d in documents.items())
+    (tmp_path / "defs.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
+
+    assert list(load_streams(tmp_path)) == ["bronze/web_requests"]
 
 
 SECRET = """
@@ -230,20 +299,16 @@ attributes:
 
 def test_a_secret_is_read_from_the_environment_when_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = only_stream(tmp_path, SECRET + with_attribute("cluster: cloud")).cluster
-    monkeypatch.setenv("KDI_TEST_PASSWORD", "hush")
-
     assert cluster.bootstrap_servers == "broker-1:9092, broker-2:9092"
-    assert dict(cluster.properties) == {"sasl.username": "kdi", "sasl.password": "hush"}
-    assert "hush" not in repr(cluster)
-
-
-def test_a_secret_that_is_not_set_is_named_when_it_is_used_and_not_before(tmp_path: Path) -> None:
-    cluster = only_stream(tmp_path, SECRET + with_attribute("cluster: cloud")).cluster
-
     with pytest.raises(
-        EnvironmentVariableMissing, match="sasl.password comes from the environment variable KDI_TEST_P"
+        EnvironmentVariableMissing, match="cluster cloud: sasl.password comes from the environment variable KDI_TEST_P"
     ):
         dict(cluster.properties)
+
+    monkeypatch.setenv("KDI_TEST_PASSWORD", "hush")
+
+    assert dict(cluster.properties) == {"sasl.username": "kdi", "sasl.password": "hush"}
+    assert "hush" not in repr(cluster)
 
 
 @pytest.mark.parametrize(

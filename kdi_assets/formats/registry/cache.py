@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.schema import Referenced, Schema
-from kdi_assets.message_format import SchemaRegistry
 from kdi_assets.runtime.files import replace_file
 
 FORMAT = 1

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TypeGuard
 from urllib.parse import quote
 
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.connection import ANSWER_SECONDS, Answer, Connection
 from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Reference, Registered, RegisteredVersion, Version
-from kdi_assets.message_format import SchemaRegistry
 
 SUBJECT_UNKNOWN, SCHEMA_UNKNOWN = 40401, 40403
 UNTYPED = "AVRO"  # the only type whose name is left out

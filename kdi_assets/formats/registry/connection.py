@@ -17,6 +17,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.refusals import (
     RegistryAccessRefused,
     RegistryNotTrusted,
@@ -24,7 +25,6 @@ from kdi_assets.formats.registry.refusals import (
     RegistrySettingRefused,
     RegistryUnavailable,
 )
-from kdi_assets.message_format import SchemaRegistry
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager

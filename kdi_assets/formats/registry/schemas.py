@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from time import monotonic
 
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.refusals import RegistryUnavailable
 from kdi_assets.formats.registry.schema import Reference, Referenced, Registered, RegisteredVersion, Schema, Version
-from kdi_assets.message_format import SchemaRegistry
 
 UNKNOWN_SECONDS = 30.0
 """How long an id that the registry does not know is not asked for again: it may be registered at any time."""
