@@ -136,6 +136,10 @@ class Stream(StreamFields):
         """Where what the table's log said is kept beyond its clean-up."""
         return f"{self.table_uri(lake)}_ledger"
 
+    def removed_uri(self, lake: str) -> str:
+        """Where rows are kept that a decision took out of the table and whose messages the broker has no more."""
+        return f"{self.table_uri(lake)}_removed"
+
     def beside_uris(self, lake: str) -> tuple[str, ...]:
         """Where tables may lie that drains and decisions make beside the stream's own."""
-        return self.dead_letters_uri(lake), self.archive_uri(lake), f"{self.table_uri(lake)}_removed"
+        return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake)

@@ -70,6 +70,7 @@ def _fields(e: Event) -> dict[str, object]:
         "positions_after": {tp: at for tp, (_, at) in moved.items()},
         "rows_by_date": e.entry.rows_by_date if e.entry else {},
         "removed_by_date": e.entry.removed_by_date if e.entry else {},
+        "rows_kept_aside": e.entry.kept_aside if e.entry else 0,
         "dates": e.entry.dates if e.entry else None,
         "outcomes": e.entry.outcomes if e.entry else {},
         "declared_losses": e.entry.declared_losses if e.entry else [],

@@ -35,6 +35,7 @@ class Action(StrEnum):
     new_topic = "new-topic"
     rewind = "rewind"
     adopt = "adopt"
+    adopt_dead_letters = "adopt-dead-letters"
     accept_routes = "accept-routes"
 
 
@@ -59,10 +60,6 @@ def resolve(
     to_version: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="rewind: to where positions stood at version N of the table.")
     ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="adopt: the checkpoint of the Structured Streaming query that wrote it."),
-    ] = None,
     because: Annotated[
         str, typer.Option(metavar="TEXT", help="Why; the ledger keeps it, and who. accept-routes needs it.")
     ] = "",
@@ -80,8 +77,10 @@ def resolve(
     table; without any, behind the table's rows. Rows behind the new positions
     are removed in the same commit, and their messages are drained again.
 
-    adopt takes a table, or dead letters, that lie in the old ones' place, or
-    with --checkpoint the table that a Structured Streaming query wrote.
+    adopt takes a table that lies in the old one's place, or that another
+    writer wrote: positions behind its rows.
+
+    adopt-dead-letters takes dead letters that lie in the old ones' place.
 
     accept-routes goes on by route conditions that were changed while the
     tables of a topic stood at different offsets; it needs --because.
@@ -92,7 +91,7 @@ def resolve(
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
-    _refuse_misfits(action, topic_partition, (start, until), targets, checkpoint, because)
+    _refuse_misfits(action, topic_partition, (start, until), targets, because)
     moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
     with (
@@ -111,7 +110,6 @@ def resolve(
             to=to,
             to_timestamp=moment,
             to_version=to_version,
-            checkpoint=checkpoint or "",
             session=session,
         )
         told = {"decided_by": whoami(), "because": because}
@@ -124,7 +122,6 @@ def _refuse_misfits(
     topic_partition: str | None,
     offsets: tuple[int | None, int | None],
     targets: Mapping[str, int | str | None],
-    checkpoint: str | None,
     because: str,
 ) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
@@ -133,7 +130,6 @@ def _refuse_misfits(
         "--from": (start, (Action.accept_loss,)),
         "--until": (until, (Action.accept_loss,)),
         **{option: (given, (Action.rewind,)) for option, given in targets.items()},
-        "--checkpoint": (checkpoint, (Action.adopt,)),
         "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
     }
     for option, (given, actions) in fitting.items():
@@ -188,6 +184,10 @@ def _beyond(decision: Decision) -> list[str]:
     if beyond.rows:
         of = f"{counted(beyond.row_count, 'row')} of {counted(beyond.messages, 'message')} behind the new positions"
         told.append(f"{of} are removed, to be drained again")
+    if beyond.only_copies:
+        told.append(
+            f"{counted(beyond.only_copies, 'row')} of these the broker cannot give again: kept in {beyond.kept_in}"
+        )
     if beyond.letters:
         told.append(f"{counted(beyond.letters, 'open dead letter')} there: drained again as well")
     return told
@@ -205,6 +205,7 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "declared_losses": decision.declared_losses,
         "rows_beyond": decision.beyond.row_count,
         "messages_beyond": decision.beyond.messages,
+        "rows_kept_aside": decision.beyond.only_copies,
         "open_dead_letters_beyond": decision.beyond.letters,
         "open_dead_letters_given_up": decision.letters_given_up,
         "table_version_before": decision.table_version,

@@ -153,7 +153,8 @@ class _Paths:
     def take(self, table: str, document: Document) -> list[DocumentMistake]:
         """Note a stream's table and the tables beside it, or tell what is in their way."""
         place = _place(document, "table")
-        beside = dict.fromkeys((f"{table}_dead_letters", f"{table}_ledger"), f"kept for the stream of {place}")
+        names = (f"{table}_dead_letters", f"{table}_ledger", f"{table}_removed")
+        beside = dict.fromkeys(names, f"kept for the stream of {place}")
         own = {table: f"the table of {place}", **beside}
         for path in own:
             there = next((p for p in (path, *_above(path)) if p in self._taken), self._folders.get(path))

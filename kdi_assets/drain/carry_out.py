@@ -29,7 +29,8 @@ from kdi_assets.drain.stage import stage
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
-from kdi_assets.ledger.entry import MOVING_NOTHING, LedgerEntry
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -117,9 +118,7 @@ def carry_out(
     entry = counts.noted_in(_entry(plan, stream, staged, counts, letters, account))
     entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
     with spark_failures(stream, "committing"):
-        landed = commit(
-            spark, staged, uri, behind=plan.version, expect=plan.expect, entry=entry, passing=MOVING_NOTHING
-        )
+        landed = commit(spark, staged, uri, behind=plan.version, entry=entry)
     at("commit sent")
     took = (datetime.now(UTC) - plan.now).total_seconds()
     return replace(Commit.of(landed), ages=landed.ages, seconds=max(0.0, took))
@@ -188,14 +187,12 @@ def _entry(
     plan: Plan, stream: Stream, staged: Staged, counts: Counts, letters: Written, account: Account
 ) -> LedgerEntry:
     """What the ledger is to know of the plan once its commit has landed."""
-    return LedgerEntry(
-        version=-1,
+    return next_entry(
+        stream,
+        plan.ledger,
         kind="drain",
-        app_id=stream.app_id,
-        attempt_id=plan.attempt_id,
-        topic=stream.topic,
         topic_id=plan.topic_id,
-        table_id=plan.table_id,
+        attempt_id=plan.attempt_id,
         positions=plan.positions_after,
         ranges=account.ranges,
         gaps=account.listed_gaps,

@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.audit import highest_offsets
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.state import (
-    LedgerGap,
-    LedgerState,
-    positions_in,
-    read_ledger,
-    read_transactions,
-    table_txn_id,
-    topic_txn_id,
-    version_id,
-)
+from kdi_assets.ledger.state import LedgerState, read_ledger
 from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "accept-routes"]
+Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -55,24 +45,26 @@ class Proposal(NamedTuple):
     """What an action comes to.
 
     Attributes:
-        after: Next offset of every topic partition.
+        after: Next offset of the topic partitions whose positions it sets.
         reason: What that means, in a sentence.
-        expect: Transaction ids of others that it rests on: they must still be these when it is committed.
+        fields: Of the ledger entry, where the decision changes what it carries on.
         letters: Open dead letters of offsets that are given up.
     """
 
     after: Mapping[TopicPartition, int]
     reason: str
-    expect: Mapping[str, int] = {}
+    fields: Mapping[str, Any] = {}
     letters: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """A stream about which something is to be decided.
 
     Attributes:
         log: Of its table.
+        ledger: As a drain would read it; a RESTORE that nobody answered yet is answered by the decision as well.
+        gap: Whether the log no longer says which positions are those of the rows: the ledger has those that it names.
         session: Called where rows must be read.
     """
 
@@ -80,46 +72,44 @@ class Case:
     lake: str
     topic: TopicState
     log: TableLog
+    ledger: LedgerState
+    gap: bool = False
     action: Action
     session: Callable[[], SparkSession]
 
-    @cached_property
-    def transactions(self) -> dict[str, int]:
-        """The ids of the ledger as they stand."""
-        return read_transactions(self.log, self.stream, len(self.topic.partitions))
+    @property
+    def before(self) -> dict[TopicPartition, int]:
+        """Next offset of every topic partition that was ever resolved."""
+        return dict(self.ledger.positions)
 
-    @cached_property
-    def ledger(self) -> LedgerState | None:
-        """The ledger as a drain would read it; ``None`` where that is impossible and must be decided."""
-        try:
-            return self.ledger_at(None)
-        except LedgerGap:
-            return None
-
-    def ledger_at(self, version: int | None) -> LedgerState | None:
+    def ledger_at(self, version: int) -> LedgerState | None:
         """The ledger at a version of the table; raises as ``read_ledger``."""
         topic, count = self.topic.topic_id, len(self.topic.partitions)
         return read_ledger(self.stream, self.lake, topic_id=topic, topic_partitions=count, version=version)
 
-    @cached_property
-    def before(self) -> dict[TopicPartition, int]:
-        """Next offset of every topic partition that was ever resolved."""
-        return dict(self.ledger.positions) if self.ledger else positions_in(self.transactions, self.stream)
-
     def refuse_strangers(self) -> None:
-        """A decision is committed with the ids that are there now, so it must not pass over one that changed."""
-        newest = self.log.transaction(version_id(self.stream.app_id))
-        if newest is None:
+        """Refuse to pass over a topic or a table that is not the one that the positions were made for.
+
+        Raises:
+            NothingToResolve: Another action decides that first.
+        """
+        ledger = self.ledger
+        if ledger.ledger_version is None:
             return
-        if self.action in ("accept-loss", "rewind", "accept-routes") and not self._knows(
-            topic_txn_id(self.stream.app_id, self.topic.topic_id), newest
-        ):
+        if not ledger.knows_topic and self.action != "new-topic":
             raise self.no("the topic is another one; new-topic decides that")
-        if self.action != "adopt" and not self._knows(table_txn_id(self.stream.app_id, self.log.table_id), newest):
+        if not ledger.knows_table and self.action != "adopt" and ledger.knows_topic:
             raise self.no("the table is another one; adopt decides that")
 
-    def _knows(self, identity: str, newest: int) -> bool:
-        return self.log.transaction(identity) == newest
+    def refuse_gap(self) -> None:
+        """Refuse what needs the positions.
+
+        Raises:
+            NothingToResolve: Nobody knows them.
+        """
+        if self.gap:
+            rewind = f"kdi resolve {self.stream.name} rewind   (proposes the highest offset in the rows, plus one)"
+            raise self.no("the positions are unknown; rewind first, behind the rows", then=rewind)
 
     def behind_rows(self) -> dict[TopicPartition, int]:
         """The offset behind the highest in the rows; where there is no row, an explicit start, or the earliest.

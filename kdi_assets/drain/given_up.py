@@ -22,8 +22,7 @@ def given_up(case: Case, only: TopicPartition | None, until: int | None, *, star
     Raises:
         NothingToResolve: Nothing is to be given up, or what is does not exist.
     """
-    if case.ledger is None:
-        raise case.no("the positions are unknown; rewind first")
+    case.refuse_gap()
     held = case.topic.partitions
     positions = {**dict.fromkeys(held, 0), **case.before}
     after = dict(positions)

@@ -27,7 +27,9 @@ def fresh_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: 
     """
     ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=topic_partitions)
     if ledger:
-        refuse_replaced(stream, lake, ledger.entry.dead_letters_at if ledger.entry else None)
+        # Whose topic or table is another one has that to decide first, by which new letters may come.
+        if ledger.entry and ledger.knows_table and ledger.knows_topic:
+            refuse_replaced(stream, lake, ledger.entry.dead_letters_at)
         return ledger
     uri = stream.table_uri(lake)
     if stream.renamed_from and TableLog.open(stream.former_uri(lake)):

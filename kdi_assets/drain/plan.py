@@ -15,9 +15,9 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.start import refuse_other_start
-from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, Kind, LastRead, LedgerEntry, still_last
+from kdi_assets.ledger.entry import DeadLettersAt, LastRead, still_last
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.state import LedgerState, partition_id, version_id
+from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -28,11 +28,9 @@ class Plan:
 
     Attributes:
         attempt_id: New for every try: what the ledger does not name did not happen.
-        version: The table version that the commit must land directly behind.
+        ledger: As it was when it was made; the commit must land directly behind its version.
         now: The moment of planning, UTC; the date window is judged by it.
-        positions: Next offset of every topic partition at ``version``.
-        expect: Transaction ids of the ledger at ``version``; -1 for absent.
-        dead_letters_at: The dead-letter table that the ledger counts on so far.
+        positions: Next offset of every topic partition of the broker.
         ends: Where the topic partitions ended when it was made, exclusive.
         expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
         routes: The conditions of the stream's route group that its messages are judged by, agreed.
@@ -41,18 +39,25 @@ class Plan:
 
     stream: str
     attempt_id: str
-    version: int
-    table_id: str
+    ledger: LedgerState
     topic_id: str
     now: datetime
     positions: Mapping[TopicPartition, int]
-    expect: Mapping[str, int]
     ranges: tuple[OffsetRange, ...]
-    dead_letters_at: DeadLettersAt | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     expected_bytes: int | None = None
     routes: Routes | None = None
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """The table version that the commit must land directly behind."""
+        return self.ledger.version
+
+    @property
+    def dead_letters_at(self) -> DeadLettersAt | None:
+        """The dead-letter table that the ledger counts on so far."""
+        return self.ledger.entry.dead_letters_at if self.ledger.entry else None
 
     @property
     def offset_count(self) -> int:
@@ -103,14 +108,11 @@ def plan_drain(
     return Plan(
         stream=stream.name,
         attempt_id=str(uuid.uuid4()),
-        version=ledger.version,
-        table_id=ledger.table_id,
+        ledger=ledger,
         topic_id=topic.topic_id,
         now=now,
         positions=positions,
-        expect=expected(stream, ledger, positions),
         ranges=ranges,
-        dead_letters_at=ledger.entry.dead_letters_at if ledger.entry else None,
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
         expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
         last_read=still_last(ledger.entry, positions | {r.topic_partition: r.end for r in ranges}),
@@ -144,35 +146,6 @@ def positions_of(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition,
     that is a loss which someone must declare.
     """
     return {tp: ledger.positions.get(tp, 0) for tp in sorted(topic.partitions)}
-
-
-def expected(stream: Stream, ledger: LedgerState, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
-    """The ledger's transaction ids as a commit must still find them; -1 for absent."""
-    ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in positions)]
-    return {app_id: ledger.transactions.get(app_id, -1) for app_id in ids}
-
-
-def moving_nothing(
-    kind: Kind, stream: Stream, ledger: LedgerState, topic: TopicState, newest: LedgerEntry | None
-) -> LedgerEntry:
-    """The entry of a commit that leaves every position where it is, as a new attempt.
-
-    Args:
-        newest: Counts on the dead letters and the route conditions that this one counts on.
-    """
-    return LedgerEntry(
-        version=-1,
-        kind=kind,
-        app_id=stream.app_id,
-        attempt_id=f"{OF_REPLAY if kind == 'replay' else ''}{uuid.uuid4()}",
-        topic=stream.topic,
-        topic_id=topic.topic_id,
-        table_id=ledger.table_id,
-        positions=positions_of(ledger, topic),
-        dead_letters_at=newest.dead_letters_at if newest else None,
-        routes=newest.routes if newest else None,
-        last_read=still_last(newest, positions_of(ledger, topic)),
-    )
 
 
 def _refuse_moved(stream: Stream, tp: TopicPartition, position: int, offsets: BrokerOffsets) -> None:

@@ -55,7 +55,8 @@ class BrokerEndBelowPosition(Terminal):
             f"{self.stream}: {self.topic_partition} ends at {self.end}, and [{self.end}, {self.position}) was drained "
             "from it before: the broker lost these offsets and will give them to other messages.",
             "the rows drained so far; positions stay as they are.",
-            f"kdi resolve {self.stream} rewind --topic-partition {self.topic_partition} --to {self.end}",
+            f"kdi resolve {self.stream} rewind --topic-partition {self.topic_partition} --to {self.end}   (rows of the "
+            "lost offsets are moved to a table of their own, <table>_removed)",
         )
 
 
@@ -122,8 +123,7 @@ class RowsWithoutPositions(Terminal):
         return (
             f"{self.stream}: {self.uri} has rows and no positions: it is a clone, a copy or another writer's table.",
             "nothing was read and nothing was written.",
-            f"kdi resolve {self.stream} adopt   (positions from its rows; of a Structured Streaming query's table give "
-            "its --checkpoint)",
+            f"kdi resolve {self.stream} adopt   (positions behind its rows)",
         )
 
 
@@ -143,7 +143,7 @@ class DeadLettersReplaced(Terminal):
             f"{self.recorded_id} at version {self.recorded_version} or later.",
             "the rows of the stream's own table; positions stay as they are.",
             f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.recorded_version} brings them back; "
-            f"kdi resolve {self.stream} adopt accepts what is there",
+            f"kdi resolve {self.stream} adopt-dead-letters accepts what is there",
         )
 
 
@@ -246,11 +246,13 @@ class TableNotMoved(Terminal):
     uri: str
 
     def parts(self) -> tuple[str, str, str]:
-        moves = [f"mv {self.former}{beside} {self.uri}{beside}" for beside in ("", "_dead_letters", "_ledger")]
+        moves = [
+            f"mv {self.former}{beside} {self.uri}{beside}" for beside in ("", "_dead_letters", "_ledger", "_removed")
+        ]
         return (
             f"{self.stream}: the table still lies at {self.former} and not at {self.uri}; a drain would begin anew.",
             "the table as it is; nothing was read and nothing was written.",
-            f"{moves[0]}   (then, if they exist, {moves[1]} and {moves[2]})",
+            f"{moves[0]}   (then, if they exist, {moves[1]}, {moves[2]} and {moves[3]})",
         )
 
 

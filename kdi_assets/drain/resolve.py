@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.adopt import adopted, letters_there
+from kdi_assets.drain.adopt import adopted, letters_adopted
 from kdi_assets.drain.beyond import Beyond, RowsBeyond, from_positions
 from kdi_assets.drain.case import Action as Action
 from kdi_assets.drain.case import Case, Proposal, another_table
@@ -20,10 +19,11 @@ from kdi_assets.drain.route_change import accepted, route_step
 from kdi_assets.drain.route_refusals import in_words
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.routes import Routes, of_new_topic
-from kdi_assets.ledger.state import RETIRED, partition_id, version_id
+from kdi_assets.ledger.next_entry import next_entry
+from kdi_assets.ledger.routes import of_new_topic
+from kdi_assets.ledger.state import RETIRED, LedgerGap, LedgerState, ledger_as_logged, read_ledger
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -36,31 +36,32 @@ class Decision:
     """Positions that someone wants the ledger to have.
 
     Attributes:
-        before: Next offset of every topic partition as the log says it now; without those it never resolved.
+        ledger: What it was made on; its commit lands directly behind that version.
+        topic_id: Of the topic that the positions are of.
+        before: Next offset of every topic partition as the ledger has it; without those it never resolved.
         after: The same once the decision is committed.
-        declared_losses: Offsets given up by it.
         reason: What the decision means, in a sentence.
-        table_version: The version that the decision was made on; its commit lands directly behind.
-        routes: By which conditions of its route group the table is drained from there on.
-        expect: Transaction ids of others that it rests on.
+        declared_losses: Offsets given up by it.
+        fields: Of the ledger entry, where it changes what is carried on.
         beyond: Rows and open dead letters at or behind positions that are set back; the rows go with the commit.
         letters_given_up: Open dead letters of offsets that are given up.
     """
 
     action: Action
+    ledger: LedgerState
+    topic_id: str
     before: Mapping[TopicPartition, int]
     after: Mapping[TopicPartition, int]
-    declared_losses: tuple[OffsetRange, ...]
     reason: str
-    topic_id: str
-    table_id: str
-    table_version: int
-    transactions: Mapping[str, int]
-    dead_letters_at: DeadLettersAt | None
-    routes: Routes | None = None
-    expect: Mapping[str, int] = field(default_factory=dict)
+    declared_losses: tuple[OffsetRange, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
     beyond: Beyond = Beyond()
     letters_given_up: int = 0
+
+    @property
+    def table_version(self) -> int:
+        """The version that the decision was made on."""
+        return self.ledger.version
 
     @property
     def removes(self) -> dict[TopicPartition, OffsetRange]:
@@ -79,7 +80,6 @@ def decide(
     to: int | None = None,
     to_timestamp: datetime | None = None,
     to_version: int | None = None,
-    checkpoint: str = "",
     session: Callable[[], SparkSession],
 ) -> Decision:
     """Work out a decision; nothing is changed.
@@ -89,54 +89,46 @@ def decide(
     * ``new-topic`` begins again, at the start of a topic that was made anew; the rows of the old one stay.
     * ``rewind`` sets positions back: to ``to``, to the first message of ``to_timestamp`` or later, to where they stood
       at ``to_version`` of the table; or behind the highest offset in the rows. Rows behind them go with the commit.
-    * ``adopt`` takes a table that lies in the old one's place, or dead letters that were replaced: positions behind
-      the highest offset in its rows, or behind the last batch of the Structured Streaming query that wrote it.
+    * ``adopt`` takes a table that lies in the old one's place: positions behind the highest offset in its rows.
+    * ``adopt-dead-letters`` takes dead letters that lie in the old ones' place; positions stay.
     * ``accept-routes`` lets a table go on by the conditions that its route group has now, though others changed them
       at other offsets.
 
     Args:
         topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
         start: Where ``accept-loss`` must find its position.
-        checkpoint: Of that query, a path or URI.
         session: Called where the rows must be read.
 
     Raises:
         NothingToResolve: The decision does not fit, or its numbers do not.
     """
-    topic = read_topic(stream.cluster, stream.topic)
-    log = TableLog.open(stream.table_uri(lake))
-    if log is None:
-        raise NothingToResolve(stream=stream.name, action=action, detail="the table does not exist")
-    if topic_partition is not None and topic_partition not in topic.partitions:
-        raise NothingToResolve(stream=stream.name, action=action, detail=f"the topic has no {topic_partition}")
-    case = Case(stream, lake, topic, log, action, session)
+    case = the_case(stream, lake, action, session)
+    if topic_partition is not None and topic_partition not in case.topic.partitions:
+        raise case.no(f"the topic has no {topic_partition}")
     case.refuse_strangers()
     match action:
         case "accept-loss":
             proposal = given_up(case, topic_partition, until, start=start)
         case "new-topic":
-            proposal = _new_topic(case)
+            proposal = new_topic(case)
         case "rewind":
             proposal = rewound(case, Target(topic_partition, to, to_timestamp, to_version))
         case "adopt":
-            proposal = adopted(case, checkpoint)
+            proposal = adopted(case)
+        case "adopt-dead-letters":
+            proposal = letters_adopted(case)
         case "accept-routes":
-            proposal = _accept_routes(case)
-    after = proposal.after
-    lost = losses(case, after) if action == "accept-loss" else ()
+            proposal = accept_routes(case)
+    after = {**case.before, **proposal.after}
     return Decision(
         action=action,
+        ledger=case.ledger,
+        topic_id=case.topic.topic_id,
         before=case.before,
         after=after,
-        declared_losses=lost,
         reason=proposal.reason,
-        topic_id=topic.topic_id,
-        table_id=log.table_id,
-        table_version=log.version,
-        transactions=case.transactions,
-        dead_letters_at=_dead_letters_at(case),
-        routes=_routes(case, after),
-        expect=proposal.expect,
+        declared_losses=losses(case, after) if action == "accept-loss" else (),
+        fields=proposal.fields,
         beyond=_beyond(case, after) if action == "rewind" else Beyond(),
         letters_given_up=proposal.letters,
     )
@@ -158,74 +150,81 @@ def carry_out_decision(
     staged = Staged()
     if within := decision.removes:
         topic = read_topic(stream.cluster, stream.topic)
-        beyond = RowsBeyond(spark, stream, lake, decision.table_version, topic, within)
-        staged = beyond.removal(decision.beyond.row_count)
-    ids = [version_id(stream.app_id), *(partition_id(stream.app_id, tp.partition) for tp in decision.after)]
-    entry = LedgerEntry(
-        version=-1,
+        beyond = RowsBeyond(spark, stream, lake, decision.table_version, topic, within, decision.before)
+        staged = beyond.removal(decision.beyond)
+    entry = next_entry(
+        stream,
+        decision.ledger,
         # Conditions say nothing of positions, which a ``resolve`` vouches for.
         kind="routes" if decision.action == "accept-routes" else "resolve",
-        app_id=stream.app_id,
-        attempt_id=str(uuid.uuid4()),
-        topic=stream.topic,
         topic_id=decision.topic_id,
-        table_id=decision.table_id,
         positions=decision.after,
         declared_losses=decision.declared_losses,
-        dead_letters_at=decision.dead_letters_at,
-        routes=decision.routes,
         removed_by_date=staged.removed_by_date,
+        kept_aside=decision.beyond.only_copies,
         decided_by=decided_by,
         because=because,
+        **decision.fields,
     )
-    expect = {**{app_id: decision.transactions.get(app_id, -1) for app_id in ids}, **decision.expect}
     uri = stream.table_uri(lake)
-    return commit(spark, staged, uri, behind=decision.table_version, expect=expect, entry=entry)
+    return commit(spark, staged, uri, behind=decision.table_version, entry=entry)
 
 
-def _new_topic(case: Case) -> Proposal:
+def the_case(stream: Stream, lake: str, action: Action, session: Callable[[], SparkSession]) -> Case:
+    """What a decision is made on, as it is now.
+
+    Raises:
+        NothingToResolve: There is no table.
+        KdiError: Topic or ledger cannot be read.
+    """
+    topic = read_topic(stream.cluster, stream.topic)
+    topic_id, count, gap = topic.topic_id, len(topic.partitions), False
+    try:
+        ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=count)
+    except LedgerGap:
+        gap, ledger = True, ledger_as_logged(stream, lake, topic_id=topic_id, topic_partitions=count)
+    if ledger is None:
+        raise NothingToResolve(stream=stream.name, action=action, detail="the table does not exist")
+    log = TableLog.existing(ledger.uri, ledger.version)
+    return Case(stream=stream, lake=lake, topic=topic, log=log, ledger=ledger, gap=gap, action=action, session=session)
+
+
+def new_topic(case: Case) -> Proposal:
+    """Position 0 in every topic partition of a topic that was made again; those that it lacks are retired.
+
+    Raises:
+        NothingToResolve: It is the topic that the positions are of, or nothing tells rows of the old one from its own.
+    """
     ledger, held = case.ledger, case.topic.partitions
-    if ledger and ledger.knows_topic and not ledger.positions.keys() - held.keys():
+    vanished = ledger.positions.keys() - held.keys()
+    if ledger.knows_topic and not case.gap and not vanished:
         raise case.no(f"topic id {case.topic.topic_id} is the one that the positions belong to")
-    gone = dict.fromkeys(case.before.keys() - held.keys(), RETIRED)
-    if case.log.transaction(version_id(case.stream.app_id)) is None:
+    if ledger.ledger_version is None:
         why = "the table has no ledger that knows the old topic, so its rows could not be told from the new ones"
         raise case.no(why, then=another_table(case.stream))
     reason = f"the topic with id {case.topic.topic_id} is drained from offset 0; the rows of the old one stay"
-    return Proposal({**dict.fromkeys(held, 0), **gone}, reason)
+    after = {**dict.fromkeys(held, 0), **dict.fromkeys(vanished, RETIRED)}
+    return Proposal(after, reason, {"routes": of_new_topic(ledger.routes)})
 
 
-def _accept_routes(case: Case) -> Proposal:
+def accept_routes(case: Case) -> Proposal:
+    """The route conditions of the documents, from where the table stands.
+
+    Raises:
+        NothingToResolve: Nothing keeps the stream from being drained by them, or something else is to be decided first.
+    """
+    case.refuse_gap()
     ledger = case.ledger
-    if ledger is None or ledger.ledger_version is None:
-        raise case.no("the positions are unknown; rewind first" if ledger is None else "nothing was drained yet")
+    if ledger.ledger_version is None:
+        raise case.no("nothing was drained yet")
     if ledger.restored_to is not None:
         raise case.no("a RESTORE is to be answered first, which a drain does")
     if route_step(case.stream, case.lake, ledger=ledger, topic=case.topic).refusal is None:
         raise case.no("nothing keeps it from being drained by the route conditions that the documents have")
     after = positions_of(ledger, case.topic)
     from_on = f"the route conditions of the documents hold from {in_words(after)} on"
-    return Proposal(after, f"{from_on}; messages that tables judged by others may be in two of them, or in none")
-
-
-def _routes(case: Case, after: Mapping[TopicPartition, int]) -> Routes | None:
-    """By which conditions of its route group the table is drained behind the decision."""
-    ledger = case.ledger
-    recorded = ledger.entry.routes if ledger and ledger.entry else None
-    match case.action:
-        case "accept-routes":
-            return accepted(case.stream, after)
-        case "new-topic":
-            return of_new_topic(recorded)
-        case "adopt" if recorded and after != case.before:
-            return replace(recorded, agreed=False, began=False)
-    return recorded
-
-
-def _dead_letters_at(case: Case) -> DeadLettersAt | None:
-    if case.action == "adopt":
-        return letters_there(case)
-    return case.ledger.entry.dead_letters_at if case.ledger and case.ledger.entry else None
+    reason = f"{from_on}; messages that tables judged by others may be in two of them, or in none"
+    return Proposal(after, reason, {"routes": accepted(case.stream, after)})
 
 
 def _beyond(case: Case, after: Mapping[TopicPartition, int]) -> Beyond:
@@ -234,10 +233,17 @@ def _beyond(case: Case, after: Mapping[TopicPartition, int]) -> Beyond:
     if not back:
         return Beyond()
     within = from_positions(back)
-    beyond = RowsBeyond(case.session(), case.stream, case.lake, case.log.version, case.topic, within).look()
+    version, session = case.ledger.version, case.session()
+    beyond = RowsBeyond(session, case.stream, case.lake, version, case.topic, within, case.before).look()
     if beyond.untold:
         raise case.no(
             f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, and rows of "
             "the topic that was there before lie there as well; delete them, or rewind to behind them"
+        )
+    if beyond.replaced_letters:
+        raise case.no(
+            f"{beyond.replaced_letters:,} open dead letters there are the only copies of their messages, whose offsets "
+            "the broker gives to others",
+            then=f"kdi dead-letters replay {case.stream.name}   (or discard; then the same command once more)",
         )
     return beyond

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from kdi_assets.drain.adopt import refuse_another_topic
 from kdi_assets.drain.case import Case, Proposal, told
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.ledger.state import LedgerGap
@@ -44,8 +45,7 @@ def rewound(case: Case, target: Target) -> Proposal:
         if target.only is not None:
             raise case.no("--topic-partition needs --to, --to-timestamp or --to-version")
         return _behind_rows(case)
-    if case.ledger is None:
-        raise case.no("the positions are unknown; rewind first without a target, behind the rows")
+    case.refuse_gap()
     if target.offset is not None:
         return _to_offset(case, target.only, target.offset)
     chosen = case.before if target.only is None else {target.only: case.before.get(target.only, 0)}
@@ -57,12 +57,14 @@ def rewound(case: Case, target: Target) -> Proposal:
     lower = {tp: at for tp, at in after.items() if at < chosen[tp]}
     if not lower:
         raise case.no(f"nothing below the positions is {where}")
-    return Proposal({**case.before, **lower}, f"what is {where} is drained again: {_steps(case, lower)}")
+    return Proposal(lower, f"what is {where} is drained again: {_steps(case, lower)}")
 
 
 def _behind_rows(case: Case) -> Proposal:
     behind = case.behind_rows()
-    if case.ledger is not None:  # rows of others may lie ahead: what is before them was not drained
+    if case.gap or case.ledger.ledger_version is None:
+        refuse_another_topic(case)  # its rows may lie higher than those of the topic that is there now
+    else:  # rows of others may lie ahead: what is before them was not drained
         behind = {tp: min(at, case.before.get(tp, at)) for tp, at in behind.items()}
     reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
     return Proposal(behind, reason)
@@ -75,7 +77,7 @@ def _to_offset(case: Case, only: TopicPartition | None, offset: int) -> Proposal
     if not held.earliest <= offset <= min(position, held.end):
         top = min(position, held.end)
         raise case.no(f"{only} can be set to [{held.earliest}, {top}]; going forward would lose messages")
-    return Proposal({**case.before, only: offset}, f"[{offset}, {position}) of {only} is drained again")
+    return Proposal({only: offset}, f"[{offset}, {position}) of {only} is drained again")
 
 
 def _at_moment(case: Case, chosen: Mapping[TopicPartition, int], moment: datetime) -> Mapping[TopicPartition, int]:
@@ -100,8 +102,8 @@ def _at_moment(case: Case, chosen: Mapping[TopicPartition, int], moment: datetim
 
 
 def _at_version(case: Case, chosen: Mapping[TopicPartition, int], version: int) -> Mapping[TopicPartition, int]:
-    if version > case.log.version:
-        raise case.no(f"there is no version {version}; the newest is {case.log.version}")
+    if version > case.ledger.version:
+        raise case.no(f"there is no version {version}; the newest is {case.ledger.version}")
     try:
         then = case.ledger_at(version)
     except (CommitUnreadable, LedgerGap) as unreadable:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.plan import expected, refuse_strangers
+from kdi_assets.drain.plan import refuse_strangers
 from kdi_assets.drain.records import stream_decoder
 from kdi_assets.drain.refusals import RowsWithoutPositions
 from kdi_assets.drain.shape import analyse, commented
@@ -19,11 +18,12 @@ from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
 from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL, Staged
-from kdi_assets.ledger.entry import Kind, LedgerEntry, still_last
-from kdi_assets.ledger.routes import Routes, after_restore
+from kdi_assets.ledger.entry import Kind, LedgerEntry
+from kdi_assets.ledger.next_entry import next_entry
+from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,14 +39,14 @@ class Settlement:
     Attributes:
         positions: Next offset of every topic partition.
         creates: Whether the table is made with them.
-        routes: By which conditions of its route group the table is drained from there on, once all others are.
+        routes: By which conditions of its route group the table is drained from there on, once all others are;
+            ``None``: by those that the ledger has.
     """
 
     kind: Kind
     positions: Mapping[TopicPartition, int]
     reason: str
     creates: bool = False
-    declared_losses: tuple[OffsetRange, ...] = field(default=())
     routes: Routes | None = None
 
 
@@ -71,7 +71,7 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
         reason = f"the table was restored to version {ledger.restored_to}"
-        return Settlement("restore", positions, reason, routes=_kept(ledger))
+        return Settlement("restore", positions, reason)
     if ledger.unclaimed:
         raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri)
     if ledger.ledger_version is None:
@@ -100,29 +100,22 @@ def settle(
     Raises:
         OvertakenCommit: Someone else committed first; look again.
     """
-    entry = LedgerEntry(
-        version=-1,
+    entry = next_entry(
+        stream,
+        ledger,
         kind=settlement.kind,
-        app_id=stream.app_id,
-        attempt_id=str(uuid.uuid4()),
-        topic=stream.topic,
         topic_id=topic.topic_id,
-        table_id=ledger.table_id if ledger else "",
         positions=settlement.positions,
         run_id=run_id,
-        declared_losses=settlement.declared_losses,
-        dead_letters_at=ledger.entry.dead_letters_at if ledger and ledger.entry else None,
-        routes=settlement.routes,
-        last_read=still_last(ledger.entry if ledger else None, settlement.positions),
+        **_changed(settlement),
     )
     uri = stream.table_uri(lake)
     if ledger is None:
         schema = commented(analyse(stream, spark), stream_decoder(stream).record)
         with spark_failures(stream, "creating the table"):
             return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
-    expect = expected(stream, ledger, settlement.positions)
     with spark_failures(stream, "committing positions"):
-        return commit(spark, Staged(), uri, behind=ledger.version, expect=expect, entry=entry)
+        return commit(spark, Staged(), uri, behind=ledger.version, entry=entry)
 
 
 def _begun(stream: Stream) -> Routes | None:
@@ -130,10 +123,8 @@ def _begun(stream: Stream) -> Routes | None:
     return replace(Routes.of(stream), began=True) if stream.route and stream.route.group else None
 
 
-def _kept(ledger: LedgerState) -> Routes | None:
-    """What a table has whose rows a RESTORE set back."""
-    live, undone = ledger.entry, ledger.undone
-    return after_restore(live.routes if live else None, undone.routes if undone else None)
+def _changed(settlement: Settlement) -> dict[str, Any]:
+    return {"routes": settlement.routes} if settlement.routes else {}
 
 
 def _policy(stream: Stream) -> str:

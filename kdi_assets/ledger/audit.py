@@ -126,8 +126,13 @@ def _only(bounds: Bounds | None) -> Sequence[str]:
 
 def _notes(history: LiveHistory) -> Sequence[str]:
     first = history.entries[0]
+    aside = [
+        f"v{e.version} moved {e.kept_aside:,} rows to the table `…_removed`: the broker no longer had their messages"
+        for e in history.entries
+        if e.kept_aside
+    ]
     if first.kind == "takeover":
-        return (f"audited from the takeover at v{first.version} on",)
+        return (f"audited from the takeover at v{first.version} on", *aside)
     if first.kind != "start":
-        return (f"audited from v{first.version} on: the log is readable from v{history.since} on",)
-    return ()
+        return (f"audited from v{first.version} on: the log is readable from v{history.since} on", *aside)
+    return aside

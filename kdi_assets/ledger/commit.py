@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,11 @@ from kdi_assets.ledger.delta import (
     set_transactions,
     start_transaction,
 )
-from kdi_assets.ledger.entry import Kind, LedgerEntry, entry_of
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, NotADeltaTable, TableLog
-from kdi_assets.stream import TopicPartition
+from kdi_assets.ledger.next_entry import behind as behind_other
+from kdi_assets.ledger.next_entry import may_pass
+from kdi_assets.ledger.state import partition_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,19 +136,13 @@ def commit(
     uri: str,
     *,
     behind: int,
-    expect: Mapping[str, int],
     entry: LedgerEntry,
-    passing: Collection[Kind] = (),
-    positions_at: Callable[[TableLog], Mapping[TopicPartition, int]] | None = None,
 ) -> LedgerEntry:
     """Commit rows and positions directly behind version ``behind``, or behind commits that do not concern them.
 
     Args:
         behind: The version that the plan was checked against.
-        expect: The transaction ids of the ledger at that version; -1 for absent.
-        entry: What this commit says of itself; its version is filled in here.
-        passing: Ledger commits that do not concern it.
-        positions_at: The positions of a commit that moves none, as they are at the version that it lands behind.
+        entry: What this commit says of itself, by ``next_entry``; its version is filled in here.
 
     Returns:
         The entry as committed.
@@ -162,45 +158,42 @@ def commit(
             return _commit_behind(spark, staged, uri, behind, entry)
         except _NotBehind:
             newest = _newest(uri, entry)
-            refuse_if_concerned(newest, after=behind, expect=expect, app_id=entry.app_id, passing=passing)
+            refuse_if_concerned(newest, after=behind, entry=entry)
             _refuse_if_taken(newest, staged.replaces, after=behind)
-            entry = _counting_on_newest_letters(entry, newest, after=behind)
+            for other in _entries(newest, entry, after=behind):
+                entry = behind_other(entry, other)
             behind = newest.version
-            if positions_at:
-                entry = replace(entry, positions=positions_at(newest))
     raise TableBusy(uri=uri, version=behind)
 
 
-def refuse_if_concerned(
-    newest: TableLog, *, after: int, expect: Mapping[str, int], app_id: str, passing: Collection[Kind] = ()
-) -> None:
+def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry, rests_on: Collection[str] = ()) -> None:
     """Judge what was committed behind ``after``.
 
     Args:
-        expect: The transaction ids that a plan at ``after`` rests on.
-        passing: Ledger commits that may set them all the same.
+        entry: Of the commit that was planned there.
 
     Raises:
         OvertakenCommit: One of the commits changes what a plan at ``after`` rests on, or cannot be read.
     """
+    partitions = (partition_id(entry.app_id, tp.partition) for tp in entry.positions)
+    ids = {version_id(entry.app_id), *partitions}
     for version in range(after + 1, newest.version + 1):
         try:
             found = newest.commit(version)
         except CommitUnreadable:
             raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
-        moved = expect.keys() & found.transactions.keys() and not _is_of(found, app_id, passing)
-        if found.replaces_rows or found.changes_metadata or moved:
+        other = entry_of(found.user_metadata, version, entry.app_id)
+        moved = ids & found.transactions.keys() and not may_pass(entry, other)
+        # A decision rests on all rows that were there: others' rows that came since it knows nothing of.
+        if entry.kind == "resolve" or found.replaces_rows or found.changes_metadata or moved:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
 
 
-def _counting_on_newest_letters(entry: LedgerEntry, newest: TableLog, *, after: int) -> LedgerEntry:
-    """The entry with the dead letters of ledger commits that it lands behind: their loss must be seen ever after."""
-    for version in range(after + 1, newest.version + 1):
-        other = entry_of(newest.commit(version).user_metadata, version, entry.app_id)
-        theirs, ours = other.dead_letters_at if other else None, entry.dead_letters_at
-        if theirs and (ours is None or (theirs.table_id == ours.table_id and theirs.version > ours.version)):
-            entry = replace(entry, dead_letters_at=theirs)
-    return entry
+def _entries(newest: TableLog, entry: LedgerEntry, *, after: int) -> list[LedgerEntry]:
+    """The entries of the same ledger that were committed behind ``after``."""
+    commits = newest.commits(after=after)
+    found = (entry_of(commit.user_metadata, commit.version, entry.app_id) for commit in commits)
+    return [other for other in found if other]
 
 
 def _refuse_if_taken(newest: TableLog, files: Collection[str], *, after: int) -> None:
@@ -212,12 +205,6 @@ def _refuse_if_taken(newest: TableLog, files: Collection[str], *, after: int) ->
     for version in range(after + 1, newest.version + 1) if files else ():
         if not newest.removed_files(version).isdisjoint(files):
             raise OvertakenCommit(uri=newest.uri, version=version, operation=newest.commit(version).operation)
-
-
-def _is_of(found: CommitInfo, app_id: str, kinds: Collection[Kind]) -> bool:
-    """Whether the commit is one of these kinds of the same ledger."""
-    entry = entry_of(found.user_metadata, found.version, app_id)
-    return entry is not None and entry.kind in kinds
 
 
 def find_attempt(uri: str, *, after: int, attempt_id: str) -> CommitInfo | None:

@@ -169,6 +169,8 @@ class LedgerEntry:
         returned: Of a replay, by topic partition, the dead letters that are rows now, less the rows that are letters.
         dates: Of a replay of dates, the first and the last.
         removed_by_date: Rows that the commit took out, by their date; those that it wrote anew are in ``rows_by_date``.
+        kept_aside: Of the rows that a decision took out, those in ``<table>_removed``: the broker has their messages no
+            more.
         withdrawn: Of a replay of dates, by topic partition, messages that had rows and leave no trace any more.
         withdrawn_digest: ``bit_xor(xxhash64(partition, offset))`` of these.
     """
@@ -208,6 +210,7 @@ class LedgerEntry:
     returned: Mapping[TopicPartition, int] = field(default_factory=dict)
     dates: tuple[date, date] | None = None
     removed_by_date: Mapping[date, int] = field(default_factory=dict)
+    kept_aside: int = 0
     withdrawn: Mapping[TopicPartition, Untraced] = field(default_factory=dict)
     withdrawn_digest: int = 0
     last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
@@ -289,7 +292,7 @@ def still_last(newest: LedgerEntry | None, positions: Mapping[TopicPartition, in
 _FIELDS = frozenset(f.name for f in fields(LedgerEntry))
 _IF_ANY = (
     *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
-    *("dates", "removed_by_date", "withdrawn", "withdrawn_digest", "last_read"),
+    *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
 )
 _COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
 _COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know

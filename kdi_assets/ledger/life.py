@@ -123,7 +123,8 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
 
 def _removed(entry: LedgerEntry) -> list[str]:
     removed = sum(entry.removed_by_date.values())
-    return [f"{removed:,} row{'' if removed == 1 else 's'} removed"] if removed else []
+    aside = f", {entry.kept_aside:,} of them kept in the table `…_removed`" if entry.kept_aside else ""
+    return [f"{removed:,} row{'' if removed == 1 else 's'} removed{aside}"] if removed else []
 
 
 def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:

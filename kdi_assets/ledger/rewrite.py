@@ -214,10 +214,11 @@ def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: i
 def of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False) -> DataFrame:
     """The rows of some messages, or those of all others.
 
+    A row with the offset of a message and another timestamp is of another message, of a topic that was there before.
+
     Args:
         rows: With the columns of the stream's table.
-        messages: ``partition: int, offset: bigint, timestamp: timestamp``; without a timestamp only rows without one
-            are theirs.
+        messages: ``partition: int, offset: bigint, timestamp: timestamp``; a timestamp may be null where a row's is.
     """
     from pyspark.sql import functions as F
 

@@ -12,8 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kdi_assets.errors import Terminal
+from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry, WrittenByNewerRelease, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.routes import Routes, after_restore
+from kdi_assets.ledger.transaction_ids import RETIRED as RETIRED
+from kdi_assets.ledger.transaction_ids import all_positions_in
+from kdi_assets.ledger.transaction_ids import partition_id as partition_id
+from kdi_assets.ledger.transaction_ids import positions_in as positions_in
+from kdi_assets.ledger.transaction_ids import read_transactions as read_transactions
+from kdi_assets.ledger.transaction_ids import table_txn_id as table_txn_id
+from kdi_assets.ledger.transaction_ids import topic_txn_id as topic_txn_id
+from kdi_assets.ledger.transaction_ids import version_id as version_id
 from kdi_assets.stream import Stream, TopicPartition
 
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -26,12 +36,13 @@ class LedgerState:
     Attributes:
         version: The table's newest version when it was read; a commit must land directly behind it.
         ledger_version: The version of the newest ledger commit, ``None`` if no commit of ours is known.
-        positions: Next offset of every topic partition that was ever resolved, for the rows that are there now.
-        transactions: The log's transaction ids of this ledger as they stand, for the commit to expect.
+        positions: Next offset of every topic partition that was ever resolved, for the rows that are there now. After a
+            RESTORE to before a topic partition appeared, it begins at 0 again.
+        transactions: The log's transaction ids of this ledger as they stand.
         restored_to: The version that a RESTORE went to which no ledger commit has answered yet.
         knows_table: Whether the newest ledger commit was made to a table of this id.
         knows_topic: Whether it was made for a topic of this id.
-        entry: The newest ledger entry of the live rows; ``None`` if there is none or it was cleaned up.
+        entry: The newest ledger entry of the live rows; ``None`` if there is none, or neither log nor archive has it.
         undone: The newest of all, where a RESTORE undid it; ``None`` where it is the live one, or not readable.
         unclaimed: Whether the table has data files and no position at all, as a clone does.
     """
@@ -48,6 +59,13 @@ class LedgerState:
     entry: LedgerEntry | None
     unclaimed: bool = False
     undone: LedgerEntry | None = None
+
+    @property
+    def routes(self) -> Routes | None:
+        """By which conditions of its route group the rows that are there were drained."""
+        live, undone = self.entry, self.undone
+        routes = live.routes if live else None
+        return routes if self.restored_to is None else after_restore(routes, undone.routes if undone else None)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -108,15 +126,42 @@ def read_ledger(
     log.refuse_torn()
     if retention := log.configuration.get(_RETENTION):
         raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
-    ledger = _Ledger(stream, topic_partitions)
-    raw = read_transactions(log, stream, topic_partitions)
-    newest = raw.get(version_id(stream.app_id))
+    ledger = _Ledger(stream, lake, topic_partitions)
     try:
         live, positions = ledger.live(log)
-        same_topic = newest is None or ledger.topic_at(live, log) == topic_id or ledger.names_topic(live, topic_id)
         entry = ledger.entry(live)
+        return _state(ledger, log, live, positions, entry, topic_id=topic_id)
     except CommitUnreadable as gone:
         raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version, why=gone.why) from gone
+
+
+def ledger_as_logged(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState:
+    """The ledger where ``read_ledger`` finds a gap: with the ids as they stand, whether or not they suit the rows."""
+    log = TableLog.existing(stream.table_uri(lake))
+    ledger = _Ledger(stream, lake, topic_partitions)
+    entry = None
+    with suppress(CommitUnreadable):
+        entry = ledger.entry(log)
+    positions = positions_in(read_transactions(log, stream, topic_partitions), stream)
+    return _state(ledger, log, log, positions, entry, topic_id=topic_id)
+
+
+def _state(
+    ledger: _Ledger,
+    log: TableLog,
+    live: TableLog,
+    positions: Mapping[TopicPartition, int],
+    entry: LedgerEntry | None,
+    *,
+    topic_id: str,
+) -> LedgerState:
+    stream = ledger.stream
+    raw = read_transactions(log, stream, ledger.topic_partitions)
+    newest = raw.get(version_id(stream.app_id))
+    restored = live.version != log.version
+    if restored:
+        positions = {**dict.fromkeys(positions_in(raw, stream), 0), **positions}
+    same_topic = newest is None or ledger.topic_at(live, log) == topic_id or ledger.names_topic(live, topic_id)
     return LedgerState(
         uri=log.uri,
         version=log.version,
@@ -124,68 +169,25 @@ def read_ledger(
         ledger_version=newest,
         positions=positions,
         transactions=raw,
-        restored_to=live.version if live.version != log.version else None,
+        restored_to=live.version if restored else None,
         knows_table=newest is not None and log.transaction(table_txn_id(stream.app_id, log.table_id)) == newest,
         # Both: a RESTORE to before a new topic brings back positions of the old one, under the new one's id.
         knows_topic=same_topic and ledger.names_topic(log, topic_id),
         entry=entry,
         unclaimed=newest is None and not positions and log.data_files.num_rows > 0,
-        undone=ledger.undone(log) if live.version != log.version else None,
+        undone=ledger.undone(log) if restored else None,
     )
 
 
-RETIRED = -1
-"""Position of a topic partition that is gone with its topic: an id cannot be removed from the log, so it says so."""
-
-
-def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> dict[str, int]:
-    """The ids of the stream's ledger that are present at the log's version, as they stand."""
-    app_id = stream.app_id
-    found = {version_id(app_id): log.transaction(version_id(app_id))}
-    partition = 0
-    while True:
-        present = log.transaction(partition_id(app_id, partition))
-        if present is None and partition >= topic_partitions:
-            break  # numbers have no holes: behind the broker's last, the first absent one ends the search
-        found[partition_id(app_id, partition)] = present
-        partition += 1
-    return {app: version for app, version in found.items() if version is not None}
-
-
-def positions_in(transactions: Mapping[str, int], stream: Stream) -> dict[TopicPartition, int]:
-    """The positions that ids stand for: the next offset, where the id's version is the last one covered."""
-    prefix = f"{stream.app_id}-"
-    positions = {
-        TopicPartition(stream.topic, int(app.removeprefix(prefix))): last + 1
-        for app, last in transactions.items()
-        if app.startswith(prefix)
-    }
-    return {tp: position for tp, position in positions.items() if position != RETIRED}
-
-
-def partition_id(app_id: str, partition: int) -> str:
-    """Transaction id of a topic partition, kafka-delta-ingest's; its version is the last offset covered, or -1."""
-    return f"{app_id}-{partition}"
-
-
-def version_id(app_id: str) -> str:
-    """Transaction id whose version is the table version of the newest ledger commit."""
-    return f"{app_id}/version"
-
-
-def topic_txn_id(app_id: str, topic_id: str) -> str:
-    """Transaction id that names the topic; it holds while its version is that of ``version_id``."""
-    return f"{app_id}|topic|{topic_id}"
-
-
-def table_txn_id(app_id: str, table_id: str) -> str:
-    """Transaction id that names the table; it holds while its version is that of ``version_id``."""
-    return f"{app_id}|table|{table_id}"
+def known_positions(ledger: LedgerState, stream: Stream) -> dict[TopicPartition, int]:
+    """The positions of every topic partition that the log knows, ``RETIRED`` where it is gone with its topic."""
+    return {**dict.fromkeys(all_positions_in(ledger.transactions, stream), RETIRED), **ledger.positions}
 
 
 @dataclass(frozen=True, slots=True)
 class _Ledger:
     stream: Stream
+    lake: str
     topic_partitions: int
 
     def live(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
@@ -276,8 +278,11 @@ class _Ledger:
         if version is None:
             return None
         try:
-            return entry_of(live.commit(version).user_metadata, version, self.stream.app_id)
+            commit = live.commit(version)
         except CommitUnreadable as unreadable:
-            if unreadable.gone:
-                return None  # cleaned up: the positions are in the checkpoint
-            raise
+            # Cleaned up: the positions are in the checkpoint, and what else it said is in the archive.
+            archived = Archive(self.stream.archive_uri(self.lake), live.table_id).commit(version)
+            if archived is None and not unreadable.gone:
+                raise
+            return entry_of(archived.user_metadata, version, self.stream.app_id) if archived else None
+        return entry_of(commit.user_metadata, version, self.stream.app_id)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
 from kdi_assets.drain.failures import jvm_loss_named, refused_to, spark_failures
-from kdi_assets.drain.plan import expected, moving_nothing
 from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
 from kdi_assets.drain.settle import settle
 from kdi_assets.drain.survey import survey
@@ -17,20 +16,18 @@ from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone, commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import DeadLettersAt, Kind, LedgerEntry
 from kdi_assets.ledger.history import LiveHistory, live_history
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.state import LedgerState, positions_in, read_transactions
+from kdi_assets.ledger.next_entry import next_entry
+from kdi_assets.ledger.state import LedgerState
 from kdi_assets.replay.open_letters import Tally
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.sources.kafka import TopicState
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TRIES = 5
 """So often others may come first before they have the field."""
-_PASSING: tuple[Kind, ...] = ("drain", "renewal")
-"""They touch none of the offsets that letters below the positions have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +79,8 @@ class Deciding:
         """
         for counted_on in {self.dead_letters_at, entry.dead_letters_at}:
             refuse_gone(self.stream, self.lake, counted_on)
-        topic_partitions = len(self.topic.partitions)
-
-        def positions_at(newest: TableLog) -> Mapping[TopicPartition, int]:
-            return positions_in(read_transactions(newest, self.stream, topic_partitions), self.stream)
-
         with spark_failures(self.stream, "committing"):
-            return commit(
-                self.spark,
-                staged,
-                self.ledger.uri,
-                behind=self.ledger.version,
-                expect=expected(self.stream, self.ledger, entry.positions),
-                entry=entry,
-                passing=_PASSING,
-                positions_at=positions_at,
-            )
+            return commit(self.spark, staged, self.ledger.uri, behind=self.ledger.version, entry=entry)
 
 
 def until_not_overtaken(
@@ -157,6 +140,5 @@ def _deciding(
     if history is None or history.version != ledger.version:
         raise OvertakenCommit(uri=ledger.uri, version=ledger.version + 1, operation="while it was looked at")
     now = datetime.now(UTC)
-    entry = moving_nothing(kind, stream, ledger, topic, ledger.entry)
-    entry = replace(entry, run_id=run_id, planned_at=now)
+    entry = next_entry(stream, ledger, kind=kind, topic_id=topic.topic_id, run_id=run_id, planned_at=now)
     return Deciding(stream, lake, spark, topic, ledger, history, now, entry)

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.plan import expected, moving_nothing
 from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
@@ -21,8 +20,8 @@ from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.stream import Stream
@@ -152,18 +151,9 @@ def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
     """Commit the positions again, behind everything that is there: what decides about them stays readable."""
     seen = survey(stream, lake)
     ledger = _settled(stream, seen)
-    entry = moving_nothing("renewal", stream, ledger, seen.topic, _newest_entry(stream, lake, ledger))
-    expect = expected(stream, ledger, entry.positions)
+    entry = next_entry(stream, ledger, kind="renewal", topic_id=seen.topic.topic_id)
     with spark_failures(stream, "renewing the positions"):
-        return commit(spark, Staged(), ledger.uri, behind=ledger.version, expect=expect, entry=entry)
-
-
-def _newest_entry(stream: Stream, lake: str, ledger: LedgerState) -> LedgerEntry | None:
-    """What the ledger counts on beside its positions; of a log that was cleaned up already, the archive knows it."""
-    if ledger.entry:
-        return ledger.entry
-    history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))
-    return history.entries[-1] if history and history.entries else None
+        return commit(spark, Staged(), ledger.uri, behind=ledger.version, entry=entry)
 
 
 def _checkpoint(stream: Stream, uri: str) -> None:

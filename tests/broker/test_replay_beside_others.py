@@ -121,7 +121,7 @@ def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory
     )
 
     assert first.outcomes == {"row": 10}
-    assert (done.outcomes, done.waiting) == ({"row": 20}, 30)
+    assert (done.outcomes, done.waiting) == ({"row": 20}, 40)
     assert given_up.outcomes == {}  # the drain's word counts, and it made rows of them
     assert Counter(r["meta"]["kafka"]["offset"] for r in web.found().rows) == Counter(range(60))
     assert states(web) == {"resolved": 60}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.drain.resolve import Action, Decision, NothingToResolve, carry_out_decision, decide
+from kdi_assets.drain.resolve import Decision, carry_out_decision, decide
 from kdi_assets.ledger.commit import OvertakenCommit, TableChangedUnderDrain
 from kdi_assets.ledger.history import entries
 from kdi_assets.stream import TopicPartition
@@ -19,17 +19,6 @@ def web(driven: DrivenFactory) -> DrivenStream:
     web.produce(10)
     web.drain()
     return web
-
-
-def test_a_replaced_table_is_nothing_for_decisions_about_offsets(web: DrivenStream) -> None:
-    replaced(web)
-
-    actions: tuple[Action, ...] = ("accept-loss", "rewind", "new-topic")
-    for action in actions:
-        with pytest.raises(NothingToResolve, match="adopt decides that"):
-            decide(web.stream, web.lake, action, session=web.session)
-
-    assert len(entries(web.uri, web.stream.app_id)) == 2
 
 
 def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(web: DrivenStream) -> None:

@@ -101,7 +101,7 @@ def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_i
     with pytest.raises(DeadLettersReplaced, match="adopt"):
         web.drain(at=at)
     assert TableLog.existing(web.uri).version == version
-    decision = decide(web.stream, web.lake, "adopt", session=web.session)
+    decision = decide(web.stream, web.lake, "adopt-dead-letters", session=web.session)
     carry_out_decision(web.session(), decision, web.stream, web.lake)
     web.drain()
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from shutil import rmtree
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdPartition
 from deltalake import DeltaTable
 
 from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import TopicRecreated
-from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.refusals import DeadLettersReplaced, TopicRecreated
+from kdi_assets.drain.resolve import Action, NothingToResolve, carry_out_decision, decide
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import KafkaCluster
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import add_topic_partitions, admin, make_again
 from tests.kafka_log import Publisher
+
+ACTIONS: tuple[Action, ...] = ("accept-loss", "rewind", "adopt", "adopt-dead-letters", "accept-routes")
 
 
 def begin_with_the_new_topic(web: DrivenStream) -> None:
@@ -51,6 +55,36 @@ def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: D
     DeltaTable(web.uri).restore(drained)
     with pytest.raises(TopicRecreated):
         web.drain()
+
+
+@pytest.mark.scenario("topic deleted and made again")
+def test_another_topic_is_decided_about_before_dead_letters_that_are_gone(driven: DrivenFactory) -> None:
+    """Purpose: positions of the old topic under the new one's id would skip the new one's first messages.
+    Procedure: drain ten; the dead letters are dropped and the topic is made again with more messages; each decision
+    that the refusals name; drain.
+    Pass: no decision but ``new-topic`` applies before it; then the new topic's messages are there, each once.
+    """
+    web = driven(partitions=1)
+    old = list(web.produce(10, bad=0.2))
+    web.drain()
+    dropped = {letter["offset"] for letter in web.found().dead_letters}
+    rmtree(web.stream.dead_letters_uri(web.lake))
+    web.publisher = make_again(web, partitions=1)
+    new = web.produce(14, seed=1)
+
+    with pytest.raises(TopicRecreated):
+        web.drain()
+    for action in ACTIONS:
+        with pytest.raises(NothingToResolve, match="new-topic decides that"):
+            decide(web.stream, web.lake, action, session=web.session)
+    begin_with_the_new_topic(web)
+    with pytest.raises(DeadLettersReplaced, match="adopt-dead-letters"):
+        web.drain()
+    decision = decide(web.stream, web.lake, "adopt-dead-letters", session=web.session)
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.drain()
+
+    web.assert_each_offset_once([*(m for m in old if m.offset not in dropped), *new])
 
 
 @pytest.mark.scenario("topic deleted and made again")

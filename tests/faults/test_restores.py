@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.drain.resolve import Action, carry_out_decision, decide
+from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
+from tests.faults.topics import add_topic_partitions
 
 pytestmark = pytest.mark.scenario("RESTORE and time travel")
 
@@ -144,3 +148,32 @@ def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
     assert first.settled == ("the table was restored to version 1",)
     assert second.settled == ("the table was restored to version 2",)
     web.assert_each_offset_once(produced)
+
+
+@pytest.mark.parametrize("action", ["rewind", "adopt-dead-letters"])
+def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: DrivenFactory, action: Action) -> None:
+    """Purpose: what appeared since the version restored to has no position there; a decision must answer for it too.
+    Procedure: drain ten; a topic partition is added; drain ten more of both; a RESTORE to the first drain; decide,
+    before any drain; drain.
+    Pass: every offset exactly once, but for a dead letter that someone dropped.
+    """
+    web = driven(partitions=1)
+    web.produce(10, bad=0.2)
+    web.drain()
+    first, dropped = TopicPartition(web.stream.topic, 0), set[int]()
+    add_topic_partitions(web, total=2)
+    produced = web.produce(10, seed=1)
+    web.drain()
+    DeltaTable(web.uri).restore(1)
+    if action == "adopt-dead-letters":
+        dropped = {letter["offset"] for letter in web.found().dead_letters}
+        rmtree(web.stream.dead_letters_uri(web.lake))
+    target = {"topic_partition": first, "to": 5} if action == "rewind" else {}
+
+    decision = decide(web.stream, web.lake, action, session=web.session, **target)  # type: ignore[arg-type]
+    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.drain()
+
+    assert decision.before == {first: 10, TopicPartition(web.stream.topic, 1): 0}
+    web.assert_each_offset_once([m for m in produced if m.topic_partition != first or m.offset not in dropped])
+    assert action != "rewind" or web.audit().complete

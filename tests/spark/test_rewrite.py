@@ -46,8 +46,8 @@ def staged_removal(spark: SparkSession, uri: str, *offsets: int, version: int) -
 
 def removed(spark: SparkSession, uri: str, staged: Staged, *, behind: int) -> int:
     table_id = TableLog.existing(uri).table_id
-    entry = LedgerEntry(-1, "resolve", STREAM.app_id, "try", STREAM.topic, "t", table_id, {TP: 0})
-    return commit(spark, staged, uri, behind=behind, expect={}, entry=entry).version
+    entry = LedgerEntry(-1, "replay", STREAM.app_id, "try", STREAM.topic, "t", table_id, {TP: 0})
+    return commit(spark, staged, uri, behind=behind, entry=entry).version
 
 
 @pytest.fixture(name="uri")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,14 +10,14 @@ import pytest
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.verdict import DEAD_LETTER
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from tests.unit.test_plan import ledger, plan, topic
 
 P0 = TopicPartition("orders", 0)
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
-TEN = Plan("bronze/orders", "try", 7, "table", "topic", datetime.now(UTC), {P0: 0}, {}, (OffsetRange(P0, 0, 10),))
+TEN = plan(ledger({P0: 0}), topic({P0: (0, 10)}))
 READ = Counts(
     messages=10,
     became_rows=8,

@@ -61,7 +61,6 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
             "--to-timestamp and --to-version exclude each other",
         ),
         (["resolve", "orders", "adopt", "--to-version", "3"], "it belongs to rewind, not to adopt"),
-        (["resolve", "orders", "rewind", "--checkpoint", "there"], "it belongs to adopt, not to rewind"),
         (["resolve", "orders", "accept-loss", "--until", "7"], "it needs --topic-partition"),
         (["resolve", "orders", "accept-loss", "--topic-partition", "0", "--from", "7"], "it needs --until"),
         (["resolve", "orders", "rewind", "--from", "7"], "it belongs to accept-loss, not to rewind"),

@@ -27,5 +27,7 @@ def test_letters_behind_a_commit_that_cannot_be_read_may_be_gone_and_adopt_decid
     refuse_replaced(STREAM, lake, counts_on)
     (Path(uri) / "_delta_log" / f"{1:020}.json").unlink()
 
-    with pytest.raises(DeadLettersReplaced, match="changed by commit 1, which cannot be read.*\n.*\n.*adopt accepts"):
+    with pytest.raises(
+        DeadLettersReplaced, match="changed by commit 1, which cannot be read.*\n.*\n.*adopt-dead-letters accepts"
+    ):
         refuse_replaced(STREAM, lake, counts_on)

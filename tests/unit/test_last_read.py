@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.drain.plan import moving_nothing
 from kdi_assets.drain.truncation import truncated
 from kdi_assets.ledger.entry import LastRead, LedgerEntry
-from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.sources.kafka_messages import AtPosition
 from kdi_assets.stream import TopicPartition
 from tests.table_by_hand import TOPIC, orders
@@ -31,9 +30,12 @@ def test_the_message_read_last_is_known_for_as_long_as_the_position_stays(
     positions: dict[TopicPartition, int], kept: dict[TopicPartition, LastRead]
 ) -> None:
     newest = LedgerEntry(7, "drain", TOPIC, "v7", TOPIC, "topic", "table", {P0: 10, P1: 5}, last_read=READ)
-    topic = TopicState(TOPIC, "topic", {tp: BrokerOffsets(0, 30, 30) for tp in (P0, P1)})
+    state = ledger({P0: 10, P1: 5}, entry=newest)
 
-    assert moving_nothing("renewal", orders(), ledger(positions), topic, newest).last_read == kept
+    made = next_entry(orders(), state, kind="resolve", topic_id="topic", positions=positions)
+
+    assert made.last_read == kept
+    assert next_entry(orders(), state, kind="resolve", topic_id="another").last_read == {}
 
 
 @pytest.mark.parametrize(

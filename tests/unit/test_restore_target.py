@@ -124,14 +124,14 @@ def test_a_restore_to_before_a_takeover_goes_back_to_the_other_writers_positions
     assert found.positions == {P0: 5, P1: 7}  # of P1 nothing was read before the takeover: it began where that said
 
 
-def test_what_the_other_writer_began_after_the_version_restored_to_has_no_position_there(table: LedgerTable) -> None:
+def test_what_the_other_writer_began_after_the_version_restored_to_begins_at_0_there(table: LedgerTable) -> None:
     table.append({"orders-0": 4})
     table.append({"orders-1": 70})
     table.ledger_commit("takeover", {P0: 5, P1: 71, P2: 3})
 
     table.restore(0)
 
-    assert table.ledger().positions == {P0: 5, P2: 3}  # a drain then reads P1 from 0 on, as one that appeared
+    assert table.ledger().positions == {P0: 5, P1: 0, P2: 3}  # P1 as one that appeared
 
 
 def test_where_the_takeover_cannot_be_read_the_refusal_names_what_decides(table: LedgerTable) -> None:

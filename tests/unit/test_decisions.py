@@ -1,0 +1,218 @@
+"""Decisions as functions of what topic and ledger are: positions, what is carried on, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kdi_assets.drain.adopt import adopted, letters_adopted
+from kdi_assets.drain.case import Action, Case, NothingToResolve, Proposal
+from kdi_assets.drain.given_up import given_up, losses
+from kdi_assets.drain.resolve import new_topic
+from kdi_assets.drain.rewind import Target, rewound
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
+from kdi_assets.ledger.routes import Routes
+from kdi_assets.ledger.state import RETIRED, LedgerState, partition_id, read_ledger, table_txn_id, topic_txn_id
+from kdi_assets.ledger.state import version_id as newest_id
+from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.stream import TopicPartition
+from tests.table_by_hand import TOPIC, TableByHand, orders
+from tests.unit.test_plan import ledger
+
+P0, P1, P2 = (TopicPartition(TOPIC, n) for n in range(3))
+AGO = timedelta(minutes=1)
+LETTERS = DeadLettersAt("letters", 4)
+ROUTES = Routes({"bronze/orders": "a > 1"})
+
+
+def nobody() -> Any:
+    raise AssertionError("no session is needed")
+
+
+def held(offsets: Mapping[TopicPartition, tuple[int, int]], topic_id: str = "topic") -> TopicState:
+    return TopicState(
+        TOPIC, topic_id, {tp: BrokerOffsets(earliest, end, end) for tp, (earliest, end) in offsets.items()}
+    )
+
+
+def case_of(
+    lake: str, action: Action, offsets: Mapping[TopicPartition, tuple[int, int]], state: LedgerState | None = None
+) -> Case:
+    """A decision about the table of ``orders`` in the lake, by its ledger or another state of it."""
+    topic, stream = held(offsets), orders()
+    found = state or read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(offsets))
+    log = TableLog.open(stream.table_uri(lake)) or TableLog.existing(TableByHand(lake).log.parent.as_posix())
+    assert found is not None
+    return Case(stream=stream, lake=lake, topic=topic, log=log, ledger=found, action=action, session=nobody)
+
+
+def entry(positions: dict[TopicPartition, int], **fields: Any) -> LedgerEntry:
+    return LedgerEntry(7, "drain", TOPIC, "v7", TOPIC, "topic", "table", positions, **fields)
+
+
+def state(positions: dict[TopicPartition, int], **fields: Any) -> LedgerState:
+    fields.setdefault("entry", entry(positions, dead_letters_at=LETTERS, routes=ROUTES))
+    return ledger(positions, **fields)
+
+
+def test_an_entry_states_every_topic_partition_that_the_log_knows_and_carries_what_later_ones_rest_on() -> None:
+    known = state({P0: 10, P1: 5}, transactions={"orders-0": 9, "orders-1": 4, "orders-2": RETIRED - 1})
+
+    made = next_entry(orders(), known, kind="resolve", topic_id="topic", positions={P0: 4})
+
+    assert made.positions == {P0: 4, P1: 5, P2: RETIRED}
+    assert (made.dead_letters_at, made.routes, made.table_id) == (LETTERS, ROUTES, "table")
+    assert next_entry(orders(), known, kind="resolve", topic_id="t", routes=None).routes is None
+    assert next_entry(orders(), None, kind="start", topic_id="t", positions={P0: 0}).positions == {P0: 0}
+
+
+def test_behind_a_drain_a_replay_has_its_positions_and_routes_and_the_newest_letters() -> None:
+    went_over = replace(ROUTES, conditions={"bronze/orders": "a > 2"})
+    newer = DeadLettersAt("letters", 6)
+    replay = next_entry(orders(), state({P0: 10}), kind="replay", topic_id="topic")
+    drain = entry({P0: 20, P1: 3}, routes=went_over, dead_letters_at=newer)
+
+    landed, other_way = behind(replay, drain), behind(drain, replace(replay, dead_letters_at=LETTERS))
+
+    assert (landed.positions, landed.routes, landed.dead_letters_at) == ({P0: 20, P1: 3}, went_over, newer)
+    assert (other_way.positions, other_way.routes, other_way.dead_letters_at) == ({P0: 20, P1: 3}, went_over, newer)
+    assert replay.attempt_id.startswith("replay-")
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "may"),
+    [
+        ("drain", "replay", True),
+        ("drain", "drain", False),
+        ("replay", "drain", True),
+        ("discard", "renewal", True),
+        ("replay", "resolve", False),
+        ("resolve", "replay", False),
+        ("renewal", "drain", False),
+    ],
+)
+def test_drains_and_replays_pass_each_other_and_nothing_else_does(kind: Any, other: Any, may: bool) -> None:
+    said = entry({P0: 1})
+
+    assert may_pass(replace(said, kind=kind), replace(said, kind=other)) is may
+    assert not may_pass(replace(said, kind=kind), None)
+
+
+def written(table: TableByHand, kind: Any, positions: dict[TopicPartition, int]) -> None:
+    """A ledger commit as ours are: with every id, and the topic's and the table's."""
+    said = LedgerEntry(table.version + 1, kind, TOPIC, "try", TOPIC, "topic", "t", positions)
+    ids = {partition_id(TOPIC, tp.partition): at - 1 for tp, at in positions.items()}
+    names = (newest_id(TOPIC), topic_txn_id(TOPIC, "topic"), table_txn_id(TOPIC, "t"))
+    ids |= dict.fromkeys(names, table.version + 1)
+    actions = ({"txn": {"appId": name, "version": at}} for name, at in ids.items())
+    table.commit(*actions, ago=AGO, userMetadata=said.to_json())
+
+
+@pytest.fixture
+def restored(lake: str) -> TableByHand:
+    """Version 2 drained topic partition 0, version 3 also one that had appeared; a RESTORE to 2."""
+    table = TableByHand(lake)
+    written(table, "start", {P0: 0})
+    written(table, "drain", {P0: 10})
+    written(table, "drain", {P0: 13, P1: 10})
+    table.commit(ago=AGO, operation="RESTORE", operationParameters={"version": "2"})
+    return table
+
+
+def test_a_decision_behind_a_restore_begins_where_the_restore_left_every_topic_partition(
+    lake: str, restored: TableByHand
+) -> None:
+    case = case_of(lake, "rewind", {P0: (0, 13), P1: (0, 10)})
+
+    proposal = rewound(case, Target(P0, offset=5))
+    made = next_entry(case.stream, case.ledger, kind="resolve", topic_id="topic", positions=proposal.after)
+
+    assert (case.before, proposal.after) == ({P0: 10, P1: 0}, {P0: 5})
+    assert made.positions == {P0: 5, P1: 0}
+
+
+STRANGERS: tuple[dict[str, bool], ...] = (
+    {"knows_topic": False},
+    {"knows_table": False},
+    {"knows_topic": False, "knows_table": False},
+    {},
+)
+DECIDING: Mapping[str, tuple[str, str, str, str]] = {
+    "accept-loss": ("new-topic", "adopt", "new-topic", ""),
+    "rewind": ("new-topic", "adopt", "new-topic", ""),
+    "accept-routes": ("new-topic", "adopt", "new-topic", ""),
+    "adopt-dead-letters": ("new-topic", "adopt", "new-topic", ""),
+    "adopt": ("new-topic", "", "new-topic", ""),
+    "new-topic": ("", "adopt", "", ""),
+}
+
+
+@pytest.mark.parametrize("action", DECIDING)
+def test_no_decision_passes_over_another_topic_or_another_table(lake: str, action: Any) -> None:
+    """And for each of them there is one that applies."""
+    for fields, decides in zip(STRANGERS, DECIDING[action], strict=True):
+        case = case_of(lake, action, {P0: (0, 10)}, state({P0: 5}, **fields))
+        if decides:
+            with pytest.raises(NothingToResolve, match=f"{decides} decides that"):
+                case.refuse_strangers()
+        else:
+            case.refuse_strangers()
+
+
+def test_a_topic_made_again_begins_at_0_and_what_it_lacks_is_retired(lake: str) -> None:
+    case = case_of(lake, "new-topic", {P0: (3, 10), P2: (0, 0)}, state({P0: 5, P1: 7}, knows_topic=False))
+
+    assert new_topic(case).after == {P0: 0, P1: RETIRED, P2: 0}
+    same = case_of(lake, "new-topic", {P0: (0, 10)}, state({P0: 5}))
+    with pytest.raises(NothingToResolve, match="is the one that the positions belong to"):
+        new_topic(same)
+
+
+def test_what_retention_deleted_is_given_up_and_no_more_unless_offsets_are_named(lake: str) -> None:
+    case = case_of(lake, "accept-loss", {P0: (8, 20), P1: (0, 9)}, state({P0: 5, P1: 2}))
+
+    gone, named = given_up(case, None, None), given_up(case, P1, 4)
+
+    def lost(proposal: Proposal) -> list[tuple[TopicPartition, int, int]]:
+        return [(r.topic_partition, r.start, r.end) for r in losses(case, proposal.after)]
+
+    assert lost(gone) == [(P0, 5, 8)]
+    assert lost(named) == [(P1, 2, 4)]
+    assert lost(given_up(case, P1, 4, start=2)) == [(P1, 2, 4)]
+    assert named.reason == "2 offsets are given up and recorded as lost; the broker still holds up to 2 of them"
+    for until, start, said in (
+        (10, None, "ends at 9"),
+        (4, 3, "what lies between is to be drained first"),
+        (4, 1, "what lies before the position is not given up"),
+    ):
+        with pytest.raises(NothingToResolve, match=said):
+            given_up(case, P1, until, start=start)
+
+
+def test_without_known_positions_only_what_goes_by_the_rows_applies(lake: str) -> None:
+    case = replace(case_of(lake, "rewind", {P0: (0, 10)}, state({P0: 5})), gap=True)
+
+    unknown = r"positions are unknown[^\n]*\n.*\n.*rewind"
+    with pytest.raises(NothingToResolve, match=unknown):
+        given_up(case, None, None)
+    with pytest.raises(NothingToResolve, match=unknown):
+        rewound(case, Target(P0, offset=2))
+    with pytest.raises(NothingToResolve, match=unknown):
+        letters_adopted(case)
+
+
+def test_dead_letters_are_adopted_only_where_they_are_others_and_positions_stay(lake: str) -> None:
+    dropped = letters_adopted(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, state({P0: 5})))
+
+    assert (dropped.after, dropped.fields) == ({}, {"dead_letters_at": None})
+    none = state({P0: 5}, entry=entry({P0: 5}))
+    with pytest.raises(NothingToResolve, match="are those that the ledger counts on"):
+        letters_adopted(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, none))
+    with pytest.raises(NothingToResolve, match="the ledger knows the table"):
+        adopted(case_of(lake, "adopt", {P0: (0, 10)}, state({P0: 5})))
