@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from pyspark.sql import SparkSession
 
+from kdi_assets.doctor import kafka
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.kafka_client import AccessRefused
@@ -41,7 +42,7 @@ def web(request: pytest.FixtureRequest, guarded: Guarded, lake: str, spark: Spar
 def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: DrivenStream) -> None:
     """Purpose: of refused credentials a request only knows that its time ran out; "no answer" sends people to the
     network.
-    Procedure: drain, look and publish with a wrong password; drain with the right one.
+    Procedure: drain, look, publish and examine with a wrong password; drain with the right one.
     Pass: each refusal names authentication within seconds; no table is made; then everything arrives.
     """
     produced = web.produce(20, bad=0.2)
@@ -53,6 +54,8 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
     refusal = look(wrong.stream, web.lake).refusal
     with pytest.raises(AccessRefused, match="refuses authentication"):
         ensure_topic(wrong.stream.cluster, web.stream.topic, partitions=2)
+    with pytest.raises(AccessRefused, match="refuses authentication"):
+        list(kafka.brokers(wrong.stream.cluster))
     with pytest.raises(AccessRefused, match="refuses authentication"):
         oldest_timestamps(wrong.stream.cluster, {TopicPartition(web.stream.topic, 0): 0})
 
@@ -133,13 +136,19 @@ def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Gua
 
 def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, web: DrivenStream) -> None:
     """Purpose: positions are the ledger's; a group's name, which both clients must give, is not to be asked for.
-    Procedure: deny everything on every group; produce, and drain.
-    Pass: every offset is there once.
+    Procedure: deny everything on every group; produce, examine the rights, ask for the age of what waits, and drain.
+    Pass: the rights are enough; every offset is there once.
     """
     mine = web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN"))
     produced = web.produce(20, bad=0.2)
 
     with guarded.denied("*", AclOperation.ALL, kind=ResourceType.GROUP):
+        # A rule that another test took back may hold for a moment longer.
+        wait_until(
+            lambda: not any(f.trouble for f in kafka.rights(mine.stream.cluster, [web.stream.topic])), seconds=20
+        )
+        ages = oldest_timestamps(mine.stream.cluster, {TopicPartition(web.stream.topic, 1): 0})
         mine.drain()
 
+    assert len(ages) == 1
     mine.assert_each_offset_once(produced)
