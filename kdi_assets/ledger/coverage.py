@@ -120,12 +120,12 @@ class Coverage:
             return tuple(r for r in both if r.offset_count)
 
         kept = [(p, cut([p.range])) for p in self.pieces]
-        whole = _whole([(p.version, bool(left) and left[0] == p.range) for p, left in kept])
+        cut_up = {p.version for p, left in kept if left != (p.range,)}
         return replace(
             self,
             pieces=tuple(replace(p, range=left[0], gaps=cut(p.gaps)) for p, left in kept if left),
             declared_losses=cut(self.declared_losses),
-            untraced={v: recorded for v, recorded in self.untraced.items() if whole.get(v, True)},
+            untraced={v: recorded for v, recorded in self.untraced.items() if v not in cut_up},
             digest=None,
         )
 
@@ -200,14 +200,6 @@ def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> 
             tp = r.range.topic_partition
             within = (_common(r.range, gap) for gap in gaps.get(tp, ()))
             yield Piece(entry.version, r.range, whole[tp], tuple(gap for gap in within if gap.offset_count))
-
-
-def _whole(kept: Sequence[tuple[int, bool]]) -> dict[int, bool]:
-    """By version, whether every piece of it was kept as it was."""
-    whole: dict[int, bool] = {}
-    for version, same in kept:
-        whole[version] = whole.get(version, True) and same
-    return whole
 
 
 def _common(one: OffsetRange, other: OffsetRange) -> OffsetRange:
