@@ -152,14 +152,12 @@ class RouteMember:
         when: Its condition; empty: it has the rest alone.
         rest: Whether it has the rest.
         app_id: Prefix of its ledger's transaction ids.
-        renamed_from: The name that it had before; empty: none.
         retired: Whether it is never drained again.
     """
 
     when: str
     rest: bool
     app_id: str
-    renamed_from: str = ""
     retired: bool = False
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.route_refusals import RoutesNotAgreed
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.table_facts import TableFacts
@@ -114,15 +113,13 @@ Told = Iterator[tuple[Kind, Incident | None]]
 
 def _of_refusal(backlog: Backlog) -> Told:
     refusal = backlog.refusal
-    passes = isinstance(refusal, RoutesNotAgreed)  # with the next run of the others, if nobody holds them back
-    if isinstance(refusal, Transient) and not passes:
+    if isinstance(refusal, Transient):
         # Whether something must be decided as well cannot be seen now.
         yield Kind.UNREACHABLE, Incident(refusal.parts()[0], MOMENT_SECONDS)
         return
     yield Kind.UNREACHABLE, None
     happened, _, run = refusal.parts() if refusal else ("", "", "")
-    patience = MOMENT_SECONDS if passes else 0.0
-    yield Kind.REFUSED, Incident(f"{happened} Run: {run}", patience) if refusal else None
+    yield Kind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
 
 
 def _of_backlog(backlog: Backlog, stream: Stream, *, runs: bool) -> Told:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from kdi_assets.cli.accept_routes import accept_routes
 from kdi_assets.cli.given import (
     AsJson,
     Defs,
@@ -23,6 +24,7 @@ from kdi_assets.cli.spark_failures import spark_failures
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
+    from kdi_assets.drain import case
     from kdi_assets.drain.resolve import Decision
     from kdi_assets.ledger.entry import LedgerEntry
     from kdi_assets.stream import Stream
@@ -82,8 +84,8 @@ def resolve(
 
     adopt-dead-letters takes dead letters that lie in the old ones' place.
 
-    accept-routes goes on by route conditions that were changed while the
-    tables of a topic stood at different offsets; it needs --because.
+    accept-routes lets changed route conditions hold, in all tables of the
+    topic at once; they must stand at the same offsets. It needs --because.
 
     Exit codes: 0 shown, or done with --yes; 1 it does not apply; 75 a retry helps.
     """
@@ -92,6 +94,9 @@ def resolve(
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
     _refuse_misfits(action, topic_partition, (start, until), targets, because)
+    if action is Action.accept_routes:
+        accept_routes(chosen, defs, because=because, yes=yes, as_json=as_json)
+        return
     moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
     with (
@@ -103,7 +108,7 @@ def resolve(
         decision = decide(
             chosen,
             lake,
-            action.value,
+            cast("case.Action", action.value),
             topic_partition=only,
             start=start,
             until=until,

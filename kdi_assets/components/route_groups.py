@@ -35,9 +35,7 @@ def linked(group: Collection[Stream]) -> Iterator[Stream]:
     """The streams of a group, each with all of them, and with the conditions of the others where they decide."""
     routes = [(stream, stream.route) for stream in group if stream.route]
     members = {
-        s.name: RouteMember(
-            route.when, route.rest is not None, s.app_id, renamed_from=s.renamed_from, retired=s.status == "retired"
-        )
+        s.name: RouteMember(route.when, route.rest is not None, s.app_id, retired=s.status == "retired")
         for s, route in routes
     }
     for stream, route in routes:

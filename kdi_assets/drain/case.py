@@ -17,7 +17,7 @@ from kdi_assets.stream import Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
+Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters"]
 
 
 @dataclass(eq=False, kw_only=True)

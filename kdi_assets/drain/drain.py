@@ -131,21 +131,6 @@ class Draining:
             raise self._undrainable
         return None
 
-    def settle(self) -> None:
-        """Commit what must be before anything may be read.
-
-        Raises:
-            AnotherDrainActive, KdiError: As ``do``.
-        """
-        while self._seen.settlement:
-            self.do(self._seen.settlement)
-
-    def ask_again(self) -> None:
-        """Look again where others of the route group stood in the way: they may have gone on since."""
-        if self._seen.refusal:
-            with self._clock.running():
-                self._seen = survey(self.stream, self._lake)
-
     def do(self, step: Plan | Settlement, *, kept: Kept | None = None) -> None:
         """Do what ``next_step`` said, and look again.
 

@@ -14,6 +14,7 @@ from kdi_assets.drain.refusals import (
     TopicPartitionVanished,
     TopicRecreated,
 )
+from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.drain.start import refuse_other_start
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, still_last
 from kdi_assets.ledger.routes import Routes
@@ -33,7 +34,7 @@ class Plan:
         positions: Next offset of every topic partition of the broker.
         ends: Where the topic partitions ended when it was made, exclusive.
         expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
-        routes: The conditions of the stream's route group that its messages are judged by, agreed.
+        routes: The conditions of the stream's route group that its messages are judged by.
         last_read: The last message of each topic partition, once the plan is carried out.
     """
 
@@ -92,6 +93,7 @@ def plan_drain(
         RetentionPassedPosition: Offsets ``[position, earliest)`` were deleted before they were drained.
         BrokerEndBelowPosition: The broker ends before the position: truncated, or restored from a copy.
         PositionBelowStart, StartNamesNoTopicPartition: As ``refuse_other_start``.
+        RoutesChanged: The table is drained by other route conditions than the document's.
 
     Source: Kafka protocol, "ListOffsets" with isolation level ``read_committed``.
     """
@@ -115,6 +117,7 @@ def plan_drain(
         ranges=ranges,
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
         expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
+        routes=routes_to_drain_by(stream, ledger, positions),
         last_read=still_last(ledger.entry, positions | {r.topic_partition: r.end for r in ranges}),
     )
 

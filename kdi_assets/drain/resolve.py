@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,12 @@ from kdi_assets.drain.case import Action as Action
 from kdi_assets.drain.case import Case, Proposal, another_table
 from kdi_assets.drain.case import NothingToResolve as NothingToResolve
 from kdi_assets.drain.given_up import given_up, losses
-from kdi_assets.drain.plan import positions_of
 from kdi_assets.drain.rewind import Target, rewound
-from kdi_assets.drain.route_change import accepted, route_step
-from kdi_assets.drain.route_refusals import in_words
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import next_entry
-from kdi_assets.ledger.routes import of_new_topic
 from kdi_assets.ledger.state import RETIRED, LedgerGap, LedgerState, ledger_as_logged, read_ledger
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -91,8 +87,6 @@ def decide(
       at ``to_version`` of the table; or behind the highest offset in the rows. Rows behind them go with the commit.
     * ``adopt`` takes a table that lies in the old one's place: positions behind the highest offset in its rows.
     * ``adopt-dead-letters`` takes dead letters that lie in the old ones' place; positions stay.
-    * ``accept-routes`` lets a table go on by the conditions that its route group has now, though others changed them
-      at other offsets.
 
     Args:
         topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
@@ -117,8 +111,6 @@ def decide(
             proposal = adopted(case)
         case "adopt-dead-letters":
             proposal = letters_adopted(case)
-        case "accept-routes":
-            proposal = accept_routes(case)
     after = {**case.before, **proposal.after}
     return Decision(
         action=action,
@@ -155,8 +147,7 @@ def carry_out_decision(
     entry = next_entry(
         stream,
         decision.ledger,
-        # Conditions say nothing of positions, which a ``resolve`` vouches for.
-        kind="routes" if decision.action == "accept-routes" else "resolve",
+        kind="resolve",
         topic_id=decision.topic_id,
         positions=decision.after,
         declared_losses=decision.declared_losses,
@@ -204,27 +195,8 @@ def new_topic(case: Case) -> Proposal:
         raise case.no(why, then=another_table(case.stream))
     reason = f"the topic with id {case.topic.topic_id} is drained from offset 0; the rows of the old one stay"
     after = {**dict.fromkeys(held, 0), **dict.fromkeys(vanished, RETIRED)}
-    return Proposal(after, reason, {"routes": of_new_topic(ledger.routes)})
-
-
-def accept_routes(case: Case) -> Proposal:
-    """The route conditions of the documents, from where the table stands.
-
-    Raises:
-        NothingToResolve: Nothing keeps the stream from being drained by them, or something else is to be decided first.
-    """
-    case.refuse_gap()
-    ledger = case.ledger
-    if ledger.ledger_version is None:
-        raise case.no("nothing was drained yet")
-    if ledger.restored_to is not None:
-        raise case.no("a RESTORE is to be answered first, which a drain does")
-    if route_step(case.stream, case.lake, ledger=ledger, topic=case.topic).refusal is None:
-        raise case.no("nothing keeps it from being drained by the route conditions that the documents have")
-    after = positions_of(ledger, case.topic)
-    from_on = f"the route conditions of the documents hold from {in_words(after)} on"
-    reason = f"{from_on}; messages that tables judged by others may be in two of them, or in none"
-    return Proposal(after, reason, {"routes": accepted(case.stream, after)})
+    # The offsets at which it changed over to its route conditions are of the topic before.
+    return Proposal(after, reason, {"routes": ledger.routes and replace(ledger.routes, since=None)})
 
 
 def _beyond(case: Case, after: Mapping[TopicPartition, int]) -> Beyond:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +39,12 @@ class Settlement:
     Attributes:
         positions: Next offset of every topic partition.
         creates: Whether the table is made with them.
-        routes: By which conditions of its route group the table is drained from there on, once all others are;
-            ``None``: by those that the ledger has.
     """
 
     kind: Kind
     positions: Mapping[TopicPartition, int]
     reason: str
     creates: bool = False
-    routes: Routes | None = None
 
 
 def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> Settlement | None:
@@ -66,7 +63,7 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     if ledger is None:
         refuse_other_start(stream, {}, topic)
         reason = f"the table does not exist; start: {_policy(stream)}"
-        return Settlement("start", begin(stream, topic), reason, creates=True, routes=_begun(stream))
+        return Settlement("start", begin(stream, topic), reason, creates=True)
     refuse_strangers(stream, ledger, topic)
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
@@ -79,9 +76,9 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
         positions = {**begin(stream, topic, known=ledger.positions.keys()), **ledger.positions}
         if ledger.positions:
             reason = "the table has positions of another writer with this app_id"
-            return Settlement("takeover", positions, reason, routes=_begun(stream))
+            return Settlement("takeover", positions, reason)
         reason = f"the table has no positions yet; start: {_policy(stream)}"
-        return Settlement("start", positions, reason, routes=_begun(stream))
+        return Settlement("start", positions, reason)
     return None
 
 
@@ -107,7 +104,7 @@ def settle(
         topic_id=topic.topic_id,
         positions=settlement.positions,
         run_id=run_id,
-        **_changed(settlement),
+        **_begun(stream, ledger),
     )
     uri = stream.table_uri(lake)
     if ledger is None:
@@ -118,13 +115,10 @@ def settle(
         return commit(spark, Staged(), uri, behind=ledger.version, entry=entry)
 
 
-def _begun(stream: Stream) -> Routes | None:
-    """What a table has that nobody drained into yet."""
-    return replace(Routes.of(stream), began=True) if stream.route and stream.route.group else None
-
-
-def _changed(settlement: Settlement) -> dict[str, Any]:
-    return {"routes": settlement.routes} if settlement.routes else {}
+def _begun(stream: Stream, ledger: LedgerState | None) -> dict[str, Any]:
+    """What a table has that nobody drained into yet: the conditions of its route group, as the documents say them."""
+    begins = ledger is None or ledger.ledger_version is None
+    return {"routes": Routes.of(stream)} if begins and stream.route and stream.route.group else {}
 
 
 def _policy(stream: Stream) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.route_refusals import RoutesNotAgreed
 from kdi_assets.errors import Transient
 from kdi_assets.stream import Stream
 
@@ -30,8 +29,7 @@ def state_of(stream: Stream, backlog: Backlog) -> State:
     if stream.status == "retired":
         return State.RETIRED
     if backlog.refusal is not None:
-        away = isinstance(backlog.refusal, Transient) and not isinstance(backlog.refusal, RoutesNotAgreed)
-        return State.UNREACHABLE if away else State.REFUSED
+        return State.UNREACHABLE if isinstance(backlog.refusal, Transient) else State.REFUSED
     if stream.status == "paused":
         return State.PAUSED
     return State.UNKNOWN if backlog.word is None else State(backlog.word.value)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from kdi_assets.drain.known import fresh_ledger
-from kdi_assets.drain.plan import Plan, plan_drain, positions_of
+from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.refusals import StreamRetired
-from kdi_assets.drain.route_change import route_step
 from kdi_assets.drain.settle import Settlement, unsettled
-from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
-from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import TopicState, read_topic
 from kdi_assets.sources.kafka_messages import LAST_OFFSETS
@@ -23,18 +20,11 @@ from kdi_assets.stream import Stream, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the broker has, what the ledger says, and what must be settled before anything is read.
-
-    Attributes:
-        routes: The conditions of the stream's route group, as the next drain records them.
-        refusal: Why nothing may be drained by them.
-    """
+    """What the broker has, what the ledger says, and what must be settled before anything is read."""
 
     topic: TopicState
     ledger: LedgerState | None
     settlement: Settlement | None
-    routes: Routes | None = None
-    refusal: KdiError | None = None
 
     def plan(
         self, stream: Stream, until: Mapping[TopicPartition, int] | None = None, *, offset_bytes: float | None = None
@@ -43,10 +33,7 @@ class Survey:
         if self.settlement or self.ledger is None:
             return None
         now = datetime.now(UTC)
-        plan = plan_drain(stream, ledger=self.ledger, topic=self.topic, now=now, until=until, offset_bytes=offset_bytes)
-        if self.refusal:
-            raise self.refusal
-        return replace(plan, routes=self.routes)
+        return plan_drain(stream, ledger=self.ledger, topic=self.topic, now=now, until=until, offset_bytes=offset_bytes)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Next offset of every topic partition, as a drain would begin."""
@@ -88,10 +75,4 @@ def survey(stream: Stream, lake: str, topic: TopicState | None = None, *, ledger
         raise StreamRetired(stream=stream.name)
     topic = topic or read_topic(stream.cluster, stream.topic)
     found = ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
-    settlement = unsettled(stream, found, topic)
-    if settlement or found is None:
-        return Survey(topic, found, settlement)
-    step = route_step(stream, lake, ledger=found, topic=topic)
-    if step.says and step.routes:
-        settlement = Settlement("routes", positions_of(found, topic), step.says, routes=step.routes)
-    return Survey(topic, found, settlement, step.routes, step.refusal)
+    return Survey(topic, found, unsettled(stream, found, topic))

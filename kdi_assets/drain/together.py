@@ -103,24 +103,15 @@ def drain_together(
 def _plans(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> dict[str, Plan]:
     """The next plans of those that go on; what must be committed before one can be made, is."""
     plans = {}
-    # All first: where the conditions of the group were changed, none is drained by them until all went over to them.
-    for member in _going_on(members, drained):
-        with drained[member.stream.name].by_itself():
-            member.settle()
-    for member in _going_on(members, drained):
-        name = member.stream.name
+    for name, member in members.items():
+        if drained[name].failure is not None:
+            continue
         with drained[name].by_itself():
-            member.ask_again()
             while (step := member.next_step()) is not None and not isinstance(step, Plan):
                 member.do(step)
             if step is not None:
                 plans[name] = step
     return plans
-
-
-def _going_on(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> list[Draining]:
-    """Those that nothing has stopped."""
-    return [member for name, member in members.items() if drained[name].failure is None]
 
 
 @contextmanager

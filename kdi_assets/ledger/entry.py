@@ -17,7 +17,7 @@ FORMAT = 1
 """Fields may be added that a release can ignore and still count right; any other change raises the format."""
 
 Kind = Literal["start", "takeover", "restore", "drain", "resolve", "renewal", "routes", "replay", "discard"]
-"""``routes``: positions as they were, and other conditions of a route group from there on."""
+"""``routes``: positions as they were; a change of route conditions, or the stop before it."""
 OF_REPLAY = "replay-"
 """The attempt id of a replay begins so: its dead letters lie below the positions before its commit."""
 MOVING_NOTHING: tuple[Kind, ...] = ("replay", "discard")

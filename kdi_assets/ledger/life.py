@@ -115,7 +115,8 @@ def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, i
         case "renewal":
             return "positions carried on"
         case "routes":
-            return "other route conditions from here on"
+            stopped = entry.routes and entry.routes.stopped
+            return "stopped: its route conditions change" if stopped else "other route conditions from here on"
     losses = [f"{r} given up" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
     return "; ".join([*steps, *losses, *_removed(entry)]) or "positions as they were"

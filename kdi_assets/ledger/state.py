@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import LedgerEntry, WrittenByNewerRelease, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
-from kdi_assets.ledger.routes import Routes, after_restore
+from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.transaction_ids import RETIRED as RETIRED
 from kdi_assets.ledger.transaction_ids import all_positions_in
 from kdi_assets.ledger.transaction_ids import partition_id as partition_id
@@ -62,10 +62,15 @@ class LedgerState:
 
     @property
     def routes(self) -> Routes | None:
-        """By which conditions of its route group the rows that are there were drained."""
-        live, undone = self.entry, self.undone
-        routes = live.routes if live else None
-        return routes if self.restored_to is None else after_restore(routes, undone.routes if undone else None)
+        """By which conditions of its route group the table is drained.
+
+        A RESTORE brings no former ones back: the other tables did not go back with it. Where the newest entry is not
+        readable, nothing is drained until somebody decides.
+        """
+        newest = self.entry if self.restored_to is None else self.undone
+        if newest or not (self.entry and self.entry.routes):
+            return newest.routes if newest else None
+        return replace(self.entry.routes, stopped=True)
 
 
 @dataclass(eq=False, kw_only=True)

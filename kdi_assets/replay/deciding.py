@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.dead_letters import append_letters, refuse_gone
 from kdi_assets.drain.failures import jvm_loss_named, refused_to, spark_failures
 from kdi_assets.drain.refusals import AccountingMismatch, AnotherDrainActive, DeadLettersGone, NotDrainedYet
+from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.drain.settle import settle
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone, commit
@@ -101,8 +102,7 @@ def until_not_overtaken(
         act: Is given what its commit is planned on.
         command: What was asked for, as refusals are to name it.
         nothing: The answer where nothing was drained yet.
-        settles: Whether what must be committed before anything is read is, as a drain would: the answer to a RESTORE,
-            and for a replay other route conditions.
+        settles: Whether what must be committed before anything is read is, as a drain would: the answer to a RESTORE.
 
     Raises:
         AnotherDrainActive: Overtaken again and again.
@@ -113,14 +113,12 @@ def until_not_overtaken(
         for left in reversed(range(TRIES)):
             seen = survey(stream, lake)
             pending = seen.settlement
-            if pending and kind == "discard" and pending.kind == "routes":
-                pending = None
             if pending and pending.kind == "takeover":
                 raise NotDrainedYet(stream=stream.name, uri=stream.table_uri(lake))
-            if seen.ledger is None or (pending and pending.kind not in ("restore", "routes")):
+            if seen.ledger is None or (pending and pending.kind != "restore"):
                 return nothing
-            if seen.refusal and kind == "replay":
-                raise seen.refusal  # which table a message belongs to is what nobody knows now
+            if kind == "replay" and not pending:
+                routes_to_drain_by(stream, seen.ledger, seen.positions())  # else nobody knows whose a message is
             try:
                 with jvm_loss_named(stream):
                     if pending and settles:

@@ -273,10 +273,11 @@ def test_a_loss_is_shown_first_and_accepted_with_yes(
     assert "5 declared losses; none missing" in kdi("audit", "orders").out
 
 
-def test_route_conditions_that_changed_apart_are_refused_shown_and_accepted_with_a_reason(
+def test_changed_route_conditions_are_refused_shown_and_accepted_for_all_tables_with_a_reason(
     kdi: Kdi, orders: Orders, producer: Publisher, spark: SparkSession, defs: Path
 ) -> None:
-    """Pass: the refusal is that of `drain`, `plan` and `status`; what was accepted is in the ledger, and holds."""
+    """Pass: the refusal is that of `drain`, `plan` and `status`; tables that stand apart are refused with the way to
+    bring them together; what was accepted is in both ledgers, and holds."""
 
     def say(when: str) -> None:
         for table, route in (("orders", f"{{when: {when}}}"), ("others", "{rest: rows}")):
@@ -284,9 +285,11 @@ def test_route_conditions_that_changed_apart_are_refused_shown_and_accepted_with
             (defs / table).mkdir(exist_ok=True)
             (defs / table / "defs.yaml").write_text(said)
 
+    accept = ("resolve", "orders", "accept-routes", "--because", "payments have a table of their own")
     say("id < 3")
     publish(producer, orders, good=10)
-    assert kdi("drain", "--all").code == 0
+    assert kdi("drain", "orders").code == 0
+    assert kdi("drain", "others").code == 0
     publish(producer, orders, good=10)
     assert kdi("drain", "orders").code == 0
     say("id < 2")
@@ -294,27 +297,35 @@ def test_route_conditions_that_changed_apart_are_refused_shown_and_accepted_with
     refused = kdi("drain", "--all")
     [planned] = kdi("plan", "orders", "--json").objects
     state = {one["stream"]: (one["state"], one["error"]["type"]) for one in kdi("status", "--json").objects}
-    accept = ("resolve", "orders", "accept-routes", "--because", "none of them was used yet")
+    apart = kdi(*accept)
+    say("id < 3")
+    assert kdi("drain", "--all").code == 0
+    say("id < 2")
     shown = kdi(*accept)
-    accepted = [kdi(*accept, "--yes", "--json"), kdi("resolve", "others", *accept[2:], "--yes")]
+    accepted = kdi(*accept, "--yes", "--json")
     publish(producer, orders, good=10)
     drained = kdi("drain", "--all", "--json")
     again = kdi(*accept)
 
-    assert (refused.code, planned["error"]["type"]) == (1, "RoutesChangedApart")
-    assert "(bronze/orders: `route.when` `id < 3`); kdi drain bronze/orders bronze/others" in refused.err
-    assert state == dict.fromkeys(("bronze/orders", "bronze/others"), ("refused", "RoutesChangedApart"))
+    assert (refused.code, planned["error"]["type"]) == (1, "RoutesChanged")
+    assert "kdi resolve bronze/orders accept-routes --because" in refused.err
+    assert state == dict.fromkeys(("bronze/orders", "bronze/others"), ("refused", "RoutesChanged"))
+    assert apart.code == 1
+    assert "(bronze/orders: `route.when` `id < 3`); kdi drain bronze/orders bronze/others" in apart.err
     assert "Nothing was changed" in shown.out
-    assert [answer.code for answer in accepted] == [0, 0]
+    assert [(one["stream"], one["done"]) for one in accepted.objects] == [
+        ("bronze/orders", True),
+        ("bronze/others", True),
+    ]
     entry = entries(orders.uri, "orders")[-2]
-    assert (entry.kind, entry.because) == ("routes", "none of them was used yet")
+    assert (entry.kind, entry.because) == ("routes", "payments have a table of their own")
     assert entry.decided_by
     assert entry.routes is not None
     assert entry.routes.since == entry.positions
     assert drained.code == 0
-    assert [one["rows_added"] for one in drained.objects] == [4, 12]
+    assert [one["rows_added"] for one in drained.objects] == [4, 6]
     assert again.code == 1
-    assert "nothing keeps it from being drained" in again.err
+    assert "all tables of its route group have the route conditions" in again.err
 
 
 def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.driven import DrivenStream
 from tests.faults.topics import add_topic_partitions, admin, make_again
 from tests.kafka_log import Publisher
 
-ACTIONS: tuple[Action, ...] = ("accept-loss", "rewind", "adopt", "adopt-dead-letters", "accept-routes")
+ACTIONS: tuple[Action, ...] = ("accept-loss", "rewind", "adopt", "adopt-dead-letters")
 
 
 def begin_with_the_new_topic(web: DrivenStream) -> None:

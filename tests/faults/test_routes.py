@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from kdi_assets.drain.accept_routes import RouteDecision, commit_routes, decide_routes
+from kdi_assets.drain.case import NothingToResolve
 from kdi_assets.drain.expectations import ExpectationNotMet
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import carry_out_decision, decide
-from kdi_assets.drain.route_refusals import RoutesChangedApart, RoutesNotAgreed
+from kdi_assets.drain.route_change import RoutesChanged
+from kdi_assets.ledger.commit import OvertakenCommit
 from kdi_assets.ledger.history import entries
 from kdi_assets.message_rules import Expectation
 from kdi_assets.runtime.session import open_session
@@ -112,73 +114,91 @@ def test_a_pass_reads_once_and_what_one_table_refuses_stops_no_other(driven: Dri
     assert_each_message_in_its_table(tables, web.publisher.log)
 
 
+def accept_routes(tables: dict[str, DrivenStream], *, because: str = "") -> RouteDecision:
+    """What ``kdi resolve … accept-routes --yes`` does, with these documents."""
+    one = tables["read"]
+    decision = decide_routes(one.stream, [t.stream for t in tables.values()], one.lake)
+    commit_routes(one.session(), decision, decided_by="me", because=because)
+    return decision
+
+
 def test_conditions_that_change_while_tables_stand_apart_or_are_drained_judge_each_offset_once(
     driven: DrivenFactory,
 ) -> None:
     """Purpose: a document holds for who reads it, and every offset must have one set of conditions all the same.
     Procedure: one table of three is ahead when the documents begin to say where a ``PATCH`` belongs. A pass by the new
-    ones; by the old ones again, until all stand at the same offsets; more is produced; a drain of one table by the old
-    documents is held just before its commit, while one by the new ones is drained alone, and then all are in a pass.
-    Pass: the first pass drains nothing; alone, a table waits for the others; the drain that was held commits nothing
-    and says why; each message is once in the table that the conditions of its offset say, and in no other.
+    ones; by the old ones again, until all stand at the same offsets, and once more behind a decision, before that is
+    carried out. Then more is produced; a drain of one table by the old documents is held just before its commit, while
+    the new conditions are accepted and all are drained.
+    Pass: the first pass drains nothing, and says what to do; apart, or overtaken by a drain, nothing is accepted and
+    the old documents hold; the drain that was held commits nothing and says why; each message is once in the table that
+    the conditions of its offset say, and in no other.
     """
     web = driven(partitions=2)
     old, new = group_of(web), group_of(web, METHODS_NOW)
     web.publisher.produce_all(web.stream.topic, [PATCH] * 3, partition=0)
-    web.produce(60, bad=0.2)
+    web.produce(60)
     drain_group(list(old.values()))
     web.produce(20)
     old["read"].drain()
 
     refused = drain_group(list(new.values()))
+    with pytest.raises(NothingToResolve, match=r"kdi drain bronze/gone bronze/read bronze/written"):
+        accept_routes(new)
 
-    assert {name: type(done.failure) for name, done in refused.items()} == dict.fromkeys(new, RoutesChangedApart)
+    assert {name: type(done.failure) for name, done in refused.items()} == dict.fromkeys(new, RoutesChanged)
     assert "bronze/read: `route.when` `method IN ('GET', 'HEAD')`" in str(refused["gone"].failure)
 
     drain_group(list(old.values()))
+    streams = [t.stream for t in new.values()]
+    overtaken = decide_routes(streams[0], streams, web.lake)
+    web.produce(20)
+    old["written"].drain()
+    with pytest.raises(OvertakenCommit):
+        commit_routes(web.session(), overtaken)
+    drain_group(list(old.values()))
+
     before = len(web.publisher.log)
     web.publisher.produce_all(web.stream.topic, [PATCH] * 3, partition=1)
-    web.produce(30, bad=0.2, tombstones=0.1, seed=1)
+    web.produce(30, tombstones=0.1, seed=1)
     passed: dict[str, DrainReport] = {}
 
     def change(point: str) -> None:
         if point == "accounted for" and not passed:
-            with pytest.raises(RoutesNotAgreed, match="kdi drain bronze/read bronze/gone bronze/written"):
-                new["read"].drain()
+            accept_routes(new)
             passed.update({name: done.result() for name, done in drain_group(list(new.values())).items()})
 
-    with pytest.raises(RoutesNotAgreed):  # by the old documents all could go back from where they stand now
+    with pytest.raises(RoutesChanged):
         old["written"].drain(at=change)
 
     assert [passed[name].backlog_after for name in new] == [0, 0, 0]
-    assert not new["written"].drain().commits  # and it is back by then, before it was drained by the old ones
     switched = set(web.publisher.log[before:])
 
     def good(message: Produced) -> bool:
-        return WEB_REQUESTS.is_good(message) and (message in switched or b"PATCH" not in (message.value or b""))
+        return message in switched or b"PATCH" not in (message.value or b"")
 
     for name, table in new.items():
         mine = [m for m in web.publisher.log if owner(m, METHODS_NOW if m in switched else METHODS) == name]
-        reading = replace(WEB_REQUESTS, is_good=good)
-        table.assert_each_offset_once(mine, reading=reading)
+        table.assert_each_offset_once(mine, reading=replace(WEB_REQUESTS, is_good=good))
         assert table.audit().complete
 
 
 def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFactory) -> None:
-    """Purpose: a RESTORE brings old conditions back, and the others have passed its offsets by new ones.
-    Procedure: a group goes over to other conditions; a table is restored to where it went over, and drained, then to
+    """Purpose: a RESTORE brings a table back to offsets that the others have passed by other conditions.
+    Procedure: a group changes over to other conditions; a table is restored to where it did, and drained, then to
     before that; somebody accepts it.
-    Pass: the first RESTORE is drained again as any; the second is refused by old and by new documents; accepted, it is
-    drained, and the ledger says who accepted it and why.
+    Pass: the first RESTORE is drained again as any; the second is refused by old and by new documents; the decision
+    says where the tables stand; accepted, the table is drained, and its ledger says who accepted it and why.
     """
     web = driven(partitions=1)
     old, new = group_of(web), group_of(web, METHODS_NOW)
     web.produce(20)
     drain_group(list(old.values()))
-    change = entries(old["read"].uri, web.stream.app_id)[-1].version
+    accept_routes(new)
+    read = new["read"]
+    change = entries(read.uri, web.stream.app_id)[-1].version
     web.produce(20, seed=1)
     drain_group(list(new.values()))
-    read = new["read"]
 
     restore(read, change)
     assert read.drain().rows_added > 0
@@ -186,12 +206,12 @@ def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFa
 
     restore(read, 0)
     for stream in (old["read"].stream, read.stream):
-        with pytest.raises(RoutesChangedApart):
+        with pytest.raises(RoutesChanged):
             read.drain(stream)
-    decision = decide(read.stream, read.lake, "accept-routes", session=read.session)
-    carry_out_decision(read.session(), decision, read.stream, read.lake, decided_by="me", because="nothing moved")
+    decision = accept_routes(new, because="nothing moved")
     assert read.drain().rows_added > 0
 
+    assert f"bronze/read at {web.stream.topic}/0 0" in decision.accepted.apart
     read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
     accepted = next(e for e in entries(read.uri, web.stream.app_id) if e.because)
     assert (accepted.kind, accepted.decided_by, accepted.because) == ("routes", "me", "nothing moved")

@@ -95,6 +95,8 @@ def test_behind_a_drain_a_replay_has_its_positions_and_routes_and_the_newest_let
         ("replay", "resolve", False),
         ("resolve", "replay", False),
         ("renewal", "drain", False),
+        ("drain", "routes", False),
+        ("replay", "routes", False),
     ],
 )
 def test_drains_and_replays_pass_each_other_and_nothing_else_does(kind: Any, other: Any, may: bool) -> None:
@@ -146,7 +148,6 @@ STRANGERS: tuple[dict[str, bool], ...] = (
 DECIDING: Mapping[str, tuple[str, str, str, str]] = {
     "accept-loss": ("new-topic", "adopt", "new-topic", ""),
     "rewind": ("new-topic", "adopt", "new-topic", ""),
-    "accept-routes": ("new-topic", "adopt", "new-topic", ""),
     "adopt-dead-letters": ("new-topic", "adopt", "new-topic", ""),
     "adopt": ("new-topic", "", "new-topic", ""),
     "new-topic": ("", "adopt", "", ""),

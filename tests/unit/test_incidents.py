@@ -10,8 +10,6 @@ import pytest
 
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.route_refusals import RoutesNotAgreed
-from kdi_assets.drain.state import State, state_of
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts
@@ -173,15 +171,6 @@ def test_a_silent_broker_is_told_of_if_it_stays_silent(watcher: Watcher) -> None
     ticks = [watcher.tick(silent, at=0), watcher.tick(silent, at=59), watcher.tick(silent, at=60)]
 
     assert ticks == [[], [], ["unreachable"]]
-
-
-def test_a_table_that_waits_for_others_of_its_route_group_is_told_of_if_nobody_drains_them(watcher: Watcher) -> None:
-    waits = backlog(refusal=RoutesNotAgreed(stream="bronze/orders", waits_for=("bronze/refunds",)))
-
-    ticks = [watcher.tick(waits, at=0), watcher.tick(waits, at=59), watcher.tick(waits, at=60)]
-
-    assert ticks == [[], [], ["refused"]]
-    assert state_of(stream(), waits) is State.REFUSED
 
 
 def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:

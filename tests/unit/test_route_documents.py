@@ -28,14 +28,14 @@ def mistakes(folder: Path, **more: str) -> list[tuple[str, str, str]]:
 
 
 def test_each_knows_the_group_and_who_has_the_rest_judges_by_the_conditions_of_the_others(tmp_path: Path) -> None:
-    refunds = ", route: {when: id < 30}, app_id: r, status: retired, renamed_from: bronze/back"
+    refunds = ", route: {when: id < 30}, app_id: r, status: retired"
 
     streams = loaded(tmp_path, refunds=refunds).streams
 
     group = {
         "bronze/orders": RouteMember("id < 10", rest=False, app_id="t"),
         "bronze/payments": RouteMember("id < 20", rest=True, app_id="t"),
-        "bronze/refunds": RouteMember("id < 30", rest=False, app_id="r", renamed_from="bronze/back", retired=True),
+        "bronze/refunds": RouteMember("id < 30", rest=False, app_id="r", retired=True),
     }
     assert streams["bronze/orders"].route == Route("id < 10", group=group)
     others = {"bronze/orders": "id < 10", "bronze/refunds": "id < 30"}
