@@ -20,13 +20,12 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
+from sensors.explain import listed
 from sensors.incidents import News, follow, judge, news, told
 from sensors.memory import Followed, Memory
 
 TIMEOUT_SECONDS, READ_SECONDS = 3.0, 3.0
 """What a tick spends on the webhook, and on logs that it has not read yet."""
-LISTED = 20
-"""Streams that a line names; a cluster of hundreds that is gone must stay readable."""
 
 
 class DeliveryFailed(Exception):
@@ -88,7 +87,7 @@ def message(fresh: Sequence[News], *, cluster: str, now: datetime) -> dict[str, 
     lines: dict[str, list[str]] = {}
     for one in fresh:
         lines.setdefault(_line(one, now), []).append(one.place.stream)
-    text = "\n".join(f"{_listed(streams)}: {line}" for line, streams in lines.items())
+    text = "\n".join(f"{listed(streams, between=', ')}: {line}" for line, streams in lines.items())
     return {"text": text, "cluster": cluster, "incidents": [_fields(one, now) for one in fresh]}
 
 
@@ -112,11 +111,6 @@ def _fields(one: News, now: datetime) -> dict[str, Any]:
 
 def _minutes(since: float, now: datetime) -> str:
     return f"{max(0.0, now.timestamp() - since) / 60:,.0f} min"
-
-
-def _listed(streams: Sequence[str]) -> str:
-    more = f" and {len(streams) - LISTED:,} more" if len(streams) > LISTED else ""
-    return ", ".join(streams[:LISTED]) + more
 
 
 class _NoRedirects(HTTPRedirectHandler):

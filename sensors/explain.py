@@ -19,12 +19,13 @@ def explain(decision: Decision) -> str:
         *(b for group in (decision.in_flight, decision.held, decision.resting) for b, _ in group),
     )
     due = [f"{said(d.backlog)} (limit: {d.reason})" for d in decision.due]
-    lines = [f"due: {_listed(due)}" if due else f"nothing due; {largest(idle)}"]
+    largest = f"largest backlog: {said(max(idle, key=lambda b: b.offsets))}" if idle else "no backlog"
+    lines = [f"due: {listed(due)}" if due else f"nothing due; {largest}"]
     for group in (
         [f"in flight: {said(b)}, {run}" for b, run in decision.in_flight],
         [f"{b.stream}: the last run was requested a moment ago, next in {s:.0f} s" for b, s in decision.resting],
         [f"{b.stream}: the last run moved no position, next try in {s:.0f} s" for b, s in decision.held],
-        [f"paused: {_listed([said(b) for b in decision.paused])}"] if decision.paused else [],
+        [f"paused: {listed([said(b) for b in decision.paused])}"] if decision.paused else [],
         _refusals(decision.refused),
     ):
         lines += group[:LISTED]
@@ -39,14 +40,7 @@ def _refusals(refused: Sequence[Backlog]) -> list[str]:
         if backlog.refusal is not None:
             happened, _, run = backlog.refusal.parts()
             streams.setdefault(f"{happened.removeprefix(f'{backlog.stream}: ')} Run: {run}", []).append(backlog.stream)
-    return [f"{_listed(names)}: {happened}" for happened, names in streams.items()]
-
-
-def largest(backlogs: Sequence[Backlog]) -> str:
-    """The largest of some backlogs in words."""
-    if not backlogs:
-        return "no backlog"
-    return f"largest backlog: {said(max(backlogs, key=lambda b: b.offsets))}"
+    return [f"{listed(names)}: {happened}" for happened, names in streams.items()]
 
 
 def said(backlog: Backlog) -> str:
@@ -55,6 +49,7 @@ def said(backlog: Backlog) -> str:
     return f"{backlog.stream} {backlog.offsets:,} offsets, {lag}"
 
 
-def _listed(things: Sequence[str]) -> str:
-    more = f"; and {len(things) - LISTED:,} more" if len(things) > LISTED else ""
-    return "; ".join(things[:LISTED]) + more
+def listed(things: Sequence[str], between: str = "; ") -> str:
+    """The first of them, and how many there are beside."""
+    more = [f"and {len(things) - LISTED:,} more"] if len(things) > LISTED else []
+    return between.join([*things[:LISTED], *more])

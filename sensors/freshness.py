@@ -15,11 +15,10 @@ from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.names import identifier
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.look import Look
+from kdi_assets.drain.look import Look, LookAt, by_cluster
 from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
-from sensors.lag import LookAt, by_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

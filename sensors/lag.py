@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import Protocol
 
 import dagster as dg
 
 from kdi_assets.components.names import identifier, table_key
 from kdi_assets.components.standing_failures import standing_failures
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.look import Look
+from kdi_assets.drain.look import Look, LookAt, by_cluster
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from sensors.alerts import Alerts
@@ -35,12 +33,6 @@ next, which under a steady load is half of its period earlier. It ends before th
 ASK_SECONDS = 0.5
 
 
-class LookAt(Protocol):
-    """A ``kdi_assets.drain.look.Look``; a test about Dagster alone passes another."""
-
-    def __call__(self, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]: ...
-
-
 def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``lag_<cluster>``, for all its streams but the retired ones."""
     clusters = by_cluster(s for s in streams if s.status != "retired")
@@ -48,12 +40,6 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     # Nor do they all wait for runs: the daemon ticks a few sensors at a time, or one by one.
     share = WAIT_SECONDS / max(1, len(clusters))
     return [lag_sensor(c, own, look=Look(leader_seconds=0.0), wait_seconds=share) for c, own in clusters.items()]
-
-
-def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
-    """The streams of each Kafka cluster, by name: what does not answer costs its own sensor's ticks alone."""
-    ordered = sorted(streams, key=lambda s: (s.cluster.name, s.name))
-    return {cluster: tuple(own) for cluster, own in groupby(ordered, key=lambda s: s.cluster.name)}
 
 
 def lag_sensor(

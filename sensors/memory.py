@@ -68,11 +68,7 @@ class Memories:
 
 def digest(positions: Mapping[TopicPartition, int | None]) -> str:
     """A short text that is another one as soon as any position moved."""
-    return short(",".join(f"{tp}={position}" for tp, position in sorted(positions.items())))
-
-
-def short(text: str) -> str:
-    """A text of sixteen characters that is another one for another text."""
+    text = ",".join(f"{tp}={position}" for tp, position in sorted(positions.items()))
     return sha256(text.encode()).hexdigest()[:16]
 
 

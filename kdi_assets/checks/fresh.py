@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 
@@ -13,21 +13,12 @@ from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka_messages import oldest_timestamps, visible_messages
 from kdi_assets.stream import FreshnessLimits, OffsetRange, Stream, TopicPartition
 
-HeldSince = Callable[[Stream, Backlog], datetime | None]
-HoldsMessage = Callable[[Stream, Backlog], bool]
-
 
 def fresh(subject: Subject) -> Finding:
     """Whether every message that has waited longer than `freshness` allows is in the table.
 
-    Messages that an open transaction holds back wait as well, although nobody can read them yet.
-    """
-    return judged(subject, held_since=held_since, holds_message=holds_message)
-
-
-def judged(subject: Subject, *, held_since: HeldSince, holds_message: HoldsMessage) -> Finding:
-    """As ``fresh``; asks the topic ``held_since`` only if a transaction is open, and ``holds_message`` if the age of
-    what waits is unknown.
+    Messages that an open transaction holds back wait as well, although nobody can read them yet. The topic is asked
+    since when only if a transaction is open, and for a message only if the age of what waits is unknown.
 
     Raises:
         KdiError: Why the stream cannot be drained as it stands, or nobody can tell.

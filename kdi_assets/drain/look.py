@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, Protocol
 
 from kdi_assets.drain.backlog import Backlog as Backlog
 from kdi_assets.drain.backlog import PartitionBacklog as PartitionBacklog
@@ -33,6 +34,18 @@ BATCH_BYTES = 70
 message takes, headers aside, no less than it does at the broker, so that a loss comes no sooner than foretold."""
 RETENTION_SECONDS = 300.0
 """How long a topic's retention is believed; somebody who changes it does not watch the second."""
+
+
+class LookAt(Protocol):
+    """A ``Look``; a test about what is made of backlogs passes another."""
+
+    def __call__(self, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]: ...
+
+
+def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
+    """The streams of each Kafka cluster, by name: brokers that do not answer hold up the looks at their own alone."""
+    ordered = sorted(streams, key=lambda s: (s.cluster.name, s.name))
+    return {cluster: tuple(own) for cluster, own in groupby(ordered, key=lambda s: s.cluster.name)}
 
 
 def look(stream: Stream, lake: str) -> Backlog:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.look import LookAt, by_cluster
 from kdi_assets.drain.state import State
 from kdi_assets.ledger.freshness import SHARES
 from kdi_assets.metrics import names
 from kdi_assets.metrics.names import Metric
-from kdi_assets.metrics.picture import Camera, LookAt, Picture, StreamPicture, unseen
+from kdi_assets.metrics.picture import Camera, Picture, StreamPicture, unseen
 from kdi_assets.metrics.shared import Shared
 from kdi_assets.stream import Stream
 
@@ -51,14 +52,6 @@ def stream_collector(
             return _families({})
 
     return Streams()
-
-
-def by_cluster(streams: Iterable[Stream]) -> dict[str, list[Stream]]:
-    """The streams of each cluster."""
-    found: dict[str, list[Stream]] = {}
-    for stream in streams:
-        found.setdefault(stream.cluster.name, []).append(stream)
-    return found
 
 
 def _families(samples: Mapping[Metric, list[Sample]]) -> Iterator[Family]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.look import Look
+from kdi_assets.drain.look import Look, LookAt
 from kdi_assets.drain.state import State, state_of
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import CommitUnreadable
@@ -22,12 +22,6 @@ LEDGER_SECONDS = 4.0
 """How long a scrape reads in ledgers that it never read to their ends; the next one goes on."""
 
 T = TypeVar("T")
-
-
-class LookAt(Protocol):
-    """A ``kdi_assets.drain.look.Look``."""
-
-    def __call__(self, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]: ...
 
 
 @dataclass(frozen=True, slots=True)

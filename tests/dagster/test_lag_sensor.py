@@ -38,7 +38,6 @@ class Cluster:
     waiting: dict[str, int] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, KdiError] = field(default_factory=dict)
-    unsettled: set[str] = field(default_factory=set)
     cursor: str | None = None
     wait_seconds: float = 0.0
 
@@ -59,7 +58,6 @@ class Cluster:
             lag_seconds=2.0 if offsets else None,
             refusal=self.refusals.get(stream.name),
             open_transaction_offsets=0,
-            unsettled=stream.name in self.unsettled,
         )
 
     def definitions(self) -> dg.Definitions:
@@ -196,12 +194,6 @@ def test_streams_of_different_date_windows_get_runs_of_their_own(cluster: Cluste
     cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 6000, "bronze/late": 7000}
 
     assert requested(cluster.tick()) == [["bronze/late"], ["bronze/clicks", "bronze/orders"]]
-
-
-def test_an_unsettled_stream_is_due_at_once_so_that_its_positions_are_committed(cluster: Cluster) -> None:
-    cluster.unsettled = {CLICKS.name}
-
-    assert requested(cluster.tick()) == [["bronze/clicks"]]
 
 
 def test_a_stream_whose_dates_do_not_include_today_is_said_and_does_not_fail_the_tick(cluster: Cluster) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kdi_assets.checks import health
+from kdi_assets.checks import fresh, health
 from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.fresh import judged
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
@@ -224,14 +224,23 @@ def a_backlog(
     return Backlog("bronze/orders", {TopicPartition(TOPIC, 0): partition}, offsets, lag, refusal, held)
 
 
-def freshness(
-    backlog: Backlog, *, held_for: float | None = None, holds: bool = True, status: str = "active"
-) -> Finding:
-    """The check ``fresh`` of a stream that warns after 5 minutes and fails after 30."""
-    stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
-    since = None if held_for is None else NOW - timedelta(seconds=held_for)
-    subject = Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW)
-    return judged(subject, held_since=lambda *_: since, holds_message=lambda *_: holds)
+Fresh = Callable[..., Finding]
+
+
+@pytest.fixture
+def freshness(monkeypatch: pytest.MonkeyPatch) -> Fresh:
+    """The check ``fresh`` of a stream that warns after 5 minutes and fails after 30, of a topic that answers so."""
+
+    def check_fresh(
+        backlog: Backlog, *, held_for: float | None = None, holds: bool = True, status: str = "active"
+    ) -> Finding:
+        since = None if held_for is None else NOW - timedelta(seconds=held_for)
+        monkeypatch.setattr(fresh, "held_since", lambda *_: since)
+        monkeypatch.setattr(fresh, "holds_message", lambda *_: holds)
+        stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
+        return found("fresh", Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
+
+    return check_fresh
 
 
 @pytest.mark.parametrize(
@@ -244,7 +253,7 @@ def freshness(
         (a_backlog(5, lag=None), "warn"),
     ],
 )
-def test_freshness_goes_by_the_age_of_what_waits(backlog: Backlog, level: str) -> None:
+def test_freshness_goes_by_the_age_of_what_waits(freshness: Fresh, backlog: Backlog, level: str) -> None:
     assert freshness(backlog).level == level
 
 
@@ -257,18 +266,20 @@ def test_an_idle_topic_is_fresh_however_long_ago_the_last_message_came(lake: str
 
 
 @pytest.mark.parametrize(("held_for", "level"), [(10.0, "passed"), (301.0, "warn"), (1801.0, "error"), (None, "warn")])
-def test_what_an_open_transaction_holds_back_waits_as_well(held_for: float | None, level: str) -> None:
+def test_what_an_open_transaction_holds_back_waits_as_well(
+    freshness: Fresh, held_for: float | None, level: str
+) -> None:
     finding = freshness(a_backlog(held=3), held_for=held_for)
 
     assert finding.level == level
     assert "3 offsets are held back by an open transaction" in finding.said
 
 
-def test_offsets_without_a_message_make_nothing_stale() -> None:
+def test_offsets_without_a_message_make_nothing_stale(freshness: Fresh) -> None:
     assert freshness(a_backlog(2, lag=None), holds=False).passed
 
 
-def test_a_paused_stream_calls_nobody() -> None:
+def test_a_paused_stream_calls_nobody(freshness: Fresh) -> None:
     assert freshness(a_backlog(5, lag=9000.0), status="paused").level == "warn"
 
 

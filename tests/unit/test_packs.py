@@ -51,10 +51,6 @@ def test_streams_of_a_route_group_share_a_run_however_long_they_take() -> None:
     assert sorted(names(found)) == [[f"other {n}" for n in range(3)], [f"routed {n}" for n in range(3)]]
 
 
-def test_nothing_due_is_no_run() -> None:
-    assert packs([]) == []
-
-
 def test_the_tags_of_a_large_run_stay_short_enough_for_the_index_that_has_them() -> None:
     streams = {f"bronze/stream_{number}": a_stream(f"bronze/stream_{number}") for number in range(400)}
 
