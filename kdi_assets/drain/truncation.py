@@ -32,7 +32,8 @@ class TopicTruncated(Terminal):
             "the rows drained so far, those of the lost messages among them; nothing was written and positions stay as "
             "they are.",
             f"kdi audit {self.stream} --against-kafka   (names the first offset that differs); then kdi resolve "
-            f"{self.stream} rewind --topic-partition {tp} --to that offset",
+            f"{self.stream} rewind --topic-partition {tp} --to that offset   (rows of the lost offsets are moved to "
+            "<table>_removed)",
         )
 
 

@@ -9,8 +9,11 @@ from confluent_kafka.admin import NewTopic
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from kdi_assets.drain.compare import compare
+from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import BrokerEndBelowPosition
 from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
+from kdi_assets.drain.truncation import TopicTruncated
 from kdi_assets.replay.replay_letters import discard_letters
 from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
@@ -90,6 +93,48 @@ def test_rows_whose_messages_the_broker_lost_are_kept_beside_the_table(
     web.assert_each_offset_once([*kept, *new])
     assert report.complete, report.line()
     assert "moved 5 rows to the table `…_removed`" in report.line()
+
+
+@pytest.mark.scenario("broker restarts, leaders move")
+def test_a_log_that_was_cut_off_and_grew_past_the_position_is_told_by_the_last_message_read(
+    broker: Broker, lake: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Purpose: by its ends alone such a log looks as if new messages had come; those below the position would be lost.
+    Procedure: drain ten messages; the broker loses six of them; eight others come; drain; look; compare with Kafka, and
+    rewind to the first offset that differs; drain.
+    Pass: refused until the decision; the rows of the lost messages are kept beside the table, and every message that is
+    still at the broker is there once.
+    """
+    cluster, first = KafkaCluster("main", broker.bootstrap_servers), TopicPartition(TOPIC, 0)
+    try:
+        admin(cluster).create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+        web = DrivenStream(web_requests(TOPIC, cluster), lake, Publisher(broker.bootstrap_servers), lambda: spark)
+        kept = list(web.produce(4))
+        size = (log := segment(broker, tmp_path)).stat().st_size
+        web.produce(6, seed=1)
+        web.drain()
+        cut(broker, log, size)
+        web.publisher = Publisher(broker.bootstrap_servers)
+        new = list(web.produce(8, seed=2))
+
+        with pytest.raises(
+            TopicTruncated, match=r"offset 9 of truncated/0 holds another .*\n.*\n.*--against-kafka .*rewind"
+        ):
+            web.drain()
+        seen = look(web.stream, lake).refusal
+        differs = compare(web.stream, lake=lake, session=web.session).changed_at[0].range.start
+        decision = decide(web.stream, lake, "rewind", topic_partition=first, to=differs, session=web.session)
+        carry_out_decision(spark, decision, web.stream, lake)
+        web.drain()
+        report = web.audit()
+    finally:
+        broker.stop()
+
+    assert isinstance(seen, TopicTruncated)
+    assert differs == 4
+    assert DeltaTable(web.stream.removed_uri(lake)).to_pyarrow_table().num_rows == 6
+    web.assert_each_offset_once([*kept, *new])
+    assert report.complete, report.line()
 
 
 def offset_of(row: dict[str, dict[str, dict[str, int]]]) -> int:
