@@ -17,14 +17,5 @@ def test_the_middle_of_a_bucket_is_within_five_per_cent_of_every_age_in_it(secon
     assert middle(bucket) == pytest.approx(seconds, rel=0.05)
 
 
-def test_quantiles_are_of_messages_over_all_drains_and_count_the_time_until_the_commit() -> None:
-    one_second, eight_seconds = 0, 3 * PER_OCTAVE
-
-    p50, p99 = quantiles([({one_second: 90}, 2.0), ({eight_seconds: 10}, 4.0)], [0.5, 0.99]) or (0, 0)
-
-    assert p50 == pytest.approx(3.0, rel=0.05)
-    assert p99 == pytest.approx(12.0, rel=0.05)
-
-
 def test_messages_without_a_time_give_no_quantiles() -> None:
     assert quantiles([({}, 2.0)], [0.5]) is None

@@ -64,18 +64,6 @@ def test_a_drained_table_passes_without_spark(name: CheckName, table: TableByHan
     assert all(isinstance(number, int | float) for number in finding.numbers.values())
 
 
-def test_a_position_that_another_writer_set_back_is_an_error_that_names_the_commit(
-    table: TableByHand, lake: str
-) -> None:
-    table.drain(100)
-    table.commit(position(TOPIC, 40), ago=timedelta(0))
-
-    finding = check("positions_never_go_back", lake)
-
-    assert finding.level == "error" and finding.numbers["steps_back"] == 1
-    assert finding.said.startswith("v2 set orders/0 back from 100 to 40")
-
-
 @pytest.mark.parametrize("kind", ["restore", "resolve"])
 def test_a_position_that_a_restore_or_a_decision_set_back_is_none(table: TableByHand, lake: str, kind: str) -> None:
     table.drain(100)
@@ -255,14 +243,6 @@ def freshness(monkeypatch: pytest.MonkeyPatch) -> Fresh:
 )
 def test_freshness_goes_by_the_age_of_what_waits(freshness: Fresh, backlog: Backlog, level: str) -> None:
     assert freshness(backlog).level == level
-
-
-def test_an_idle_topic_is_fresh_however_long_ago_the_last_message_came(lake: str) -> None:
-    TableByHand(lake, now=NOW).drain(10, ago=timedelta(days=40))
-
-    finding = found("fresh", Subject(orders(freshness=FreshnessLimits(300, 1800)), lake, no_spark, backlog=a_backlog()))
-
-    assert (finding.level, finding.said, finding.numbers["lag_seconds"]) == ("passed", "nothing waits", 0.0)
 
 
 @pytest.mark.parametrize(("held_for", "level"), [(10.0, "passed"), (301.0, "warn"), (1801.0, "error"), (None, "warn")])

@@ -70,10 +70,6 @@ def test_what_never_comes_and_what_is_unknown_are_not_the_same(seconds: float | 
     assert status(5, loss=seconds).cells(NOW)[4] == told
 
 
-def test_a_stream_that_was_never_drained_says_so_by_a_dash() -> None:
-    assert status(0, drained_ago=None).cells(NOW)[7] == "-"
-
-
 def test_an_open_transaction_is_told_below_the_table() -> None:
     assert text([status(0, held=12)], NOW).splitlines()[-1] == (
         "bronze/orders: 12 offsets are held back by an open transaction"

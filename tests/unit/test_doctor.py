@@ -49,22 +49,6 @@ def raises(failure: Exception) -> Callable[[], Iterator[Finding]]:
     return look
 
 
-def test_examinations_run_at_the_same_time_and_answer_in_their_order() -> None:
-    second_began = Event()
-
-    def first() -> Iterator[Finding]:
-        assert second_began.wait(10)
-        yield fine("java", "Java", "first")
-
-    def second() -> Iterator[Finding]:
-        second_began.set()
-        yield fine("jars", "spark", "second")
-
-    found = side_by_side([Examination("java", "Java", first), Examination("jars", "spark", second)], seconds=20)
-
-    assert [f.found for f in found] == ["first", "second"]
-
-
 def test_what_hangs_costs_its_time_and_its_own_finding_alone() -> None:
     ended, began = Event(), time.monotonic()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,10 +49,6 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load_streams(tmp_path / "nowhere")
 
 
-def test_a_folder_without_documents_has_no_streams(tmp_path: Path) -> None:
-    assert load_streams(tmp_path) == {}
-
-
 def test_all_mistakes_of_all_documents_are_reported_at_once(tmp_path: Path) -> None:
     one = CLUSTER + "---\n" + stream("a", more=", strat: earliest, max_records: 0")
     written(tmp_path, one=one, two=stream("b", more=", owners: [web]"), three=stream("c"))
@@ -95,12 +89,6 @@ def test_no_table_lies_in_anothers_way(tmp_path: Path, first: str, second: str, 
 
     (mistake,) = mistakes(tmp_path)
     assert mistake.startswith(f"b/defs.yaml:2 table: {said.format(folder=tmp_path)}")
-
-
-def test_two_streams_of_one_topic_into_two_tables_are_right(tmp_path: Path) -> None:
-    written(tmp_path, a=CLUSTER, b=stream("bronze/x"), c=stream("bronze/y"))
-
-    assert [s.topic for s in load_streams(tmp_path).values()] == ["t", "t"]
 
 
 @pytest.mark.parametrize(("kind", "document"), [("kafka", CLUSTER), ("registry", REGISTRY)])
@@ -208,27 +196,8 @@ def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     assert mistake.startswith("a/defs.yaml:1 document: is not UTF-8: ")
 
 
-def test_merge_keys_and_anchors_are_yaml_like_any_other() -> None:
-    parsed = parse("type: x.Y\nattributes:\n  a: &a {p: 1, q: 2}\n  b: {<<: *a, q: 3}\n", "f")
-
-    assert parsed.mistakes == []
-    assert parsed.documents[0].attributes == {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 3}}
-
-
 def test_lines_are_those_of_the_keys() -> None:
     (document,) = parse("# a comment\ntype: x.Y\nattributes:\n  a:\n    b.c:\n      - 1\n      - 2\n", "f").documents
 
     lines = {path: document.line_of(path) for path in ("a", "a.b.c", "a.b.c.1", "a.b.c.1.deeper", "missing")}
     assert lines == {"a": 4, "a.b.c": 5, "a.b.c.1": 7, "a.b.c.1.deeper": 7, "missing": 3}
-
-
-def test_reading_the_documents_loads_neither_dagster_nor_spark() -> None:
-    """The command line reads them too, and a second to import is a second of every `kdi status`."""
-    program = (
-        "import sys; from kdi_assets.components.load import load_streams; assert load_streams();"
-        "print([m for m in ('dagster', 'pyspark', 'pyarrow', 'deltalake', 'pandas') if m in sys.modules])"
-    )
-
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-
-    assert said == "[]\n"

@@ -25,8 +25,7 @@ from kdi_assets.runtime.control import (
     address_file,
     connect_to_driver,
 )
-from kdi_assets.runtime.driver import Ending, _Wakes
-from kdi_assets.runtime.driver_lock import LOCK, DriverRuns, driver_is_there, only_driver
+from kdi_assets.runtime.driver_lock import LOCK, driver_is_there, only_driver
 
 SECRET = "only those who may read the file know"
 
@@ -154,14 +153,6 @@ def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> N
         ControlConnection(tmp_path, ask="attach")
 
 
-def test_a_home_has_one_driver_at_a_time(tmp_path: Path) -> None:
-    with only_driver(tmp_path), pytest.raises(DriverRuns, match="kdi driver stop"), only_driver(tmp_path):
-        pass
-
-    with only_driver(tmp_path):
-        pass
-
-
 def test_a_process_waits_for_a_driver_that_is_starting_over_the_file_of_the_dead_one(
     owner: Listener, tmp_path: Path
 ) -> None:
@@ -256,18 +247,3 @@ def test_to_look_for_a_driver_does_not_keep_one_from_starting(tmp_path: Path) ->
     threading.Timer(0.1, os.close, [looking]).start()
     with only_driver(tmp_path):
         assert driver_is_there(tmp_path)
-
-
-def test_a_driver_ends_for_idleness_only_once_the_last_client_has_left() -> None:
-    wakes = _Wakes()
-    wakes.put(None)  # a client leaves
-
-    assert wakes.ending(iter((None, 0.0, 0.05)).__next__, 0.05) is Ending.IDLE
-
-
-def test_a_driver_that_may_idle_waits_for_another_ending() -> None:
-    wakes = _Wakes()
-    wakes.put(None)
-    wakes.put(Ending.RECYCLED)
-
-    assert wakes.ending(lambda: 1e9, None) is Ending.RECYCLED

@@ -226,21 +226,9 @@ def test_what_nobody_was_told_of_is_told_at_the_next_tick_and_its_end_only_if_it
     assert watcher.known == {}
 
 
-def test_a_lost_cursor_tells_again_of_what_goes_on(watcher: Watcher) -> None:
-    watcher.tick(backlog(refusal=LOST), at=0)
-
-    watcher.known = {}
-
-    assert watcher.tick(backlog(refusal=LOST), at=5) == ["refused"]
-
-
 def test_the_incidents_of_a_stream_without_a_document_are_over(watcher: Watcher) -> None:
     watcher.tick(backlog(refusal=LOST), at=0)
 
     after = follow(watcher.known, {}, streams=(), now=1e9 + 5)
 
     assert [n.incident for n in news(after, {}, now=1e9 + 5 + MOMENT_SECONDS)] == [None]
-
-
-def test_an_incident_of_a_kind_that_this_release_does_not_know_is_forgotten() -> None:
-    assert follow({"flood:bronze/orders": Followed(1, told=True)}, {}, streams={NAME}, now=2.0) == {}

@@ -39,12 +39,6 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, version: str) -> 
     assert found == WHEEL_BIN.parent
 
 
-def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
-    chosen = old_java(tmp_path / "chosen", "17")
-
-    assert find_java(tmp_path, environment={"JAVA_HOME": str(chosen), "PATH": str(WHEEL_BIN)}) == chosen
-
-
 def test_a_java_that_does_not_start_is_passed_over(tmp_path: Path) -> None:
     found = find_java(tmp_path, environment={"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(WHEEL_BIN)})
 
@@ -96,7 +90,3 @@ def test_proxy_settings_reach_the_jvm() -> None:
         "-Dhttps.proxyPort=3128",
         "-Dhttp.nonProxyHosts=localhost|127.*|[::1]|a.test|*.a.test|b.test|*.b.test",
     ]
-
-
-def test_without_a_proxy_the_jvm_gets_no_option() -> None:
-    assert proxy_options({"NO_PROXY": "a.test", "HTTPS_PROXY": ""}) == []

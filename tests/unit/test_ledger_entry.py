@@ -91,18 +91,6 @@ def test_filtered_messages_and_several_rows_of_a_message_come_back_from_the_log(
     assert (exploded.rows, exploded.became_rows, exploded.messages) == (7, 6, 9)
 
 
-def test_an_entry_of_a_release_that_did_not_filter_has_none_filtered() -> None:
-    plain = json.loads(ENTRY.to_json())
-    (counts,) = plain["ranges"]
-    plain |= {"ranges": [counts[:-1]]}
-    del plain["filtered_digest"]
-
-    entry = entry_of(json.dumps(plain), 12, "orders")
-
-    assert entry == ENTRY
-    assert (entry.filtered, entry.untraced.count) == (0, 1)
-
-
 @pytest.mark.scenario("table written by an earlier release")
 def test_fields_that_a_later_release_of_the_same_format_added_are_left_aside() -> None:
     plain = json.loads(ENTRY.to_json())

@@ -20,7 +20,6 @@ from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.metrics import collector
 from kdi_assets.metrics.collector import stream_collector
-from kdi_assets.metrics.shared import Shared
 from kdi_assets.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import FreshnessLimits, KafkaCluster, OffsetRange, Stream, TopicPartition
@@ -229,35 +228,3 @@ def test_a_cluster_that_takes_too_long_costs_its_own_streams_and_is_not_looked_a
 
     assert (in_time, up, end, unknown, clicks) == ([0, 1], 0, None, 1, 100)
     assert looked == {"main": 1, "other": 6}
-
-
-def test_a_look_that_came_too_late_is_the_next_scrapes_once_until_looks_come_in_time_again() -> None:
-    now, numbers, first_ends = [0.0], iter(range(10)), Event()
-
-    def compute() -> int:
-        number = next(numbers)
-        assert number or first_ends.wait(30)
-        return number
-
-    looks = Shared(compute, patience_seconds=8.0, clock=lambda: now[0])
-
-    first = looks.ask()
-    now[0] = 10.0
-    first_ends.set()
-    assert first.result(30) == 0
-    now[0] = 15.0
-    late = looks.ask()
-    told = [looks.ask().result(30) for _ in range(2)]
-
-    assert late is first
-    assert told in ([1, 2], [2, 3]), (
-        "the second look was begun with the late answer; it came in time, or is computed anew"
-    )
-
-
-def test_a_registry_takes_the_collector_on_without_a_look(tmp_path: Path) -> None:
-    look = Seen()
-
-    registry(tmp_path, look)
-
-    assert look.looks == 0

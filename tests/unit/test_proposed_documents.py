@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -24,18 +21,6 @@ TEXT_LINES = [f"worker {n}: started, or so it says".encode() for n in range(50)]
 
 def noise(n: int) -> bytes:
     return bytes([0xFF, n % 256]) + Random(n).randbytes(20)
-
-
-def test_whoever_runs_it_waits_for_no_heavy_import() -> None:
-    """Purpose: it is the first command of a newcomer and answers at once; a JVM or Dagster would make it wait."""
-    modules = "cli.new, components.load, proposal.document, proposal.place, proposal.propose, proposal.registered"
-    heavy = "pyspark", "pyarrow", "deltalake", "pandas", "dagster", "confluent_kafka"
-    program = f"import sys, kdi_assets.{modules.replace(', ', ', kdi_assets.')}; print({heavy} & sys.modules.keys())"
-    ran = subprocess.run(
-        [sys.executable, "-c", program.replace(f"{heavy}", f"set({heavy})")], capture_output=True, check=True
-    )
-
-    assert ran.stdout == b"set()\n"
 
 
 @pytest.mark.parametrize(
@@ -222,17 +207,3 @@ def test_a_header_gives_columns_of_csv_their_names_and_lines_of_other_widths_are
     assert found.outcome.letters == {
         ("wrong_type", "id"): 1, ("too_few_columns", ""): 1, ("too_many_columns", ""): 1, ("malformed_csv", ""): 1,
     }  # fmt: skip
-
-
-def test_the_example_of_the_page_is_what_a_proposal_looks_like_and_can_be_loaded(tmp_path: Path) -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "streams.md").read_text()
-    example = page.partition("## A first document: `kdi new`")[2].partition("```yaml\n")[2].partition("```")[0]
-    loaded = read_back(tmp_path, example)
-
-    assert loaded.mistakes == []
-    assert fields_of(example) == fields_of(text_of(proposed(objects(at=AT))))
-    assert loaded.streams["bronze/shop_requests"].date_expression == "to_date(meta.producer.timestamp)"
-
-
-def fields_of(text: str) -> list[str]:
-    return re.findall(r"^  (\w+):", text, re.MULTILINE)

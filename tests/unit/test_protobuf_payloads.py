@@ -235,10 +235,6 @@ def test_the_wire_of_the_second_syntax_is_too() -> None:
             assert row == expected, value
 
 
-def test_a_batch_of_nothing_gives_nothing() -> None:
-    assert shop([]) == []
-
-
 def test_a_bad_message_spoils_no_other_of_its_batch() -> None:
     good = [random_message(OLD_ORDER, random.Random(n)).SerializeToString() for n in range(300)]
     bad = [of(1, 2, b"\xff"), b"", None, b"\x0a\x05"]

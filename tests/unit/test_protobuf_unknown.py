@@ -77,11 +77,6 @@ WIRE: dict[bytes, list[str] | None] = {
 }
 
 
-@pytest.mark.parametrize("value", WIRE, ids=range(len(WIRE)))
-def test_a_field_that_no_column_takes_is_told_by_its_number(value: bytes) -> None:
-    assert numbers(Payloads(descriptors(SHOP), "shop.Order"), [value]) == [WIRE[value]]
-
-
 def test_each_message_of_a_batch_is_told_of_by_itself() -> None:
     found = decoding(Payloads(descriptors(SHOP), "shop.Order"))(pa.array([*WIRE, b"\x00", None], pa.binary()))
 
@@ -125,20 +120,6 @@ def test_a_value_that_a_closed_enumeration_has_not_is_no_unknown_field_and_kept_
     assert numbers(payloads, CLOSED) == [None] * len(CLOSED)
     assert (rows[0]["kind"], rows[1]["kinds"], rows[4]["kind"]) == ("9", ["RED", "9", "GREEN"], "-5")
     assert (rows[2]["by_name"], rows[3]["packed"]) == ([("k", "9")], ["RED", "9", "GREEN"])
-
-
-GOOGLES = """
-syntax = "proto2"; package g; import "google/protobuf/descriptor.proto";
-message Order { optional google.protobuf.FieldDescriptorProto field = 2; }
-"""
-
-
-def test_closed_enumerations_of_googles_own_are_no_other() -> None:
-    payloads, value = Payloads(descriptors(GOOGLES), "g.Order"), of(2, 2, of(4, 0, varint(99)) + of(99, 0, ONE))
-
-    (row,) = decoding(payloads)(pa.array([value], pa.binary())).to_pylist()
-
-    assert (row["record"]["field"]["label"], row["numbers"]) == ("99", ["field.#99"])
 
 
 def test_numbers_that_a_message_makes_up_have_an_end() -> None:

@@ -76,16 +76,6 @@ def test_a_long_log_is_read_a_piece_at_a_time(uri: str, monkeypatch: pytest.Monk
     assert [versions(piece) for piece in pieces] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_a_table_made_anew_is_read_from_its_beginning(uri: str, tmp_path: Path) -> None:
-    for _ in range(3):
-        commit(uri)
-    known = read(uri)
-    Path(uri).rename(tmp_path / "gone")
-    commit(uri)
-
-    assert versions(read(uri, known)) == [0]
-
-
 def test_a_log_that_was_cleaned_up_is_read_from_where_it_begins(uri: str) -> None:
     for _ in range(5):
         commit(uri)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -11,7 +10,6 @@ import pytest
 
 from kdi_assets.connections import SchemaRegistry, Tls
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.formats.registry import connection
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.refusals import (
     RegistryAccessRefused,
@@ -19,9 +17,8 @@ from kdi_assets.formats.registry.refusals import (
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
-    SubjectVersionUnknown,
 )
-from kdi_assets.formats.registry.schema import Reference, Registered, Version
+from kdi_assets.formats.registry.schema import Reference, Registered
 from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
 from tests.fake_registry import Fault, RunningRegistry, fake_registry
 
@@ -49,28 +46,6 @@ def test_a_schema_is_told_with_its_type_its_text_and_what_it_refers_to(
     )
     assert client.schema(99) is None
     assert client.types() == ("AVRO", "JSON", "PROTOBUF")
-
-
-def test_versions_are_told_with_deleted_ones_and_the_latest_without(registry: RunningRegistry) -> None:
-    first, second, third = (registry.register("shop/a b%", f'"{n}"') for n in range(3))
-    registry.deleted.add(("shop/a b%", 3))
-    client = RegistryClient(registry.described())
-
-    assert client.version_numbers("shop/a b%") == (1, 2, 3)
-    assert client.version("shop/a b%", None).version == Version("shop/a b%", 2, second)
-    assert client.version("shop/a b%", 3).version == Version("shop/a b%", 3, third)
-    assert client.version("shop/a b%", 1).schema == Registered(first, "AVRO", '"0"', ())
-
-
-def test_a_subject_or_version_that_nobody_registered_is_named(registry: RunningRegistry) -> None:
-    registry.register("known", '"int"')
-    client = RegistryClient(registry.described())
-
-    assert client.version_numbers("nobody") == ()
-    with pytest.raises(SubjectVersionUnknown, match=r"no version latest of the subject nobody \(40401: "):
-        client.version("nobody", None)
-    with pytest.raises(SubjectVersionUnknown, match=r"no version 7 of the subject known \(40402: "):
-        client.version("known", 7)
 
 
 HTML = b"<html>Sign in to continue</html>"
@@ -247,10 +222,3 @@ def test_a_server_that_speaks_no_tls_is_not_trusted(registry: RunningRegistry) -
 
     with pytest.raises(RegistryNotTrusted):
         RegistryClient(replace(described, url=described.url.replace("http:", "https:"))).types()
-
-
-def test_the_systems_authorities_are_the_usual_ones() -> None:
-    context = connection._tls(SchemaRegistry("main", "https://localhost:1"))
-
-    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    assert context.cert_store_stats() == ssl.create_default_context().cert_store_stats()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from kdi_assets.formats.registry import cache
 from kdi_assets.formats.registry.refusals import RegistryNotUnderstood, RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
@@ -35,28 +31,6 @@ def test_an_id_is_asked_for_once_whatever_the_process(registry: RunningRegistry,
 
     assert told == [Schema(known, "AVRO", '"strïng"')] * 3
     assert registry.asked == [f"/schemas/ids/{known}"]
-
-
-def test_another_process_reads_what_this_one_kept(registry: RunningRegistry, tmp_path: Path) -> None:
-    known = registry.register("a", '"int"')
-    Schemas(registry.described(), home=tmp_path).by_id(known)
-    registry.stop()
-
-    program = (
-        "import sys; from pathlib import Path; from kdi_assets.connections import SchemaRegistry;"
-        "from kdi_assets.formats.registry.schemas import Schemas;"
-        "print(Schemas(SchemaRegistry('main', sys.argv[1]), home=Path(sys.argv[2])).by_id(int(sys.argv[3])).text);"
-        "print('urllib3' in sys.modules)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, registry.url, tmp_path, str(known)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert ran.stdout.split() == ['"int"', "False"]
 
 
 def test_with_the_registry_down_known_ids_are_answered_and_an_unknown_one_is_transient(
@@ -134,38 +108,6 @@ def test_a_damaged_file_is_noticed_and_its_schema_asked_for_again(
 
     assert f"{file} is damaged; the registry is asked again" in caplog.text
     assert file.read_bytes() == whole
-    assert len(registry.asked) == 2
-
-
-def test_a_damaged_file_is_never_an_answer_with_the_registry_down(registry: RunningRegistry, tmp_path: Path) -> None:
-    known = registry.register("a", '"int"')
-    Schemas(registry.described(), home=tmp_path).by_id(known)
-    (file,) = tmp_path.rglob(f"{known}.json")
-    file.write_bytes(_flipped(file.read_bytes()))
-    registry.stop()
-
-    with pytest.raises(RegistryUnavailable):
-        Schemas(registry.described(), home=tmp_path).by_id(known)
-
-
-def test_a_file_under_another_ids_name_is_not_that_ids(registry: RunningRegistry, tmp_path: Path) -> None:
-    first, second = registry.register("a", '"int"'), registry.register("b", '"long"')
-    Schemas(registry.described(), home=tmp_path).by_id(first)
-    (file,) = tmp_path.rglob(f"{first}.json")
-    file.with_name(f"{second}.json").write_bytes(file.read_bytes())
-
-    assert Schemas(registry.described(), home=tmp_path).by_id(second) == Schema(second, "AVRO", '"long"')
-
-
-def test_a_file_of_a_later_release_is_not_read(registry: RunningRegistry, tmp_path: Path) -> None:
-    known = registry.register("a", '"int"')
-    with pytest.MonkeyPatch.context() as later:
-        later.setattr(cache, "FORMAT", cache.FORMAT + 1)
-        Schemas(registry.described(), home=tmp_path).by_id(known)
-    assert list(tmp_path.rglob(f"{known}.json"))
-
-    Schemas(registry.described(), home=tmp_path).by_id(known)
-
     assert len(registry.asked) == 2
 
 

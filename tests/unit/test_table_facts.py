@@ -84,10 +84,6 @@ def test_a_drain_that_a_restore_undid_counts_no_more(table: TableWithLog, tmp_pa
     assert facts(tmp_path) == after
 
 
-def test_without_a_table_nothing_is_known_of_it(tmp_path: Path) -> None:
-    assert facts(tmp_path) == TableFacts()
-
-
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bronze" / "orders").mkdir(parents=True)
     (tmp_path / "bronze" / "orders" / "notes.txt").write_text("no table")

@@ -20,7 +20,6 @@ from kdi_assets.message_rules import Contract, DeadLetterLimit, Expectation, Exp
 from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
 from tests.conftest import CHECKOUT
 from tests.documents import SHORTEST, only_mistake, only_stream, with_attribute
-from tests.protobuf_messages import SHOP, descriptors
 
 IN_FULL = """
 type: kdi_assets.components.TopicTable
@@ -224,18 +223,6 @@ def test_all_missing_fields_are_named_at_the_line_of_the_attributes(tmp_path: Pa
     assert [(m.line, m.field, m.message) for m in refused.value.mistakes] == [
         (6, field, "is missing") for field in ("date", "schema", "table", "topic")
     ]
-
-
-def test_protobuf_by_a_file_tells_its_unknown_fields_and_keeps_none_of_them(tmp_path: Path) -> None:
-    (tmp_path / "orders.desc").write_bytes(descriptors(SHOP))
-    record = "format: {protobuf: {descriptor_file: orders.desc, message: shop.Order}}"
-    shortest = with_attribute(record).replace("  schema: id bigint\n", "")
-
-    for policy in ("discard_value", "discard_row", "freeze", "evolve"):
-        stream = only_stream(tmp_path, f"{shortest}  contract: {{new_columns: {policy}}}\n")
-        assert stream.contract.new_columns == policy
-    with pytest.raises(Mistakes, match="only of json they are at hand, not of protobuf"):
-        only_stream(tmp_path, f"{shortest}  rescued: more\n")
 
 
 @pytest.mark.parametrize(
