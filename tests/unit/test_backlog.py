@@ -11,6 +11,7 @@ from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.look import time_to_loss
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
+from kdi_assets.sources.kafka import TopicMissing
 from kdi_assets.sources.kafka_config import Retention
 from kdi_assets.stream import DrainWhen, OffsetRange, TopicPartition
 
@@ -113,3 +114,24 @@ def test_who_must_not_expect_too_little_takes_the_newest_drain_or_all_of_them() 
 )
 def test_patience_is_how_long_the_document_lets_a_message_wait(when: DrainWhen, seconds: float | None) -> None:
     assert when.patience_seconds(NOW) == seconds
+
+
+USUAL = {"cleanup.policy": "delete", "retention.ms": "60000", "retention.bytes": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({}, Retention(60.0, None)),
+        ({"retention.ms": "-1", "retention.bytes": "1000"}, Retention(None, 1000)),
+        ({"cleanup.policy": "compact"}, Retention(None, None)),
+        ({"cleanup.policy": "compact,delete"}, Retention(60.0, None)),
+    ],
+)
+def test_retention_is_by_age_by_size_by_both_or_not_at_all(changed: dict[str, str], kept: Retention) -> None:
+    assert Retention.told_by({**USUAL, **changed}) == kept
+
+
+@pytest.mark.parametrize("config", [{}, {**USUAL, "retention.bytes": "None"}, TopicMissing(cluster="main", topic="t")])
+def test_what_is_not_told_is_unknown_and_no_error(config: dict[str, str] | TopicMissing) -> None:
+    assert Retention.told_by(config) is None

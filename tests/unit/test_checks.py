@@ -19,7 +19,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.message_rules import Expectation
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 if TYPE_CHECKING:
@@ -150,22 +150,24 @@ def test_dead_letters_of_the_day_before_yesterday_count_no_more(table: TableByHa
     assert finding.passed and finding.numbers["messages"] == 100
 
 
-@pytest.mark.parametrize("day", [date(2019, 12, 31), TODAY + timedelta(days=3), None])
+@pytest.mark.parametrize(
+    ("day", "level", "outside"),
+    [
+        (date(2019, 12, 31), "warn", 7),
+        (TODAY + timedelta(days=3), "warn", 7),
+        (None, "warn", 7),
+        (date(2020, 1, 1), "passed", 0),
+        (TODAY + timedelta(days=2), "passed", 0),
+    ],
+)
 def test_rows_outside_the_window_are_counted_and_nobody_is_called(
-    table: TableByHand, lake: str, day: date | None
+    table: TableByHand, lake: str, day: date | None, level: str, outside: int
 ) -> None:
     table.commit(data_file(1, day, rows=7), data_file(2, TODAY, rows=9), ago=timedelta(0))
 
     finding = check("dates_in_window", lake)
 
-    assert (finding.level, finding.numbers["rows_outside"], finding.numbers["dates_outside"]) == ("warn", 7, 1)
-
-
-@pytest.mark.parametrize("day", [date(2020, 1, 1), TODAY + timedelta(days=2)])
-def test_the_ends_of_the_window_are_inside(table: TableByHand, lake: str, day: date) -> None:
-    table.commit(data_file(1, day, rows=7), ago=timedelta(0))
-
-    assert check("dates_in_window", lake, stream=orders(date_window=DateWindow())).passed
+    assert (finding.level, finding.numbers["rows_outside"]) == (level, outside)
 
 
 def test_many_small_files_are_told_and_some_are_not(table: TableByHand, lake: str) -> None:
@@ -295,13 +297,10 @@ def test_what_a_drain_leaves_is_held_against_the_limits_only_just_after_it(
     assert found("backlog_after_drain", subject).level == level
 
 
-def test_a_retired_stream_is_asked_nothing_about_its_topic() -> None:
-    retired = orders(status="retired", freshness=FreshnessLimits(300, 1800))
+def test_a_stream_has_the_checks_that_its_document_gives_a_meaning() -> None:
+    limits = FreshnessLimits(300, 1800)
+    plain, limited, retired = orders(), orders(freshness=limits), orders(freshness=limits, status="retired")
 
+    assert "fresh" not in plain.check_names and "fresh" in limited.check_names
     assert not {"fresh", "backlog_after_drain"} & set(retired.check_names)
     assert "every_offset_accounted_for" in retired.check_names
-
-
-def test_a_stream_without_limits_of_freshness_has_no_such_check() -> None:
-    assert "fresh" not in orders().check_names
-    assert "fresh" in orders(freshness=FreshnessLimits(300, 1800)).check_names

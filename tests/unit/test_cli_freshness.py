@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from kdi_assets.ledger.ages import PER_OCTAVE
+from kdi_assets.ledger.ages import HIGHEST, LOWEST, PER_OCTAVE, middle
 from tests.table_by_hand import TableByHand
 from tests.typed import Kdi, typed
 
@@ -24,6 +25,14 @@ type: kdi_assets.components.TopicTable
 attributes: {topic: clicks, table: bronze/clicks, schema: "id bigint", date: current_date()}
 """
 ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * PER_OCTAVE, 8 * PER_OCTAVE  # buckets
+
+
+@pytest.mark.parametrize("seconds", [0.2, 7.3, 86_400.0 * 30])
+def test_the_middle_of_a_bucket_is_within_five_per_cent_of_every_age_in_it(seconds: float) -> None:
+    bucket = math.floor(math.log2(seconds) * PER_OCTAVE)
+
+    assert LOWEST < bucket < HIGHEST
+    assert middle(bucket) == pytest.approx(seconds, rel=0.05)
 
 
 @pytest.fixture

@@ -10,9 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.drain.dead_letters import refuse_replaced
+from kdi_assets.drain.refusals import DeadLettersReplaced
 from kdi_assets.ledger.archive import Archive, open_archive
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
+from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from tests.table_by_hand import orders
 
 
 @pytest.fixture
@@ -113,3 +117,20 @@ def test_the_checkpoint_before_a_damaged_one_spares_the_commits_before_it(log: P
     (log / f"{3:020}.checkpoint.parquet").unlink()
 
     assert DeltaTable(log.parent).to_pyarrow_table().num_rows == 4
+
+
+def test_letters_behind_a_commit_that_cannot_be_read_may_be_gone_and_adopt_decides(lake: str) -> None:
+    uri = orders().dead_letters_uri(lake)
+    for offset in range(3):
+        write_deltalake(uri, pa.table({"offset": [offset]}), mode="append")
+    letters = DeltaTable(uri)
+    letters.create_checkpoint()
+    counts_on = DeadLettersAt(str(letters.metadata().id), 0)
+
+    refuse_replaced(orders(), lake, counts_on)
+    (Path(uri) / "_delta_log" / f"{1:020}.json").unlink()
+
+    with pytest.raises(
+        DeadLettersReplaced, match="changed by commit 1, which cannot be read.*\n.*\n.*adopt-dead-letters accepts"
+    ):
+        refuse_replaced(orders(), lake, counts_on)

@@ -14,13 +14,15 @@ from kdi_assets.drain.case import Action, Case, NothingToResolve, Proposal
 from kdi_assets.drain.given_up import given_up, losses
 from kdi_assets.drain.resolve import new_topic
 from kdi_assets.drain.rewind import Target, rewound
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.drain.truncation import truncated
+from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import RETIRED, LedgerState, partition_id, read_ledger, table_txn_id, topic_txn_id
 from kdi_assets.ledger.state import version_id as newest_id
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.sources.kafka_messages import AtPosition
 from kdi_assets.stream import TopicPartition
 from tests.table_by_hand import TOPIC, TableByHand, orders
 from tests.unit.test_plan import ledger
@@ -217,3 +219,45 @@ def test_dead_letters_are_adopted_only_where_they_are_others_and_positions_stay(
         letters_adopted(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, none))
     with pytest.raises(NothingToResolve, match="the ledger knows the table"):
         adopted(case_of(lake, "adopt", {P0: (0, 10)}, state({P0: 5})))
+
+
+READ = {P0: LastRead(9, 1_700_000_000_000, "ab"), P1: LastRead(4, 1_700_000_000_000, "cd")}
+
+
+@pytest.mark.parametrize(
+    ("positions", "kept"),
+    [
+        ({P0: 10, P1: 5}, READ),
+        ({P0: 3, P1: 5}, {P1: READ[P1]}),  # set back: the message is to be read again
+        ({P0: 20, P1: 5}, {P1: READ[P1]}),  # given up: what stands there is nobody's any more
+    ],
+)
+def test_the_message_read_last_is_known_for_as_long_as_the_position_stays(
+    positions: dict[TopicPartition, int], kept: dict[TopicPartition, LastRead]
+) -> None:
+    known = state({P0: 10, P1: 5}, entry=entry({P0: 10, P1: 5}, last_read=READ))
+
+    made = next_entry(orders(), known, kind="resolve", topic_id="topic", positions=positions)
+
+    assert made.last_read == kept
+    assert next_entry(orders(), known, kind="resolve", topic_id="another").last_read == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "refused"),
+    [
+        (READ[P0], False),
+        (None, False),  # deleted by retention, or compacted
+        (replace(READ[P0], timestamp=1_700_000_000_001), True),
+        (replace(READ[P0], digest="ac"), True),
+        (replace(READ[P0], timestamp=1_700_000_000_000_000_000), True),  # no time that can be written as a date
+    ],
+)
+def test_another_message_at_the_offset_read_last_is_a_truncation_and_none_is_not(
+    there: LastRead | None, refused: bool
+) -> None:
+    refusal = truncated(orders(), READ, {P0: AtPosition(there), P1: AtPosition(READ[P1])})
+
+    assert (refusal is not None) == refused
+    if refusal:
+        assert "kdi resolve bronze/orders rewind --topic-partition orders/0 --to" in str(refusal)

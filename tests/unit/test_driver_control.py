@@ -9,7 +9,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -136,16 +136,12 @@ def test_a_process_notices_that_the_driver_hung_up(server: ControlServer, owner:
 def test_without_a_driver_the_error_names_the_command_that_starts_one(tmp_path: Path) -> None:
     with pytest.raises(DriverGone, match="kdi driver run"):
         ControlConnection(tmp_path, ask="attach")
-
-
-def test_a_file_left_by_a_dead_driver_is_taken_for_no_driver(tmp_path: Path) -> None:
     publish_dead(tmp_path)
-
     with pytest.raises(DriverGone, match=f"process {os.getpid()} does not answer"):
         ControlConnection(tmp_path, ask="attach")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", json.dumps({"pid": 1, "unknown": 2})])
+@pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"pid": 1, "unknown": 2})])
 def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> None:
     address_file(tmp_path).write_text(content)
 
@@ -153,35 +149,11 @@ def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> N
         ControlConnection(tmp_path, ask="attach")
 
 
-def test_a_process_waits_for_a_driver_that_is_starting_over_the_file_of_the_dead_one(
-    owner: Listener, tmp_path: Path
+@pytest.mark.parametrize("before", ["starting", "killed", "ended"])
+def test_a_process_waits_for_a_driver_that_starts_or_takes_the_place_of_the_last_one(
+    owner: Listener, tmp_path: Path, before: str
 ) -> None:
-    publish_dead(tmp_path)
-    answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
-
-    def attach() -> None:
-        with closing(connect_to_driver(tmp_path, ask="attach")) as connection:
-            answers.put(connection.answer)
-
-    with only_driver(tmp_path), ControlServer(owner, secret=SECRET) as server:
-        process = threading.Thread(target=attach)
-        process.start()
-        process.join(0.3)  # it would have failed by then
-        waited = process.is_alive()
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        address_of(server).publish(tmp_path)
-        answer = answers.get(timeout=10)
-        process.join(10)
-        server.hang_up()
-
-    assert waited and answer == {"answer": 1}
-
-
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "ended"])
-def test_a_process_waits_while_nobody_holds_the_lock_between_two_drivers(
-    owner: Listener, tmp_path: Path, killed: bool
-) -> None:
-    if killed:
+    if before != "ended":
         publish_dead(tmp_path)
     else:
         with only_driver(tmp_path):
@@ -193,15 +165,19 @@ def test_a_process_waits_while_nobody_holds_the_lock_between_two_drivers(
             answers.put(connection.answer)
 
     process = threading.Thread(target=attach)
-    process.start()
-    process.join(0.3)  # it would have failed by then
-    waited = process.is_alive()
-    with only_driver(tmp_path), ControlServer(owner, secret=SECRET) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        address_of(server).publish(tmp_path)
-        answer = answers.get(timeout=10)
-        process.join(10)
-        server.hang_up()
+    with only_driver(tmp_path) if before == "starting" else nullcontext():
+        process.start()
+        process.join(0.2)  # it would have failed by then
+        waited = process.is_alive()
+        with (
+            nullcontext() if before == "starting" else only_driver(tmp_path),
+            ControlServer(owner, secret=SECRET) as server,
+        ):
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            address_of(server).publish(tmp_path)
+            answer = answers.get(timeout=10)
+            process.join(10)
+            server.hang_up()
 
     assert waited and answer == {"answer": 1}
 

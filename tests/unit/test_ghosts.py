@@ -13,7 +13,7 @@ from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, LedgerEntry, Range
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
-from sensors.leftovers import sweep
+from sensors.leftovers import suspects_ghosts, sweep
 
 P0 = TopicPartition("orders", 0)
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
@@ -103,3 +103,22 @@ def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(lake: str, fi
 
     assert (silent, answered) == (-1, COUNTS_ON.version)
     assert attempts(lake) == ["committed"]
+
+
+def drain(*, letters: int, at: int | None) -> LedgerEntry:
+    counts = RangeCounts(OffsetRange(P0, 0, 10), dead_letters=letters)
+    return replace(DRAIN, ranges=(counts,), dead_letters_at=None if at is None else DeadLettersAt("letters", at))
+
+
+def test_drains_that_each_moved_the_dead_letters_once_left_nothing() -> None:
+    replay = replace(drain(letters=0, at=2), outcomes={"row": 3})
+    drains = [drain(letters=2, at=0), drain(letters=0, at=0), drain(letters=1, at=1), replay]
+
+    assert not suspects_ghosts(drains, known=-1)
+    assert not suspects_ghosts([drain(letters=0, at=None)], known=-1)
+
+
+def test_a_version_that_no_entry_made_is_looked_into() -> None:
+    assert suspects_ghosts([drain(letters=2, at=1)], known=-1)
+    assert suspects_ghosts([drain(letters=2, at=5), drain(letters=3, at=7)], known=4)
+    assert suspects_ghosts([drain(letters=0, at=5)], known=4)

@@ -19,6 +19,7 @@ from kdi_assets.ledger.entry import (
     WrittenByNewerRelease,
     entry_of,
 )
+from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 P3 = TopicPartition("orders", 3)
@@ -43,25 +44,31 @@ ENTRY = LedgerEntry(
 )
 
 
-def test_an_entry_comes_back_from_the_log_as_it_was() -> None:
-    assert entry_of(ENTRY.to_json(), 12, "orders") == ENTRY
+(COUNTS,) = ENTRY.ranges
+REPLAY = replace(
+    ENTRY,
+    kind="replay",
+    ranges=(),
+    dates=(date(2026, 1, 2), date(2026, 1, 3)),
+    outcomes={"row": 5, "filtered": 2},
+    returned={P3: -4},
+    withdrawn={P3: Untraced(tombstones=1, filtered=2)},
+    withdrawn_digest=-7,
+    removed_by_date={date(2026, 1, 2): 8},
+    letters_by_date={date(2026, 1, 4): 1},
+)
+FILTERED = replace(ENTRY, ranges=(replace(COUNTS, became_rows=2, filtered=4),), filtered_digest=77)
+EXPLODED = replace(ENTRY, rows_by_date={date(2026, 1, 2): 7})
+DECIDED = replace(ENTRY, routes=Routes({"a": "x < 1"}, since={P3: 7}, stopped=True), decided_by="me", because="so")
 
 
-def test_a_replay_of_dates_comes_back_from_the_log_as_it_was() -> None:
-    replay = replace(
-        ENTRY,
-        kind="replay",
-        ranges=(),
-        dates=(date(2026, 1, 2), date(2026, 1, 3)),
-        outcomes={"row": 5, "filtered": 2},
-        returned={P3: -4},
-        withdrawn={P3: Untraced(tombstones=1, filtered=2)},
-        withdrawn_digest=-7,
-        removed_by_date={date(2026, 1, 2): 8},
-        letters_by_date={date(2026, 1, 4): 1},
-    )
+@pytest.mark.parametrize("entry", [ENTRY, REPLAY, FILTERED, EXPLODED, DECIDED])
+def test_an_entry_comes_back_from_the_log_as_it_was(entry: LedgerEntry) -> None:
+    assert entry_of(entry.to_json(), 12, "orders") == entry
 
-    assert entry_of(replay.to_json(), 12, "orders") == replay
+
+def test_an_entry_counts_rows_messages_that_became_rows_and_all_messages() -> None:
+    assert (EXPLODED.rows, EXPLODED.became_rows, EXPLODED.messages) == (7, 6, 9)
 
 
 def test_what_others_write_there_is_no_entry() -> None:
@@ -76,19 +83,6 @@ def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
 
     with pytest.raises(WrittenByNewerRelease, match="newer release"):
         entry_of(newer, 12, "orders")
-
-
-def test_filtered_messages_and_several_rows_of_a_message_come_back_from_the_log() -> None:
-    (counts,) = ENTRY.ranges
-    rows = {date(2026, 1, 2): 2}
-    filtered = replace(
-        ENTRY, ranges=(replace(counts, became_rows=2, filtered=4),), filtered_digest=77, rows_by_date=rows
-    )
-    exploded = replace(ENTRY, rows_by_date={date(2026, 1, 2): 7})
-
-    assert entry_of(filtered.to_json(), 12, "orders") == filtered
-    assert entry_of(exploded.to_json(), 12, "orders") == exploded
-    assert (exploded.rows, exploded.became_rows, exploded.messages) == (7, 6, 9)
 
 
 @pytest.mark.scenario("table written by an earlier release")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from google.protobuf.message import DecodeError
 
 from kdi_assets.formats.protobuf.decoder import take_code_along
@@ -56,26 +57,18 @@ def of(number: int, wire_type: int, rest: bytes) -> bytes:
     return varint(number << 3 | wire_type) + body
 
 
-def test_a_record_is_what_protobufs_own_library_reads_in_the_message() -> None:
+@pytest.mark.parametrize(("decode", "message"), [(shop, ORDER), (legacy, OLD_ORDER)], ids=["proto3", "proto2"])
+def test_a_record_is_what_protobufs_own_library_reads_in_the_message(
+    decode: Callable[[Sequence[bytes]], list[Row | Reason]], message: Any
+) -> None:
     chance = random.Random(SEED)
-    messages = [random_message(ORDER, chance) for _ in range(300)]
+    messages = [random_message(message, chance) for _ in range(200)]
 
-    rows = shop([message.SerializeToString() for message in messages])
+    rows = decode([message.SerializeToString() for message in messages])
 
-    for message, row in zip(messages, rows, strict=True):
-        assert isinstance(row, dict), f"{row}: {message}"
-        assert read_row(row, ORDER.DESCRIPTOR) == said(message), message
-
-
-def test_a_record_of_the_second_syntax_is_too() -> None:
-    chance = random.Random(SEED)
-    messages = [random_message(OLD_ORDER, chance) for _ in range(200)]
-
-    rows = legacy([message.SerializeToString() for message in messages])
-
-    for message, row in zip(messages, rows, strict=True):
-        assert isinstance(row, dict), f"{row}: {message}"
-        assert read_row(row, OLD_ORDER.DESCRIPTOR) == said(message), message
+    for written, row in zip(messages, rows, strict=True):
+        assert isinstance(row, dict), f"{row}: {written}"
+        assert read_row(row, message.DESCRIPTOR) == said(written), written
 
 
 def test_damaged_bytes_are_read_as_protobufs_own_library_reads_them_or_not_at_all() -> None:
@@ -194,17 +187,6 @@ WIRE: list[tuple[bytes, Row | Reason]] = [
 ]
 
 
-def test_the_wire_is_read_as_protobuf_has_it() -> None:
-    found = shop([value for value, _ in WIRE])
-
-    for (value, expected), row in zip(WIRE, found, strict=True):
-        if isinstance(expected, dict):
-            assert isinstance(row, dict), (value, row)
-            assert {name: row[name] for name in expected} == expected, value
-        else:
-            assert row == expected, value
-
-
 ID = of(1, 2, b"a")
 PART = of(1, 0, b"\x01")
 OLD_WIRE: list[tuple[bytes, Row | Reason]] = [
@@ -224,15 +206,15 @@ OLD_WIRE: list[tuple[bytes, Row | Reason]] = [
 ]
 
 
-def test_the_wire_of_the_second_syntax_is_too() -> None:
-    found = legacy([value for value, _ in OLD_WIRE])
+@pytest.mark.parametrize(("decode", "wire"), [(shop, WIRE), (legacy, OLD_WIRE)], ids=["proto3", "proto2"])
+def test_the_wire_is_read_as_protobuf_has_it(
+    decode: Callable[[Sequence[bytes]], list[Row | Reason]], wire: list[tuple[bytes, Row | Reason]]
+) -> None:
+    found = decode([value for value, _ in wire])
 
-    for (value, expected), row in zip(OLD_WIRE, found, strict=True):
-        if isinstance(expected, dict):
-            assert isinstance(row, dict), (value, row)
-            assert {name: row[name] for name in expected} == expected, value
-        else:
-            assert row == expected, value
+    for (value, expected), row in zip(wire, found, strict=True):
+        told = {name: row[name] for name in expected} if isinstance(row, dict) and isinstance(expected, dict) else row
+        assert told == expected, value
 
 
 def test_a_bad_message_spoils_no_other_of_its_batch() -> None:

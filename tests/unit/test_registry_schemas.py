@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,27 +78,12 @@ def test_a_number_that_is_no_id_is_unknown_without_a_question(
     assert Schemas(registry.described(), home=tmp_path).by_id(schema_id) is None
 
 
-def _truncated(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def _flipped(content: bytes) -> bytes:
-    return content.replace(b"int", b"unt")
-
-
-def _empty(_: bytes) -> bytes:
-    return b""
-
-
-def _zeros(content: bytes) -> bytes:
-    return bytes(len(content))
-
-
-@pytest.mark.parametrize("damage", [_truncated, _flipped, _empty, _zeros])
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[:9], lambda whole: whole.replace(b"int", b"unt"), lambda _: b""]
+)
 def test_a_damaged_file_is_noticed_and_its_schema_asked_for_again(
-    registry: RunningRegistry, tmp_path: Path, damage: object, caplog: pytest.LogCaptureFixture
+    registry: RunningRegistry, tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert callable(damage)
     known = registry.register("a", '"int"')
     Schemas(registry.described(), home=tmp_path).by_id(known)
     (file,) = tmp_path.rglob(f"{known}.json")

@@ -12,7 +12,7 @@ import pytest
 from kdi_assets.drain.accept_routes import Accepted, RoutedTable, accept
 from kdi_assets.drain.case import NothingToResolve
 from kdi_assets.drain.route_change import RoutesChanged, routes_to_drain_by, why_not
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.message_rules import Route, RouteMember
@@ -147,15 +147,6 @@ def test_a_restore_brings_no_former_conditions_back_and_stops_a_table_whose_newe
     assert replace(live, restored_to=3, undone=replace(undone, routes=routes(NEW, 7))).routes == routes(NEW, 7)
     assert replace(live, restored_to=3).routes == routes(OLD, stopped=True)
     assert replace(ledger(None), restored_to=3).routes is None
-
-
-def test_routes_are_in_an_entry_where_there_are_any_and_come_back_as_they_were() -> None:
-    plain = LedgerEntry(3, "drain", "t", "try", "t", "id", "table", at(7))
-    kept = replace(plain, routes=routes(NEW, 7, stopped=True), decided_by="me", because="it is right")
-
-    assert entry_of(kept.to_json(), 3, "t") == kept
-    assert entry_of(plain.to_json(), 3, "t") == plain
-    assert not {"routes", "decided_by", "because"} & set(plain.to_json().split('"'))
 
 
 @dataclass(slots=True)

@@ -124,16 +124,17 @@ def test_a_log_that_did_not_move_on_is_not_opened_again(
     assert reads == Counter()
 
 
+@pytest.mark.parametrize("address", [False, True], ids=["a path", "an address"])
 def test_of_a_log_that_moved_on_only_what_is_new_is_read(
-    table: TableWithLog, tmp_path: Path, reads: Counter[object]
+    table: TableWithLog, tmp_path: Path, reads: Counter[object], address: bool
 ) -> None:
-    watch = TableWatch()
+    watch, lake = TableWatch(), tmp_path.as_uri() if address else str(tmp_path)
     table.ledger_commit(ago=timedelta(hours=2), dead_letters=1)
-    watch(STREAM, str(tmp_path), now=NOW)
+    watch(STREAM, lake, now=NOW)
     reads.clear()
     table.ledger_commit(ago=timedelta(hours=1), dead_letters=2)
 
-    assert watch(STREAM, str(tmp_path), now=NOW).dead_letters == 3
+    assert watch(STREAM, lake, now=NOW).dead_letters == 3
     assert reads == Counter({"open": 1, 2: 1})
 
 
