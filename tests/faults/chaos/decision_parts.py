@@ -1,0 +1,234 @@
+"""The real parts of a walk over decisions: a Kafka broker of its own, Spark, Delta and the engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from kdi_assets.drain.drain import drain
+from kdi_assets.drain.resolve import Action, carry_out_decision, decide
+from kdi_assets.errors import KdiError
+from kdi_assets.ledger import commit as commit_module
+from kdi_assets.ledger.delta import Staged
+from kdi_assets.ledger.state import read_ledger
+from kdi_assets.runtime.broker import Broker
+from kdi_assets.sources.kafka import BrokerOffsets, read_topic
+from kdi_assets.stream import KafkaCluster, TopicPartition
+from tests.driven import web_requests
+from tests.faults.chaos.decisions import BEFORE
+from tests.faults.chaos.model import Message, Model, Refused
+from tests.oracle import read_back
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"url":"https://a.b/%d"}'
+BAD = "{bad %d"
+
+
+class Died(BaseException):
+    """Whoever drains or decides ends here."""
+
+
+class KafkaAndDelta:
+    """One topic and its table.
+
+    Args:
+        broker: Of this walk alone: it is killed where a log loses its end.
+    """
+
+    def __init__(self, broker: Broker, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int):
+        self._broker, self._lake, self._session = broker, lake, session
+        cluster = KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
+        self._stream = web_requests(topic, cluster)
+        self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message
+        self._versions = {0: 0}
+        self._create(partitions)
+
+    @property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._broker.bootstrap_servers, "log_level": 0})
+
+    def produce(self, messages: Sequence[Message]) -> None:
+        """One by one, so that each lies in a batch of its own, and where is known."""
+        options = {"linger.ms": 0, "log_level": 0, "acks": "all"}
+        producer = Producer({"bootstrap.servers": self._broker.bootstrap_servers, **options})
+        for message in messages:
+            self._sizes[message.partition, message.offset] = self._log_file(message.partition).stat().st_size
+            value = (BAD if message.bad else GOOD) % message.number
+            producer.produce(self._stream.topic, value, partition=message.partition)
+            assert producer.flush(30) == 0
+        ends = {tp.partition: held.high_watermark for tp, held in self._held().items()}
+        assert all(m.offset < ends[m.partition] for m in messages), f"{messages} are not in {ends}"
+
+    def add_partition(self) -> None:
+        """Wait until everybody knows of it."""
+        more = len(self._held()) + 1
+        topic = self._stream.topic
+        self._admin.create_partitions([NewPartitions(topic, more)])[topic].result(30)
+        self._await(lambda: len(self._held()) == more)
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Retention, hurried."""
+        gone = RdPartition(self._stream.topic, partition, offset)
+        next(iter(self._admin.delete_records([gone]).values())).result(30)
+
+    def truncate(self, partition: int, offset: int) -> None:
+        """Kill the broker, cut its file and start it again."""
+        size = self._sizes.get((partition, offset))
+        file = self._log_file(partition)
+        self._broker.kill()
+        if size is not None:
+            with file.open("r+b") as log:
+                log.truncate(size)
+        for derived in (
+            *file.parent.glob("*.index"),
+            *file.parent.glob("*.timeindex"),
+            *file.parent.glob("*.snapshot"),
+        ):
+            derived.unlink()
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+            (file.parent.parent / name).unlink(missing_ok=True)
+        self._broker.restart()
+        tp = TopicPartition(self._stream.topic, partition)
+        self._await(lambda: self._held()[tp].end == offset)
+
+    def recreate(self, partitions: int) -> None:
+        """Delete the topic and make it again."""
+        topic = self._stream.topic
+        before = read_topic(self._stream.cluster, topic).topic_id
+        self._admin.delete_topics([topic])[topic].result(30)
+        self._sizes.clear()
+        self._create(partitions)
+        self._await(lambda: read_topic(self._stream.cluster, topic).topic_id != before)
+
+    def restore(self, version: int) -> None:
+        """RESTORE to what was the model's version."""
+        DeltaTable(self._uri).restore(self._versions[version])
+
+    def drain(self, *, dies: str = "") -> None:
+        """Raises ``Refused`` as the engine does."""
+        with _refusals(), _dying(dies):
+            drain(self._stream, lake=self._lake, session=self._session)
+
+    def accept_loss(self, *, dies: str = "") -> None:
+        """Give up what the engine proposes."""
+        self._decide("accept-loss", dies)
+
+    def rewind(self, partition: int, offset: int, *, dies: str = "") -> None:
+        """Set a position back."""
+        self._decide("rewind", dies, topic_partition=TopicPartition(self._stream.topic, partition), to=offset)
+
+    def new_topic(self, *, dies: str = "") -> None:
+        """Go on with the topic that was made again."""
+        self._decide("new-topic", dies)
+
+    def _decide(self, action: Action, dies: str, **target: object) -> None:
+        with _refusals(), _dying(dies):
+            decision = decide(self._stream, self._lake, action, session=self._session, **target)  # type: ignore[arg-type]
+            carry_out_decision(self._session(), decision, self._stream, self._lake, because="a walk")
+
+    def assert_is(self, model: Model, *, drained: bool) -> None:
+        """Compare with the model: rows, positions, what was removed; behind a drain the dead letters too."""
+        if not model.versions:
+            return
+        self._versions[len(model.versions) - 1] = DeltaTable(self._uri).version()
+        topic = read_topic(self._stream.cluster, self._stream.topic)
+        ledger = read_ledger(self._stream, self._lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
+        assert ledger is not None
+        table = model.table
+        positions = {tp.partition: at for tp, at in ledger.positions.items() if at}
+        assert positions == {p: at for p, at in table.ledger.positions.items() if at}, "positions"
+        found = read_back(self._stream, self._lake)
+        assert sorted(_number(row["url"]) for row in found.rows) == sorted(m.number for m in table.rows), "rows"
+        assert set(self._removed()) >= {m.number for m in model.removed}, "rows that were the only copies"
+        if drained:
+            letters = sorted(_number(letter["value"].decode()) for letter in found.dead_letters)
+            assert letters == sorted(m.number for m in table.letters), "dead letters"
+
+    @property
+    def _uri(self) -> str:
+        return self._stream.table_uri(self._lake)
+
+    def _held(self) -> Mapping[TopicPartition, BrokerOffsets]:
+        return read_topic(self._stream.cluster, self._stream.topic).partitions
+
+    def _removed(self) -> list[int]:
+        try:
+            table = DeltaTable(self._stream.removed_uri(self._lake))
+        except TableNotFoundError:
+            return []
+        return [_number(url) for url in table.to_pyarrow_table(columns=["url"])["url"].to_pylist()]
+
+    def _create(self, partitions: int) -> None:
+        topic = self._stream.topic
+
+        def created() -> bool:
+            new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+            try:
+                self._admin.create_topics([new])[topic].result(30)
+            except KafkaException:
+                return False  # still being deleted
+            return True
+
+        self._await(created)
+        self._await(lambda: len(self._held()) == partitions)
+
+    def _log_file(self, partition: int) -> Path:
+        files = sorted(self._broker.data.rglob(f"{self._stream.topic}-{partition}/*.log"))
+        return files[-1]
+
+    def _await(self, happened: Callable[[], bool]) -> None:
+        until = time.monotonic() + 30
+        while True:
+            try:
+                if happened():
+                    return
+            except KdiError:
+                pass  # the broker does not know it yet
+            assert time.monotonic() < until, "the broker did not come that far in 30 s"
+            time.sleep(0.1)
+
+
+def _number(text: str) -> int:
+    found = re.search(r"(\d+)$", text)
+    assert found, text
+    return int(found[1])
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except KdiError as refusal:
+        raise Refused(type(refusal).__name__) from refusal
+
+
+@contextmanager
+def _dying(dies: str) -> Iterator[None]:
+    """End whoever commits a drain or a decision, before or behind that commit."""
+    send = vars(commit_module)["send"]
+
+    def dying(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
+        dies_here = dies and json.loads(user_metadata)["kind"] in ("drain", "resolve")
+        if dies_here and dies == BEFORE:
+            raise Died
+        version = int(send(spark, transaction, staged, user_metadata))
+        if dies_here:
+            raise Died
+        return version
+
+    with patch.object(commit_module, "send", dying), suppress(Died):
+        yield

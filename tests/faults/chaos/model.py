@@ -1,0 +1,257 @@
+"""What a topic and its table must be after any sequence of drains, decisions and accidents: a model without parts.
+
+It says what the rules of drains and decisions come to, in sets of messages. A walk holds it against real parts step by
+step, and against what must never happen: a message that is lost, twice, or gone without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+Refusal = str
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """A message that a broker once acknowledged; no two are equal."""
+
+    number: int
+    epoch: int  # of its topic, which may be deleted and made again
+    partition: int
+    offset: int
+    bad: bool = False
+
+
+@dataclass
+class TopicPartitionLog:
+    """What the broker has of a topic partition: offsets are places in the list."""
+
+    messages: list[Message] = field(default_factory=list)
+    earliest: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.messages)
+
+    def holds(self, message: Message) -> bool:
+        at = message.offset
+        return self.earliest <= at < self.end and self.messages[at] == message
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the ledger says of the rows that are there.
+
+    Attributes:
+        positions: Next offset of every topic partition.
+        last_read: By topic partition the last message that was read, as far as it lies below the position.
+        lost: Messages that somebody gave up.
+    """
+
+    epoch: int
+    positions: Mapping[int, int]
+    last_read: Mapping[int, Message] = field(default_factory=dict)
+    lost: frozenset[Message] = frozenset()
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of the table."""
+
+    rows: frozenset[Message]
+    letters: frozenset[Message]  # dead letters that count
+    ledger: Ledger
+
+
+class Refused(Exception):
+    """A drain or a decision that must be refused; the name of the error class says why."""
+
+    def __init__(self, *refusals: Refusal) -> None:
+        super().__init__(" or ".join(refusals))
+        self.refusals = frozenset(refusals)
+
+
+class Model:
+    """A topic and the table that it is drained into, which starts at ``earliest``.
+
+    Attributes:
+        removed: Rows that decisions took out of the table and the broker could not give again.
+        undone: Messages that a RESTORE or a rewind took out of the table, to be drained again: a broker that loses them
+            before that takes the last copy, as of every message that waits.
+        versions: Of the table, the newest last.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self.epoch, self.produced = 1, 0
+        self.logs = [TopicPartitionLog() for _ in range(partitions)]
+        self.versions: list[Version] = []
+        self.removed: frozenset[Message] = frozenset()
+        self.undone: frozenset[Message] = frozenset()
+
+    @property
+    def table(self) -> Version:
+        return self.versions[-1]
+
+    def snapshot(self) -> tuple[int, frozenset[Message]]:
+        """How far it has come; for ``go_back_to``."""
+        return len(self.versions), self.removed
+
+    def go_back_to(self, snapshot: tuple[int, frozenset[Message]]) -> None:
+        """Nothing was committed since, but for the table itself."""
+        del self.versions[max(snapshot[0], 1) :]
+        self.removed = snapshot[1]
+
+    def restorable(self) -> list[int]:
+        """Older versions of the table."""
+        return list(range(len(self.versions) - 1))
+
+    # What happens to the topic.
+
+    def produce(self, partition: int, *, bad: bool = False) -> Message:
+        """One more message."""
+        log, self.produced = self.logs[partition], self.produced + 1
+        message = Message(self.produced, self.epoch, partition, log.end, bad)
+        log.messages.append(message)
+        return message
+
+    def add_partition(self) -> None:
+        """The topic has one more topic partition."""
+        self.logs.append(TopicPartitionLog())
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Retention."""
+        self.logs[partition].earliest = max(offset, self.logs[partition].earliest)
+
+    def truncate(self, partition: int, offset: int) -> None:
+        """The broker lost the end of its log, as by an unclean leader election."""
+        del self.logs[partition].messages[offset:]
+
+    def recreate(self, partitions: int) -> None:
+        """The topic is deleted and made again."""
+        self.epoch += 1
+        self.logs = [TopicPartitionLog() for _ in range(partitions)]
+
+    # What happens to the table.
+
+    def restore(self, version: int) -> None:
+        """RESTORE: rows, letters and positions are those of that version."""
+        before, after = self.table, self.versions[version]
+        self.undone |= (before.rows | before.letters) - (after.rows | after.letters)
+        self.versions.append(after)
+
+    def drain(self) -> list[Version]:
+        """Drain everything; the versions that came of it.
+
+        Raises:
+            Refused: Nothing was read. A RESTORE is answered all the same.
+        """
+        made = len(self.versions)
+        if not self.versions:
+            start = Ledger(self.epoch, {p: log.earliest for p, log in enumerate(self.logs)})
+            self.versions.append(Version(frozenset(), frozenset(), start))
+        if refusals := self._refusals():
+            raise Refused(*refusals)
+        ledger, rows, letters = self.table.ledger, self.table.rows, self.table.letters
+        last_read, positions = dict(ledger.last_read), dict(ledger.positions)
+        read: list[Message] = []
+        for partition, log in enumerate(self.logs):
+            waiting = log.messages[positions.get(partition, 0) :]
+            read += waiting
+            positions[partition] = log.end
+            if waiting:
+                last_read[partition] = waiting[-1]
+        if read:
+            rows |= {m for m in read if not m.bad}
+            letters |= {m for m in read if m.bad}
+            after = replace(ledger, positions=positions, last_read=last_read)
+            self.versions.append(Version(rows, letters, after))
+        return self.versions[made:]
+
+    def _refusals(self) -> set[Refusal]:
+        ledger = self.table.ledger
+        if ledger.epoch != self.epoch:
+            return {"TopicRecreated"}
+        found: set[Refusal] = set()
+        for partition, log in enumerate(self.logs):
+            position, last = ledger.positions.get(partition, 0), ledger.last_read.get(partition)
+            if position < log.earliest:
+                found.add("RetentionPassedPosition")
+            elif log.end < position:
+                found.add("BrokerEndBelowPosition")
+            elif last and position < log.end and log.earliest <= last.offset and not log.holds(last):
+                found.add("TopicTruncated")
+        return found
+
+    # What somebody decides.
+
+    def accept_loss(self) -> None:
+        """Give up what retention deleted before it was drained."""
+        self._refuse_other_topic()
+        ledger = self.table.ledger
+        lost, positions = set(ledger.lost), dict(ledger.positions)
+        for partition, log in enumerate(self.logs):
+            position = positions.get(partition, 0)
+            if position < log.earliest:
+                lost |= set(log.messages[position : log.earliest])
+                positions[partition] = log.earliest
+        if positions == dict(ledger.positions):
+            raise Refused("NothingToResolve")
+        self._decided(replace(ledger, positions=positions, lost=frozenset(lost)))
+
+    def rewind(self, partition: int, offset: int) -> None:
+        """Drain again from an offset on; rows behind it go, and to the removed ones if they are the only copies."""
+        self._refuse_other_topic()
+        ledger, log = self.table.ledger, self.logs[partition]
+        position = ledger.positions.get(partition, 0)
+        if not log.earliest <= offset <= min(position, log.end):
+            raise Refused("NothingToResolve")
+        behind = {
+            m
+            for m in self.table.rows | self.table.letters
+            if (m.epoch, m.partition) == (self.epoch, partition) and m.offset >= offset
+        }
+        if any(m.bad and not log.holds(m) for m in behind):
+            raise Refused("NothingToResolve")  # dead letters that are the only copies
+        self.removed |= {m for m in behind if not log.holds(m)}
+        self.undone |= {m for m in behind if log.holds(m)}
+        # Behind a truncation, the evidence of it must not go with the rows: the row before them stands for it.
+        stay = (self.table.rows | self.table.letters) - behind
+        below = [m for m in stay if (m.epoch, m.partition) == (self.epoch, partition)]
+        last_read = {p: m for p, m in ledger.last_read.items() if p != partition}
+        if below:
+            last_read[partition] = max(below, key=lambda m: m.offset)
+        after = replace(ledger, positions={**ledger.positions, partition: offset}, last_read=last_read)
+        self._decided(after, without=frozenset(behind))
+
+    def new_topic(self) -> None:
+        """Go on with a topic that was made again; what came of the former one stays."""
+        ledger = self.table.ledger
+        if ledger.epoch == self.epoch:
+            raise Refused("NothingToResolve")
+        positions = dict.fromkeys(range(len(self.logs)), 0)
+        self._decided(Ledger(self.epoch, positions, lost=ledger.lost))
+
+    def _refuse_other_topic(self) -> None:
+        if self.table.ledger.epoch != self.epoch:
+            raise Refused("NothingToResolve")
+
+    def _decided(self, ledger: Ledger, *, without: frozenset[Message] = frozenset()) -> None:
+        self.versions.append(Version(self.table.rows - without, self.table.letters - without, ledger))
+
+    # What must hold.
+
+    def faults(self) -> list[str]:
+        """What must not be, right behind a drain that was not refused."""
+        table, found = self.table, []
+        there = table.rows | table.letters
+        for partition, log in enumerate(self.logs):
+            position, last = table.ledger.positions.get(partition, 0), table.ledger.last_read.get(partition)
+            found += [f"{m} waits behind a drain" for m in log.messages[position:]]
+            if last and last.offset >= log.earliest and not log.holds(last):
+                continue  # truncated and grown to the position exactly: the next message has it refused
+            below = log.messages[log.earliest : position]
+            found += [f"{m} was passed over" for m in below if m not in there and m not in table.ledger.lost]
+        drained = frozenset().union(*(v.rows | v.letters for v in self.versions))
+        gone = drained - there - self.removed - self.undone - table.ledger.lost
+        return found + [f"{m} was in the table and is nowhere" for m in sorted(gone)]
