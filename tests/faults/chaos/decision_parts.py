@@ -53,13 +53,11 @@ class KafkaAndDelta:
         self._broker, self._lake, self._session = broker, lake, session
         cluster = KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
         self._stream = web_requests(topic, cluster)
+        # Kept: an answer comes only as long as the client that asked is there.
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message
         self._versions = {0: 0}
         self._create(partitions)
-
-    @property
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self._broker.bootstrap_servers, "log_level": 0})
 
     def produce(self, messages: Sequence[Message]) -> None:
         """One by one, so that each lies in a batch of its own, and where is known."""
@@ -83,7 +81,15 @@ class KafkaAndDelta:
     def delete_before(self, partition: int, offset: int) -> None:
         """Retention, hurried."""
         gone = RdPartition(self._stream.topic, partition, offset)
-        next(iter(self._admin.delete_records([gone]).values())).result(30)
+
+        def deleted() -> bool:
+            try:
+                next(iter(self._admin.delete_records([gone]).values())).result(30)
+            except KafkaException:
+                return False  # of a topic that was made again, the client does not know the leader yet
+            return True
+
+        self._await(deleted)
 
     def truncate(self, partition: int, offset: int) -> None:
         """Kill the broker, cut its file and start it again."""
