@@ -53,8 +53,6 @@ class KafkaAndDelta:
         self._broker, self._lake, self._session = broker, lake, session
         cluster = KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
         self._stream = web_requests(topic, cluster)
-        # Kept: an answer comes only as long as the client that asked is there.
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message
         self._versions = {0: 0}
         self._create(partitions)
@@ -81,15 +79,7 @@ class KafkaAndDelta:
     def delete_before(self, partition: int, offset: int) -> None:
         """Retention, hurried."""
         gone = RdPartition(self._stream.topic, partition, offset)
-
-        def deleted() -> bool:
-            try:
-                next(iter(self._admin.delete_records([gone]).values())).result(30)
-            except KafkaException:
-                return False  # of a topic that was made again, the client does not know the leader yet
-            return True
-
-        self._await(deleted)
+        next(iter(self._admin.delete_records([gone]).values())).result(30)
 
     def truncate(self, partition: int, offset: int) -> None:
         """Kill the broker, cut its file and start it again."""
@@ -180,6 +170,9 @@ class KafkaAndDelta:
 
     def _create(self, partitions: int) -> None:
         topic = self._stream.topic
+        # A new one, as a client takes leaders of the former topic for its own; and kept, as answers come only to a
+        # client that is still there.
+        self._admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers, "log_level": 0})
 
         def created() -> bool:
             new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
