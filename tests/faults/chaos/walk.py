@@ -36,7 +36,7 @@ CONFIG = {
 def main() -> int:
     """Walk for a while; the exit code is 1 if anything did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60, help="in all (60)")
+    parser.add_argument("--seconds", type=int, default=30, help="in all, and to the end of a walk (30)")
     parser.add_argument("--seed", type=int, default=1, help="of the first walk (1)")
     given = parser.parse_args()
     home, steps, violations, seed = Settings.from_environment().home, 0, [], given.seed
