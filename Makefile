@@ -4,7 +4,7 @@
 # make proof   every other test                                       [SLICE=1/4 … 4/4: a quarter of the modules]
 # make check-assets   the gate of a pipeline: drains, makes every check of the tables; from nothing, or over KDI_KAFKA
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
-# make chaos   seeded runs of half a minute, and walks over decisions; SECONDS of each                           [SECONDS=… SEED=…]
+# make chaos   seeded runs of half a minute, and walks over decisions [SECONDS=… SEED=…]
 # make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON;
 #              bench-routes: three tables of one topic in one pass and one by one;
 #              bench-small: small warm drains                          [AGAINST=another checkout]

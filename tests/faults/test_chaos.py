@@ -24,8 +24,8 @@ def test_a_seeded_run_of_chaos_leaves_nothing_lost_or_twice(pytestconfig: pytest
 
 def test_a_walk_over_decisions_and_accidents_goes_as_the_model_says(pytestconfig: pytest.Config) -> None:
     """Purpose: losses lay where decisions, RESTOREs and accidents of the topic met.
-    Procedure: a seeded walk of drains, decisions, RESTOREs, retention, topics made again and logs cut off, each taken by
-    a model and by a broker, Spark and Delta.
+    Procedure: a seeded walk of drains, decisions, RESTOREs, retention, topics made again and logs cut off; a model, and
+    a broker with Spark and Delta, take each step.
     Pass: after every step the table has the rows, positions and dead letters that the model has; no step of the model
     loses a message without a word.
     """
