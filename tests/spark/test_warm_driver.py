@@ -370,7 +370,7 @@ def test_a_driver_that_served_enough_takes_a_new_jvm_for_which_the_next_client_w
     """Clients that overlap do not keep it: the door is shut until those inside have left."""
     driver = start_driver("--recycle-after", "1")
     first = driver.jvm()
-    inside = driver.client("spark = open_session(settings)\nsay('inside')\n" + ENDLESS)
+    inside = driver.client("spark = open_session(settings)\nsay('inside')\nthreading.Event().wait()")
     assert inside.says() == "inside"
 
     assert driver.answer("say(open_session(settings).range(1).count())") == "1"
