@@ -33,25 +33,6 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "Missing argument 'TOPIC'"),
-        (["orders", "--cluster", "mian"], "no document describes a cluster named 'mian'; did you mean main?"),
-        (["orders", "--registry", "main"], "no document describes a registry named 'main'; there is none"),
-        (["orders", "--messages", "0"], "should be greater than or equal to 1"),
-        (["orders", "--defs", "nowhere"], "nowhere is not a folder"),
-    ],
-)
-def test_what_was_typed_wrong_is_named(kdi: Kdi, defs: Path, arguments: list[str], said: str) -> None:
-    before = files(defs)
-    answer = kdi(*arguments)
-
-    assert answer.code == 2
-    assert said in re.sub(r"[\s│]+", " ", answer.err)
-    assert (answer.out, files(defs)) == ("", before)
-
-
-@pytest.mark.parametrize(
     ("clusters", "said"),
     [((), "no document describes one; KDI_KAFKA=host:9092 does"), (("west", "east"), "east, west")],
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from kdi_assets.cli.output import columns, duration, error_fields, exit_code, plain, printable
+from kdi_assets.cli.output import duration, error_fields, exit_code, plain, printable
 from kdi_assets.components.load import UnknownStream
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
@@ -28,16 +28,6 @@ TP = TopicPartition("orders", 3)
 )
 def test_the_exit_code_is_that_of_the_worst_refusal(refusals: Sequence[KdiError], code: int) -> None:
     assert exit_code(refusals) == code
-
-
-def test_columns_are_as_wide_as_their_widest_cell_and_lines_end_without_blanks() -> None:
-    text = columns(("STREAM", "BACKLOG", "STATE"), [("a", "1,000", "x"), ("bronze/orders", "7", "")], align="<><")
-
-    assert text.splitlines() == [
-        "STREAM         BACKLOG  STATE",
-        "a                1,000  x",
-        "bronze/orders        7",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +86,3 @@ def test_an_error_in_json_has_its_numbers_and_its_three_parts() -> None:
         "earliest": 25,
     }
     assert (told["happened"], told["safe"], told["run"]) == refusal.parts()
-
-
-def test_moments_of_a_row_keep_their_second_in_utc() -> None:
-    assert plain(datetime(2026, 1, 1, 0, 0, 59, 999_000, tzinfo=UTC)) == "2026-01-01T00:00:59Z"

@@ -196,10 +196,6 @@ def test_each_registry_that_a_stream_names_is_looked_at_once(
     ]
 
 
-def test_a_stream_that_nobody_described_is_bad_usage(kdi: Kdi) -> None:
-    assert kdi("ordres").code == 2
-
-
 def test_a_warm_driver_that_is_not_there_is_worth_a_retry(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KDI_DRIVER", "shared")
 

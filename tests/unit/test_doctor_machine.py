@@ -88,21 +88,17 @@ def pretended_java(directory: Path, *, home: Path) -> Path:
     return directory
 
 
-def test_the_java_that_would_be_taken_is_named_with_its_version(tmp_path: Path) -> None:
-    java_home = pretended_java(tmp_path / "java", home=tmp_path / "java")
+@pytest.mark.parametrize("lies_at", ["java", "gone"])
+def test_the_java_that_would_be_taken_is_named_and_must_lie_where_it_says(tmp_path: Path, lies_at: str) -> None:
+    java_home = pretended_java(tmp_path / "java", home=tmp_path / lies_at)
 
     (finding,) = java(tmp_path, environment={"JAVA_HOME": str(java_home), "PATH": ""})
 
-    assert (finding.verdict, finding.of, finding.found) == (Verdict.OK, str(java_home), "Java 21")
-
-
-def test_a_java_that_is_not_where_it_says_is_wrong(tmp_path: Path) -> None:
-    java_home = pretended_java(tmp_path / "java", home=tmp_path / "gone")
-
-    (finding,) = java(tmp_path, environment={"JAVA_HOME": str(java_home), "PATH": ""})
-
-    assert isinstance(finding.trouble, JavaSilent)
-    assert f"{tmp_path}/gone/bin/java -version" in str(finding.trouble)
+    assert isinstance(finding.trouble, JavaSilent) == (lies_at == "gone")
+    if not finding.trouble:
+        assert (finding.verdict, finding.of, finding.found) == (Verdict.OK, str(java_home), "Java 21")
+    else:
+        assert f"{tmp_path}/gone/bin/java -version" in str(finding.trouble)
 
 
 class Idle:

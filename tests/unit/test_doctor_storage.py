@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -131,12 +130,6 @@ def test_a_bucket_that_knows_no_conditions_is_wrong(store: ObjectStore, findings
 
     with pytest.raises(PutIfAbsentMissing, match=r"0 were told .*NotImplemented"):
         findings()
-
-
-def test_a_bucket_whose_clock_is_ahead_is_a_warning(store: ObjectStore, findings: Findings) -> None:
-    store.ahead = timedelta(minutes=5)
-
-    assert verdicts(findings())["clock"] is Verdict.WARNING
 
 
 @pytest.mark.parametrize(

@@ -173,10 +173,7 @@ def test_the_search_goes_on_below_a_folder_component(tmp_path: Path) -> None:
         ("", "1 document: the file is empty"),
         ("- a\n", "1 document: is not a mapping"),
         ("attributes: {}\n", "1 type: is missing; e.g. type: kdi_assets.components.TopicTable"),
-        (
-            "type: kdi_assets.components.TopicTabel\n",
-            "1 type: there is no kdi_assets.components.TopicTabel; did you mean",
-        ),
+        ("type: kdi_assets.components.TopicTabel\n", "1 type: there is no kdi_assets.components.TopicTabel; did you"),
         (CLUSTER + "attribute: {}\n", "3 attribute: no such key; did you mean attributes?"),
         (CLUSTER + "---\na: b: c\n", "4 document: is not YAML: mapping values are not allowed in this context"),
         (CLUSTER.replace("{", "{name: main, "), "2 name: is written twice; keep one of the two"),

@@ -63,9 +63,3 @@ def test_json_holds_file_line_field_and_what_would_be_right(tmp_path: Path) -> N
             }
         ],
     }
-
-
-def test_a_folder_without_streams_is_right_and_said_to_be_so(tmp_path: Path) -> None:
-    result = run("--defs", str(tmp_path))
-
-    assert (result.exit_code, result.stdout) == (0, "no document describes a stream\n")

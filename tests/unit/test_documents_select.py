@@ -40,27 +40,19 @@ def test_the_whole_path_is_never_ambiguous() -> None:
     assert [s.name for s in select_streams(known, ["orders"])] == ["orders"]
 
 
-def test_a_part_of_a_name_is_not_a_name() -> None:
-    with pytest.raises(UnknownStream, match="no stream is called requests"):
-        select_streams(streams(bronze__web_requests="web_requests"), ["requests"])
-
-
-def test_an_unknown_name_is_answered_with_the_closest_and_all_there_are() -> None:
-    with pytest.raises(UnknownStream) as refused:
-        select_streams(streams(bronze__web_requests="w", bronze__orders="o"), ["bronze/web_request"])
-
-    assert "did you mean bronze/web_requests?" in str(refused.value)
-    assert "one of: bronze/orders, bronze/web_requests" in str(refused.value)
-
-
-@pytest.mark.parametrize("name", ["ordres", "raw/ordres", "bronz/orders"])
-def test_an_unknown_name_may_be_close_in_its_last_part_alone(name: str) -> None:
-    with pytest.raises(UnknownStream, match=r"did you mean bronze/orders\?"):
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("bronze/web_request", "did you mean bronze/web_requests?"),
+        ("requests", "did you mean bronze/web_requests?"),  # a part of a name is not a name
+        ("raw/ordres", "did you mean bronze/orders?"),
+        ("xyz", ""),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_closest_and_all_there_are(name: str, meant: str) -> None:
+    with pytest.raises(UnknownStream, match=f"no stream is called {name}") as refused:
         select_streams(streams(bronze__web_requests="w", bronze__orders="o"), [name])
 
-
-def test_a_name_that_is_close_to_none_is_answered_with_all_of_them_once() -> None:
-    with pytest.raises(UnknownStream, match=r"no stream is called xyz\.\n") as refused:
-        select_streams(streams(bronze__web_requests="w", bronze__orders="o"), ["xyz"])
-
-    assert str(refused.value).count("bronze/orders") == 1
+    said = str(refused.value)
+    assert meant in said and ("did you mean" in said) == bool(meant)
+    assert "one of: bronze/orders, bronze/web_requests" in said

@@ -30,17 +30,10 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("version", ["1.8", "11", "16"])
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, version: str) -> None:
-    too_old = old_java(tmp_path / "old", version)
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    too_old = old_java(tmp_path / "old", "16")
 
     found = find_java(tmp_path, environment={"JAVA_HOME": str(too_old), "PATH": str(WHEEL_BIN)})
-
-    assert found == WHEEL_BIN.parent
-
-
-def test_a_java_that_does_not_start_is_passed_over(tmp_path: Path) -> None:
-    found = find_java(tmp_path, environment={"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(WHEEL_BIN)})
 
     assert found == WHEEL_BIN.parent
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Event
 from typing import Any
 
 import pytest
@@ -179,28 +178,6 @@ def test_counters_do_not_go_back_when_a_table_is_made_anew(table: TableWithLog, 
     TableWithLog(tmp_path, now=NOW, table_id="another").ledger_commit(ago=timedelta(minutes=1), messages=7)
 
     assert (before, value(scraped, "kdi_messages_total")) == (10, 17)
-
-
-def test_scrapes_at_the_same_time_share_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look does not go on before both scrapes wait for it."""
-    meeting, seen = Barrier(3), Seen()
-
-    def waiting(asked: Collection[Future[object]], timeout: float) -> None:
-        meeting.wait(10)
-        wait(asked, timeout)
-
-    class Slow(Seen):
-        def __call__(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
-            meeting.wait(10)
-            return seen(streams, lake=lake)
-
-    monkeypatch.setattr(collector, "wait", waiting)
-    scraped = registry(tmp_path, Slow())
-
-    with ThreadPoolExecutor(2) as scrapers:
-        told = list(scrapers.map(lambda _: value(scraped, "kdi_end_offset", partition="0"), range(2)))
-
-    assert (told, seen.looks) == ([100, 100], 1)
 
 
 def test_a_cluster_that_takes_too_long_costs_its_own_streams_and_is_not_looked_at_twice(

@@ -65,32 +65,25 @@ def test_a_plan_reads_from_the_positions_to_the_last_stable_offsets() -> None:
     assert planned.version == 7
 
 
-def test_two_plans_of_the_same_offsets_are_two_attempts() -> None:
-    state, held = ledger({P0: 0}), topic({P0: (0, 1)})
+def test_a_plan_reads_no_further_than_it_is_told_and_each_plan_is_an_attempt_of_its_own() -> None:
+    state, held = ledger({P0: 0}), topic({P0: (0, 100)})
 
-    assert plan(state, held).attempt_id != plan(state, held).attempt_id
+    first, second = (plan(state, held, until={P0: 60}) for _ in range(2))
 
-
-def test_a_plan_reads_no_further_than_it_is_told() -> None:
-    planned = plan(ledger({P0: 0}), topic({P0: (0, 100)}), until={P0: 60})
-
-    assert planned.ranges == (OffsetRange(P0, 0, 60),)
+    assert first.ranges == second.ranges == (OffsetRange(P0, 0, 60),)
+    assert first.attempt_id != second.attempt_id
 
 
-def test_max_records_takes_short_ranges_whole_and_cuts_long_ones_evenly() -> None:
-    held = topic({P0: (0, 10), P1: (0, 1000), P2: (0, 1000)})
+@pytest.mark.parametrize(("ends", "most", "counts"), [((10, 1000, 1000), 110, [10, 50, 50]), ((10, 10, 10), 1, [1])])
+def test_max_records_takes_short_ranges_whole_and_cuts_long_ones_evenly(
+    ends: tuple[int, ...], most: int, counts: list[int]
+) -> None:
+    tps = (P0, P1, P2)
+    held = topic({tp: (0, end) for tp, end in zip(tps, ends, strict=True)})
 
-    planned = plan(ledger({P0: 0, P1: 0, P2: 0}), held, stream=orders(max_records=110))
+    planned = plan(ledger(dict.fromkeys(tps, 0)), held, stream=orders(max_records=most))
 
-    assert [r.offset_count for r in planned.ranges] == [10, 50, 50]
-
-
-def test_max_records_below_the_number_of_topic_partitions_still_goes_on() -> None:
-    held = topic({P0: (0, 10), P1: (0, 10), P2: (0, 10)})
-
-    planned = plan(ledger({P0: 0, P1: 0, P2: 0}), held, stream=orders(max_records=1))
-
-    assert sum(r.offset_count for r in planned.ranges) == 1
+    assert [r.offset_count for r in planned.ranges] == counts
 
 
 def test_max_bytes_is_a_number_of_offsets_by_what_an_offset_weighs() -> None:

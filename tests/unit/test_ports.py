@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kdi_assets.runtime.ports import CHOICE, free_port, is_free
+from kdi_assets.runtime.ports import free_port, is_free
 
 
 @pytest.fixture
@@ -17,19 +17,11 @@ def listener() -> Iterator[socket.socket]:
         yield server
 
 
-def test_a_free_port_is_taken_as_preferred() -> None:
-    preferred = free_port()
+def test_a_free_port_is_taken_as_preferred_and_for_a_taken_one_another_is_chosen(listener: socket.socket) -> None:
+    preferred, taken = free_port(), listener.getsockname()[1]
 
     assert free_port(preferred) == preferred
-
-
-def test_for_a_taken_port_another_is_chosen(listener: socket.socket) -> None:
-    taken = listener.getsockname()[1]
-
-    chosen = free_port(taken)
-
-    assert chosen != taken
-    assert chosen in CHOICE and is_free(chosen)
+    assert free_port(taken) != taken
 
 
 def test_a_port_whose_server_has_gone_is_free_although_its_connections_linger(listener: socket.socket) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kdi_assets.runtime.processes import Child, stop_signals
+from kdi_assets.runtime.processes import Child
 from tests.waiting import wait_until
 
 FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
@@ -105,15 +104,3 @@ def test_a_child_does_not_outlive_its_parent_whether_that_ends_fails_or_is_kille
         parent.wait(30)
 
     assert ends(child)
-
-
-def test_stop_signals_are_heard_inside_and_given_back_after() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    with stop_signals() as asked:
-        assert not asked.is_set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        heard = asked.wait(5)
-
-    assert heard
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -55,31 +55,13 @@ def test_a_proto_file_is_compiled_with_what_it_imports_from_the_folder() -> None
     ("fields", "said"),
     [
         ("{message: shop.Order}", "protobuf: takes one of registry, descriptor_file and proto_file; e.g. descriptor_"),
-        (
-            "{descriptor_file: a, proto_file: b, message: c}",
-            "protobuf: takes one of registry, descriptor_file and proto_file; e.g. descriptor_file: orders.desc",
-        ),
+        ("{descriptor_file: a, proto_file: b, message: c}", "protobuf: takes one of registry, descriptor_file and"),
         ("{descriptor_file: shop.desc}", "protobuf: names no message; e.g. message: shop.Order"),
-        (
-            "{descriptor_file: shop.desc, message: shop.Oder}",
-            "protobuf.message: shop.desc describes no message 'shop.Oder'; did you mean shop.Order?",
-        ),
-        (
-            "{descriptor_file: none.desc, message: shop.Order}",
-            "protobuf.descriptor_file: none.desc: No such file or directory; a path from the folder of this document",
-        ),
-        (
-            "{proto_file: none.proto, message: shop.Order}",
-            "protobuf.proto_file: none.proto: No such file or directory; a path from the folder of this document",
-        ),
-        (
-            "{descriptor_file: defs.yaml, message: shop.Order}",
-            "protobuf.descriptor_file: defs.yaml: it is no set of descriptors; what protoc --descriptor_set_out writes",
-        ),
-        (
-            "{descriptor_file: empty.desc, message: shop.Order}",
-            "protobuf.descriptor_file: empty.desc: it is no set of descriptors; what protoc --descriptor_set_out",
-        ),
+        ("{descriptor_file: shop.desc, message: shop.Oder}", "protobuf.message: shop.desc describes no message"),
+        ("{descriptor_file: none.desc, message: shop.Order}", "protobuf.descriptor_file: none.desc: No such file or"),
+        ("{proto_file: none.proto, message: shop.Order}", "protobuf.proto_file: none.proto: No such file or"),
+        ("{descriptor_file: defs.yaml, message: shop.Order}", "protobuf.descriptor_file: defs.yaml: it is no set of"),
+        ("{descriptor_file: empty.desc, message: shop.Order}", "protobuf.descriptor_file: empty.desc: it is no set of"),
         (
             "{descriptor_file: alone.desc, message: shop.Order}",
             "protobuf.descriptor_file: alone.desc: order.proto imports place.proto, which is not in it; what protoc "
@@ -89,10 +71,7 @@ def test_a_proto_file_is_compiled_with_what_it_imports_from_the_folder() -> None
             "{proto_file: broken.proto, message: shop.Order}",
             'protobuf.proto_file: broken.proto: broken.proto:1:50: "Place" is not defined.; what protoc compiles',
         ),
-        (
-            "{proto_file: tree.proto, message: Tree}",
-            "protobuf.message: Tree holds itself (Tree → Branch → Tree); a column is as deep as it is declared",
-        ),
+        ("{proto_file: tree.proto, message: Tree}", "protobuf.message: Tree holds itself (Tree → Branch → Tree); a"),
         ("{proto_file: tree.proto, message: Empty}", "protobuf.message: Empty has no fields; a message that has some"),
         ("{proto_file: group.proto, message: G}", "protobuf.message: G.part is a group, which is not supported; a"),
         ("{proto_file: far.proto, message: F}", "protobuf.message: F.far has number 536870911, which is beyond"),
