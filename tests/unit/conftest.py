@@ -1,4 +1,4 @@
-"""A fake registry, asked without pauses."""
+"""No environment of the machine's; and a fake registry, asked without pauses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KDI_KAFKA", "KDI_DEFS", "KDI_DRIVER", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -48,25 +48,17 @@ def a_drain(offsets: int, seconds: float, *, message_bytes: int = 0) -> LedgerCo
         (3600.0, 1.0, Retention(DAY, None), DAY - 3600),
         (2 * DAY, 1.0, Retention(DAY, None), 0.0),  # may go at any moment
         (10.0, 5.0, Retention(None, None), math.inf),
-        (
-            10.0,
-            5.0,
-            Retention(None, 100_000),
-            (1000 - 50) / 5.0,
-        ),  # of room for 1000, 50 are taken
+        (10.0, 5.0, Retention(None, 100_000), (1000 - 50) / 5.0),  # of room for 1000, 50 are taken
         (10.0, 5.0, Retention(60.0, 100_000), 50.0),  # the sooner of both
         (None, None, Retention(DAY, None), None),
         (None, None, Retention(None, 100_000), None),
+        (10.0, 5.0, None, None),  # without the right to see it nothing is claimed
     ],
 )
 def test_time_to_loss_is_the_sooner_of_age_and_size(
-    lag: float | None, rate: float | None, retention: Retention, left: float | None
+    lag: float | None, rate: float | None, retention: Retention | None, left: float | None
 ) -> None:
     assert time_to_loss(50, lag, rate, retention, stored_bytes=100.0) == left
-
-
-def test_without_the_right_to_see_retention_nothing_is_claimed() -> None:
-    assert time_to_loss(50, 10.0, 5.0, None, stored_bytes=100.0) is None
 
 
 def test_a_stream_is_as_near_to_loss_as_its_nearest_topic_partition() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -214,55 +213,34 @@ def a_backlog(
     return Backlog("bronze/orders", {TopicPartition(TOPIC, 0): partition}, offsets, lag, refusal, held)
 
 
-Fresh = Callable[..., Finding]
-
-
-@pytest.fixture
-def freshness(monkeypatch: pytest.MonkeyPatch) -> Fresh:
-    """The check ``fresh`` of a stream that warns after 5 minutes and fails after 30, of a topic that answers so."""
-
-    def check_fresh(
-        backlog: Backlog, *, held_for: float | None = None, holds: bool = True, status: str = "active"
-    ) -> Finding:
-        since = None if held_for is None else NOW - timedelta(seconds=held_for)
-        monkeypatch.setattr(fresh, "held_since", lambda *_: since)
-        monkeypatch.setattr(fresh, "holds_message", lambda *_: holds)
-        stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
-        return found("fresh", Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
-
-    return check_fresh
-
-
 @pytest.mark.parametrize(
-    ("backlog", "level"),
+    ("backlog", "held_for", "holds", "status", "level"),
     [
-        (a_backlog(), "passed"),
-        (a_backlog(5, lag=299.0), "passed"),
-        (a_backlog(5, lag=300.0), "warn"),
-        (a_backlog(5, lag=1800.0), "error"),
-        (a_backlog(5, lag=None), "warn"),
+        (a_backlog(), None, True, "active", "passed"),
+        (a_backlog(5, lag=299.0), None, True, "active", "passed"),
+        (a_backlog(5, lag=300.0), None, True, "active", "warn"),
+        (a_backlog(5, lag=1800.0), None, True, "active", "error"),
+        (a_backlog(5, lag=None), None, True, "active", "warn"),
+        (a_backlog(2, lag=None), None, False, "active", "passed"),  # offsets without a message make nothing stale
+        (a_backlog(held=3), 10.0, True, "active", "passed"),
+        (a_backlog(held=3), 301.0, True, "active", "warn"),
+        (a_backlog(held=3), 1801.0, True, "active", "error"),
+        (a_backlog(held=3), None, True, "active", "warn"),
+        (a_backlog(5, lag=9000.0), None, True, "paused", "warn"),  # it calls nobody
     ],
 )
-def test_freshness_goes_by_the_age_of_what_waits(freshness: Fresh, backlog: Backlog, level: str) -> None:
-    assert freshness(backlog).level == level
-
-
-@pytest.mark.parametrize(("held_for", "level"), [(10.0, "passed"), (301.0, "warn"), (1801.0, "error"), (None, "warn")])
-def test_what_an_open_transaction_holds_back_waits_as_well(
-    freshness: Fresh, held_for: float | None, level: str
+def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_transaction(
+    monkeypatch: pytest.MonkeyPatch, backlog: Backlog, held_for: float | None, holds: bool, status: Any, level: str
 ) -> None:
-    finding = freshness(a_backlog(held=3), held_for=held_for)
+    since = None if held_for is None else NOW - timedelta(seconds=held_for)
+    monkeypatch.setattr(fresh, "held_since", lambda *_: since)
+    monkeypatch.setattr(fresh, "holds_message", lambda *_: holds)
+    stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
+
+    finding = found("fresh", Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
 
     assert finding.level == level
-    assert "3 offsets are held back by an open transaction" in finding.said
-
-
-def test_offsets_without_a_message_make_nothing_stale(freshness: Fresh) -> None:
-    assert freshness(a_backlog(2, lag=None), holds=False).passed
-
-
-def test_a_paused_stream_calls_nobody(freshness: Fresh) -> None:
-    assert freshness(a_backlog(5, lag=9000.0), status="paused").level == "warn"
+    assert ("3 offsets are held back by an open transaction" in finding.said) == (backlog.open_transaction_offsets == 3)
 
 
 @pytest.mark.parametrize("name", ["fresh", "backlog_after_drain"])

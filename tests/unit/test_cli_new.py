@@ -22,7 +22,6 @@ def defs(tmp_path: Path) -> Path:
 def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kdi:
     """Runs `kdi new` in this process."""
     monkeypatch.setenv("KDI_DEFS", str(tmp_path / "defs"))
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
     for module in ("kafka", "kafka_client"):
         monkeypatch.setattr(f"kdi_assets.sources.{module}.REQUEST_SECONDS", 0.3)  # nobody will answer later either
     return typed(monkeypatch, capsys, "new")

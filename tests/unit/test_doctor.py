@@ -123,9 +123,6 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     for name, value in {"KDI_HOME": home, "KDI_LAKE": tmp_path / "lake", "KDI_DEFS": defs}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(kafka_probe, "ANSWER_SECONDS", 0.3)
-    for name in ("DAGSTER_HOME", "KDI_KAFKA", "KDI_DRIVER"):
-        monkeypatch.delenv(name, raising=False)
-
     return typed(monkeypatch, capsys, "doctor")
 
 

@@ -59,23 +59,19 @@ def test_a_package_that_its_locked_jar_does_not_fit_is_named(tmp_path: Path) -> 
     assert "pyspark 4.2.0 is installed, the locked jar is of 3.5.0" in str(finding.trouble)
 
 
-def test_a_jar_of_sparks_that_is_missing_or_changed_is_wrong(tmp_path: Path) -> None:
-    lock = locked(tmp_path, ("spark", "g:one:1"), ("spark", "g:two:1"))
-    (tmp_path / "spark" / "one-1.jar").write_text("something else")
+def test_jars_of_spark_must_be_there_and_whole_and_those_of_the_local_broker_are_missed_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    lock = locked(tmp_path, ("spark", "g:one:1"), ("spark", "g:two:1"), ("broker", "g:three:1"))
+    shutil.rmtree(tmp_path / "broker")
+    assert [f.verdict for f in jars(tmp_path, lock=lock)] == [Verdict.OK, Verdict.WARNING]
 
+    (tmp_path / "spark" / "one-1.jar").write_text("something else")
     with pytest.raises(JarDiffers, match="one-1.jar"):
         list(jars(tmp_path, lock=lock))
     (tmp_path / "spark" / "two-1.jar").unlink()
-
     with pytest.raises(JarMissing, match="two-1.jar"):
         list(jars(tmp_path, lock=lock))
-
-
-def test_jars_of_the_local_broker_are_missed_with_a_warning_only(tmp_path: Path) -> None:
-    lock = locked(tmp_path, ("spark", "g:one:1"), ("broker", "g:two:1"))
-    shutil.rmtree(tmp_path / "broker")
-
-    assert [f.verdict for f in jars(tmp_path, lock=lock)] == [Verdict.OK, Verdict.WARNING]
 
 
 def pretended_java(directory: Path, *, home: Path) -> Path:

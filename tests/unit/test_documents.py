@@ -13,12 +13,6 @@ from kdi_assets.components.mistakes import Mistakes
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
-    monkeypatch.delenv("KDI_DEFS", raising=False)
-
-
 def mistakes(folder: Path) -> list[str]:
     with pytest.raises(Mistakes) as refused:
         load_streams(folder)

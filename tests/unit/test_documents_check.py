@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import typer
 from typer.testing import CliRunner, Result
 
@@ -18,11 +17,6 @@ attributes:
   schema: id bigint
   date: current_date()
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
 
 
 def run(*arguments: str) -> Result:

@@ -28,7 +28,6 @@ SCHEMA = '{"type": "record", "name": "R", "fields": []}'
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 

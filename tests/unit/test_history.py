@@ -103,7 +103,3 @@ def test_a_long_life_is_read_no_further_than_it_is_asked_for(tmp_path: Path) -> 
         (3, "unreadable", True),
         (2, "drain", None),
     ]
-
-
-def test_nothing_is_told_of_a_table_that_is_not_there(tmp_path: Path) -> None:
-    assert told(tmp_path) == []

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from kdi_assets.ledger.archive import Archive, copy_to_archive, open_archive
+from kdi_assets.ledger.archive import Archive, copy_to_archive
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.ledger.ghosts import remove_ghosts
@@ -170,7 +170,3 @@ def test_a_log_that_was_cleaned_without_a_copy_is_said_to_be_that(table: LedgerL
 
     with pytest.raises(NothingToAudit, match="cleaned up without copying.*\n.*\n.*kdi upkeep bronze/orders"):
         audited_history(STREAM, lake)
-
-
-def test_an_archive_that_was_never_made_is_none(lake: str) -> None:
-    assert open_archive(STREAM.archive_uri(lake)) is None

@@ -25,7 +25,6 @@ from tests.unit.test_metrics import STREAM, registry
 CHECKOUT = Path(__file__).parents[2]
 METRIC = re.compile(r"\b(kdi_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
-GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 UNITS = (
     "_seconds",
     "_bytes",
@@ -72,12 +71,11 @@ def expressions() -> Iterator[str]:
     yield from (target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ()))
 
 
-def queried() -> Iterator[tuple[str, dict[str, str], set[str]]]:
-    """Every metric in them: name, its matchers, and the labels by which its expression groups."""
+def queried() -> Iterator[tuple[str, dict[str, str]]]:
+    """Every metric in them: its name and its matchers."""
     for expression in expressions():
-        groups = {name.strip() for found in GROUPING.findall(expression) for name in found.split(",")} - {""}
         for name, matchers in METRIC.findall(expression):
-            yield name, {label: wanted for label, _, wanted in MATCHER.findall(matchers)}, groups
+            yield name, {label: wanted for label, _, wanted in MATCHER.findall(matchers)}
 
 
 def test_every_metric_has_samples_and_a_name_with_its_unit(exported: dict[str, Metric]) -> None:
@@ -86,28 +84,18 @@ def test_every_metric_has_samples_and_a_name_with_its_unit(exported: dict[str, M
 
 
 def test_dashboard_and_rules_query_what_is_exported_by_labels_that_it_has(exported: dict[str, Metric]) -> None:
-    wrong = [
-        (name, matchers, groups)
-        for name, matchers, groups in queried()
-        if name not in exported or not matchers.keys() <= labels(exported[name])
-    ]
-    ungrouped = [
-        (expression, label)
-        for expression in expressions()
-        for found in GROUPING.findall(expression)
-        for label in filter(None, map(str.strip, found.split(",")))
-        if not any(label in labels(exported[name]) for name, _ in METRIC.findall(expression))
-    ]
+    asked = list(queried())
+    wrong = [pair for pair in asked if pair[0] not in exported or not pair[1].keys() <= labels(exported[pair[0]])]
 
     assert wrong == []
-    assert ungrouped == []
+    assert exported.keys() - {name for name, _ in asked} == set(), "all of them are looked at"
 
 
 def test_states_and_quantiles_that_are_queried_exist(exported: dict[str, Metric]) -> None:
     told = {"state": {state.value for state in State}, "quantile": {"0.5", "0.95", "0.99"}}
     asked = Counter(
         (label, value)
-        for _, matchers, _ in queried()
+        for _, matchers in queried()
         for label, wanted in matchers.items()
         if label in told
         for value in wanted.split("|")
@@ -117,14 +105,3 @@ def test_states_and_quantiles_that_are_queried_exist(exported: dict[str, Metric]
     assert [pair for pair in asked if pair[1] not in told[pair[0]]] == []
     assert {s.labels["state"] for s in exported["kdi_stream_state"].samples} == told["state"]
     assert {word.value for word in StatusWord} < told["state"]
-
-
-def test_every_exported_metric_is_on_the_dashboard(exported: dict[str, Metric]) -> None:
-    shown = {
-        name
-        for panel in dashboard()["panels"]
-        for target in panel.get("targets", ())
-        for name, _ in METRIC.findall(target["expr"])
-    }
-
-    assert exported.keys() - shown == set()

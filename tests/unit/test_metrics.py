@@ -57,13 +57,9 @@ def table(tmp_path: Path) -> TableWithLog:
     return TableWithLog(tmp_path, now=NOW)
 
 
-def registry(
-    lake: Path, look: Seen | None = None, *streams: Stream, patience_seconds: float = 8.0
-) -> CollectorRegistry:
+def registry(lake: Path, look: Seen | None = None, *streams: Stream) -> CollectorRegistry:
     made = CollectorRegistry()
-    made.register(
-        stream_collector(streams or (STREAM,), str(lake), look=look or Seen(), patience_seconds=patience_seconds)
-    )
+    made.register(stream_collector(streams or (STREAM,), str(lake), look=look or Seen()))
     return made
 
 
@@ -72,21 +68,10 @@ def value(scraped: CollectorRegistry, name: str, **labels: str) -> float | None:
     return scraped.get_sample_value(name, {**LABELS, **labels})
 
 
-def test_the_limits_of_freshness_are_the_documents_and_without_any_there_are_none(tmp_path: Path) -> None:
-    scraped = registry(tmp_path, None, replace(STREAM, freshness=FreshnessLimits(300, 1800)), CLICKS)
-
-    limits = [value(scraped, "kdi_freshness_limit_seconds", level=level) for level in ("warn", "fail")]
-    none = scraped.get_sample_value(
-        "kdi_freshness_limit_seconds", {"stream": "bronze/clicks", "topic": "clicks", "level": "warn"}
-    )
-
-    assert (limits, none) == ([300, 1800], None)
-
-
 def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table: TableWithLog, tmp_path: Path) -> None:
     table.ledger_commit(ago=timedelta(minutes=1), messages=100, dead_letters=0)
 
-    scraped = registry(tmp_path)
+    scraped = registry(tmp_path, None, replace(STREAM, freshness=FreshnessLimits(300, 1800)), CLICKS)
 
     for name in ("kdi_backlog_offsets", "kdi_lag_seconds", "kdi_open_transaction_offsets"):
         assert value(scraped, name, partition="0") == 0.0
@@ -95,6 +80,10 @@ def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table:
     assert value(scraped, "kdi_time_to_loss_seconds", partition="0") == math.inf
     assert value(scraped, "kdi_position_offset", partition="0") == 100
     assert (value(scraped, "kdi_table_version"), value(scraped, "kdi_stream_up")) == (1, 1)
+    limit = "kdi_freshness_limit_seconds"
+    assert [value(scraped, limit, level=level) for level in ("warn", "fail")] == [300, 1800]
+    without = {"stream": "bronze/clicks", "topic": "clicks", "level": "warn"}
+    assert scraped.get_sample_value(limit, without) is None
 
 
 def test_a_backlog_is_told_by_topic_partition_and_what_is_unknown_is_not_a_number(tmp_path: Path) -> None:

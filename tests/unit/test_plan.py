@@ -118,25 +118,24 @@ def test_retention_that_reached_the_position_and_no_further_is_fine() -> None:
     assert plan(ledger({P0: 5}), topic({P0: (5, 6)})).ranges == (OffsetRange(P0, 5, 6),)
 
 
-def test_a_broker_that_ends_before_the_position_is_refused() -> None:
-    with pytest.raises(BrokerEndBelowPosition, match=r"\[4, 9\) was drained"):
-        plan(ledger({P0: 9}), topic({P0: (0, 4)}))
-
-
 def test_a_last_stable_offset_below_the_position_is_only_an_open_transaction() -> None:
     assert plan(ledger({P0: 9}), topic({P0: (0, 4)}, open_offsets=5)).ranges == ()
 
 
-def test_a_vanished_topic_partition_is_refused() -> None:
-    with pytest.raises(TopicPartitionVanished, match="orders/1"):
-        plan(ledger({P0: 1, P1: 1}), topic({P0: (0, 1)}))
-
-
-def test_a_strange_table_or_topic_is_refused_before_its_offsets_are_looked_at() -> None:
-    with pytest.raises(TableReplaced):
-        plan(ledger({P0: 1}, knows_table=False), topic({P0: (5, 6)}))
-    with pytest.raises(TopicRecreated):
-        plan(ledger({P0: 1}, knows_topic=False), topic({P0: (5, 6)}))
+@pytest.mark.parametrize(
+    ("state", "held", "refusal", "said"),
+    [
+        (ledger({P0: 9}), {P0: (0, 4)}, BrokerEndBelowPosition, r"\[4, 9\) was drained"),
+        (ledger({P0: 1, P1: 1}), {P0: (0, 1)}, TopicPartitionVanished, "orders/1"),
+        (ledger({P0: 1}, knows_table=False), {P0: (5, 6)}, TableReplaced, None),  # before its offsets are looked at
+        (ledger({P0: 1}, knows_topic=False), {P0: (5, 6)}, TopicRecreated, None),
+    ],
+)
+def test_what_does_not_fit_the_ledger_is_refused(
+    state: LedgerState, held: dict[TopicPartition, tuple[int, int]], refusal: type[Exception], said: str | None
+) -> None:
+    with pytest.raises(refusal, match=said):
+        plan(state, topic(held))
 
 
 def test_what_must_be_settled_first_is_said_with_its_positions() -> None:

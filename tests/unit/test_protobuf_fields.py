@@ -19,7 +19,6 @@ from tests.protobuf_messages import SHOP, descriptors
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 

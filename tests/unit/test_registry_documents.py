@@ -13,11 +13,6 @@ from kdi_assets.message_format import JsonRegistry, RegistrySchemas
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
-
-
 def registry(attributes: str) -> str:
     return f"type: kdi_assets.components.SchemaRegistry\nattributes: {{{attributes}}}\n"
 

@@ -56,12 +56,6 @@ attributes:
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KDI_KAFKA", raising=False)
-    monkeypatch.delenv("KDI_DEFS", raising=False)
-
-
 def test_the_shortest_document_has_five_lines_and_sensible_defaults(tmp_path: Path) -> None:
     stream = only_stream(tmp_path, with_attribute(""))
 
