@@ -59,3 +59,10 @@ def only_mistake(folder: Path, line: str) -> str:
     (mistake,) = refused.value.mistakes
     assert mistake.line == 11, mistake.text()
     return f"{mistake.field}: {mistake.message}; {mistake.right}"
+
+
+def mistakes_of(folder: Path) -> list[str]:
+    """What the loader refuses in a folder, each with its place below it."""
+    with pytest.raises(Mistakes) as refused:
+        load_streams(folder)
+    return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]

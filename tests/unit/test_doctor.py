@@ -18,24 +18,19 @@ from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.jars import JarMissing
 from kdi_assets.sources import kafka_probe
 from tests.conftest import CHECKOUT
+from tests.documents import REGISTRY, stream
 from tests.fake_registry import ask_at_once
 from tests.typed import Answer, Kdi, typed
 
-CLUSTERS = """
-type: kdi_assets.components.KafkaCluster
-attributes: {{name: {name}, bootstrap_servers: "127.0.0.1:1"}}
----
-"""
-REGISTRY = """
-type: kdi_assets.components.SchemaRegistry
-attributes: {{name: {name}, url: "http://127.0.0.1:1"}}
----
-"""
-STREAM = """
-type: kdi_assets.components.TopicTable
-attributes: {{topic: {topic}, table: bronze/{topic}, cluster: {cluster}, schema: "id bigint", date: current_date()}}
----
-"""
+
+def cluster(name: str, *, more: str = "") -> str:
+    """The document of a cluster that nobody hears of."""
+    fields = f'name: {name}, bootstrap_servers: "127.0.0.1:1"{more}'
+    return f"type: kdi_assets.components.KafkaCluster\nattributes: {{{fields}}}\n---\n"
+
+
+def of_cluster(table: str, name: str, record: str = "schema: id bigint") -> str:
+    return stream(f"bronze/{table}", record=record, more=f", cluster: {name}") + "---\n"
 
 
 def says(*found: str) -> Callable[[], Iterator[Finding]]:
@@ -138,7 +133,7 @@ def test_without_a_stream_the_machine_is_examined_and_warnings_alone_are_no_fail
 
 def test_dead_clusters_cost_a_line_each_and_are_only_worth_a_retry(kdi: Kdi, defs: Path) -> None:
     names = ("one", "other", "third")
-    documents = "".join(CLUSTERS.format(name=n) + STREAM.format(topic=f"orders_{n}", cluster=n) for n in names)
+    documents = "".join(cluster(n) + of_cluster(f"orders_{n}", n) for n in names)
     (defs / "defs.yaml").write_text(documents.rstrip("-\n"))
 
     answer = kdi()
@@ -151,8 +146,8 @@ def test_dead_clusters_cost_a_line_each_and_are_only_worth_a_retry(kdi: Kdi, def
 
 
 def test_a_wrong_document_is_named_and_the_others_are_examined(kdi: Kdi, defs: Path) -> None:
-    right = CLUSTERS.format(name="one") + STREAM.format(topic="orders", cluster="one")
-    (defs / "defs.yaml").write_text(right + STREAM.format(topic="shops", cluster="two").rstrip("-\n"))
+    right = cluster("one") + of_cluster("orders", "one")
+    (defs / "defs.yaml").write_text(right + of_cluster("shops", "two").rstrip("-\n"))
 
     answer = kdi("--json")
 
@@ -163,8 +158,8 @@ def test_a_wrong_document_is_named_and_the_others_are_examined(kdi: Kdi, defs: P
 
 
 def test_a_property_that_the_client_does_not_take_is_named(kdi: Kdi, defs: Path) -> None:
-    misspelt = CLUSTERS.format(name="one").replace("}", ", properties: {secruity.protocol: ssl}}")
-    (defs / "defs.yaml").write_text(misspelt + STREAM.format(topic="orders", cluster="one").rstrip("-\n"))
+    misspelt = cluster("one", more=", properties: {secruity.protocol: ssl}")
+    (defs / "defs.yaml").write_text(misspelt + of_cluster("orders", "one").rstrip("-\n"))
 
     answer = kdi("--json")
 
@@ -177,11 +172,9 @@ def test_each_registry_that_a_stream_names_is_looked_at_once(
     kdi: Kdi, defs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask_at_once(monkeypatch)
-    named = "".join(
-        STREAM.format(topic=topic, cluster="one").replace('schema: "id bigint"', "format: {avro: {registry: used}}")
-        for topic in ("a", "b")
-    )
-    documents = CLUSTERS.format(name="one") + REGISTRY.format(name="used") + REGISTRY.format(name="unused") + named
+    named = "".join(of_cluster(table, "one", "format: {avro: {registry: used}}") for table in ("a", "b"))
+    at = REGISTRY.replace("https://registry:8081", "http://127.0.0.1:1") + "---\n"
+    documents = cluster("one") + at.replace("main", "used") + at.replace("main", "unused") + named
     (defs / "defs.yaml").write_text(documents.rstrip("-\n"))
 
     answer = kdi("--json")

@@ -10,13 +10,7 @@ from kdi_assets.components.documents import parse
 from kdi_assets.components.folder import DefsFolderMissing
 from kdi_assets.components.load import defs_folder, load_streams
 from kdi_assets.components.mistakes import Mistakes
-from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
-
-
-def mistakes(folder: Path) -> list[str]:
-    with pytest.raises(Mistakes) as refused:
-        load_streams(folder)
-    return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 
 
 def test_the_packages_own_documents_are_right() -> None:
@@ -47,7 +41,7 @@ def test_all_mistakes_of_all_documents_are_reported_at_once(tmp_path: Path) -> N
     one = CLUSTER + "---\n" + stream("a", more=", strat: earliest, max_records: 0")
     written(tmp_path, one=one, two=stream("b", more=", owners: [web]"), three=stream("c"))
 
-    assert mistakes(tmp_path) == [
+    assert mistakes_of(tmp_path) == [
         "one/defs.yaml:5 max_records: 0 is too small; at least 1",
         "one/defs.yaml:5 strat: no such field; did you mean start?",
         "two/defs.yaml:2 owners.0: 'web' is neither a team nor an address; e.g. team:web or someone@example.com",
@@ -81,7 +75,7 @@ def test_the_message_says_what_is_safe_and_what_to_run(tmp_path: Path) -> None:
 def test_no_table_lies_in_anothers_way(tmp_path: Path, first: str, second: str, said: str) -> None:
     written(tmp_path, a=CLUSTER + "---\n" + stream(first), b=stream(second))
 
-    (mistake,) = mistakes(tmp_path)
+    (mistake,) = mistakes_of(tmp_path)
     assert mistake.startswith(f"b/defs.yaml:2 table: {said.format(folder=tmp_path)}")
 
 
@@ -89,7 +83,7 @@ def test_no_table_lies_in_anothers_way(tmp_path: Path, first: str, second: str, 
 def test_of_two_documents_of_one_name_the_second_is_reported(tmp_path: Path, kind: str, document: str) -> None:
     written(tmp_path, **{kind: document, f"{kind}2": document})
 
-    (mistake,) = mistakes(tmp_path)
+    (mistake,) = mistakes_of(tmp_path)
     assert mistake.startswith(f"{kind}2/defs.yaml:2 name: 'main' is described at ")
 
 
@@ -98,7 +92,7 @@ def test_a_name_that_no_document_has_is_reported_with_those_there_are(tmp_path: 
     others = {CLUSTER: REGISTRY, REGISTRY: CLUSTER}[right.replace("cloud", "main")]
     written(tmp_path, a=right, b=others, c=stream("x", record=OF_REGISTRY))
 
-    (mistake,) = mistakes(tmp_path)
+    (mistake,) = mistakes_of(tmp_path)
     assert mistake.endswith(" document is named 'main'; known: cloud")
 
 
@@ -107,7 +101,7 @@ def test_a_stream_that_names_a_wrong_document_is_not_reported_too(tmp_path: Path
     others = REGISTRY if "KafkaCluster" in wrong else CLUSTER
     written(tmp_path, a=wrong, b=others, c=stream("x", record=OF_REGISTRY))
 
-    (mistake,) = mistakes(tmp_path)
+    (mistake,) = mistakes_of(tmp_path)
     assert mistake.startswith("a/defs.yaml:2 ")
 
 
@@ -135,7 +129,7 @@ def test_a_file_that_nothing_loads_is_reported(tmp_path: Path) -> None:
     written(tmp_path, a=CLUSTER)
     (tmp_path / "orders.yml").write_text(stream("orders"), encoding="utf-8")
 
-    assert mistakes(tmp_path) == [
+    assert mistakes_of(tmp_path) == [
         f"orders.yml:1 document: nothing loads this file: Dagster reads defs.yaml only;"
         f" move it to {tmp_path}/orders/defs.yaml"
     ]
@@ -144,7 +138,7 @@ def test_a_file_that_nothing_loads_is_reported(tmp_path: Path) -> None:
 def test_a_file_below_a_folder_whose_document_hides_it_is_reported(tmp_path: Path) -> None:
     written(tmp_path, a=CLUSTER, a__deep__er=stream("x"))
 
-    (mistake,) = mistakes(tmp_path)
+    (mistake,) = mistakes_of(tmp_path)
     assert mistake.startswith("a/deep/er/defs.yaml:1 document: nothing loads this file: ")
 
 
@@ -176,14 +170,14 @@ def test_the_search_goes_on_below_a_folder_component(tmp_path: Path) -> None:
     ],
 )
 def test_a_document_that_is_none_is_reported_with_its_line(tmp_path: Path, text: str, said: str) -> None:
-    assert any(line.startswith(f"a/defs.yaml:{said}") for line in mistakes(written(tmp_path, a=text)))
+    assert any(line.startswith(f"a/defs.yaml:{said}") for line in mistakes_of(written(tmp_path, a=text)))
 
 
 def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     written(tmp_path, a="")
     (tmp_path / "a" / "defs.yaml").write_bytes(b"type: \xff\n")
 
-    (mistake,) = mistakes(tmp_path)
+    (mistake,) = mistakes_of(tmp_path)
     assert mistake.startswith("a/defs.yaml:1 document: is not UTF-8: ")
 
 

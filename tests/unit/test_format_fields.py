@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from kdi_assets.components.load import load_streams
 from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.connections import SchemaRegistry
+from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
+from kdi_assets.formats.protobuf.records import record_of
 from kdi_assets.message_format import (
     Avro,
     AvroContainer,
@@ -17,11 +21,15 @@ from kdi_assets.message_format import (
     Envelope,
     Format,
     Json,
+    Protobuf,
+    ProtobufRegistry,
+    RegistrySchemas,
     SchemaFile,
     Text,
 )
 from kdi_assets.stream import Stream
-from tests.documents import ORDERS
+from tests.documents import CLUSTER, ORDERS, REGISTRY, stream
+from tests.protobuf_messages import SHOP, descriptors
 
 SCHEMA = '{"type": "record", "name": "R", "fields": []}'
 
@@ -95,6 +103,75 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
     assert of("{schemas: a, reader: a/2.avsc}") == AvroSingleObject(second, (first, second))
 
 
+def test_a_message_of_protobuf_is_named_with_a_set_of_descriptors_or_a_file_that_is_compiled_with_its_imports() -> None:
+    Path("shop.desc").write_bytes(descriptors(SHOP))
+    Path("shop").mkdir()
+    Path("shop/place.proto").write_text('syntax = "proto3"; package shop; message Place { string city = 1; }')
+    Path("shop/order.proto").write_text(
+        'syntax = "proto3"; package shop; import "shop/place.proto"; message Order { Place place = 1; }'
+    )
+
+    described = only_stream("format: {protobuf: {descriptor_file: shop.desc, message: shop.Order}}").format
+    compiled = only_stream("format: {protobuf: {proto_file: shop/order.proto, message: shop.Order}}").format
+
+    assert described == Protobuf("shop.desc", descriptors(SHOP), "shop.Order")
+    assert isinstance(compiled, Protobuf)
+    assert Descriptors(compiled.descriptors).messages() == ["shop.Place", "shop.Order"]
+
+
+def test_a_registry_has_the_text_and_a_message_of_protobuf_need_not_be_named() -> None:
+    Path("registry").mkdir()
+    Path("registry/defs.yaml").write_text(REGISTRY, encoding="utf-8")
+    Path("kafka").mkdir()
+    Path("kafka/defs.yaml").write_text(CLUSTER, encoding="utf-8")
+    Path("orders").mkdir()
+    main = SchemaRegistry("main", "https://registry:8081")
+    named = {
+        "{registry: main}": ProtobufRegistry(RegistrySchemas(main, "t-value")),
+        "{registry: main, subject: s, version: 2, message: a.B}": ProtobufRegistry(
+            RegistrySchemas(main, "s", 2), "a.B"
+        ),
+    }
+
+    for fields, expected in named.items():
+        Path("orders/defs.yaml").write_text(stream("orders", record=f"format: {{protobuf: {fields}}}"))
+        assert load_streams(Path())["orders"].format == expected
+
+
+PROTO = {
+    "broken": 'syntax = "proto3"; message Order { string a = 1; Place place = 2; }',
+    "tree": 'syntax = "proto3"; message Tree { repeated Branch branches = 1; } message Branch { Tree tree = 1; }'
+    " message Empty {}",
+    "group": 'syntax = "proto2"; message G { optional group Part = 1 { optional int32 a = 1; } }',
+    "far": 'syntax = "proto3"; message F { int32 far = 536870911; }',
+    "case": 'syntax = "proto2"; message C { optional int32 ab = 1; optional int32 AB = 2; }',
+}
+OF_PROTOBUF = [
+    ("{message: shop.Order}", "protobuf: takes one of registry, descriptor_file and proto_file; e.g. descriptor_"),
+    ("{descriptor_file: a, proto_file: b, message: c}", "protobuf: takes one of registry, descriptor_file and"),
+    ("{descriptor_file: shop.desc}", "protobuf: names no message; e.g. message: shop.Order"),
+    ("{descriptor_file: shop.desc, message: shop.Oder}", "protobuf.message: shop.desc describes no message"),
+    ("{descriptor_file: none.desc, message: shop.Order}", "protobuf.descriptor_file: none.desc: No such file or"),
+    ("{proto_file: none.proto, message: shop.Order}", "protobuf.proto_file: none.proto: No such file or"),
+    ("{descriptor_file: defs.yaml, message: shop.Order}", "protobuf.descriptor_file: defs.yaml: it is no set of"),
+    ("{descriptor_file: empty.desc, message: shop.Order}", "protobuf.descriptor_file: empty.desc: it is no set of"),
+    (
+        "{descriptor_file: alone.desc, message: shop.Order}",
+        "protobuf.descriptor_file: alone.desc: order.proto imports place.proto, which is not in it; what protoc "
+        "--include_imports --descriptor_set_out writes",
+    ),
+    (
+        "{proto_file: broken.proto, message: shop.Order}",
+        'protobuf.proto_file: broken.proto: broken.proto:1:50: "Place" is not defined.; what protoc compiles',
+    ),
+    ("{proto_file: tree.proto, message: Tree}", "protobuf.message: Tree holds itself (Tree → Branch → Tree); a"),
+    ("{proto_file: tree.proto, message: Empty}", "protobuf.message: Empty has no fields; a message that has some"),
+    ("{proto_file: group.proto, message: G}", "protobuf.message: G.part is a group, which is not supported; a"),
+    ("{proto_file: far.proto, message: F}", "protobuf.message: F.far has number 536870911, which is beyond"),
+    ("{proto_file: case.proto, message: C}", "protobuf.message: C has fields that differ in case alone: ab; names"),
+]
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -125,19 +202,43 @@ def test_single_objects_have_one_schema_or_a_folder_of_them_and_a_reader() -> No
             "10 contract: evolve does not know the columns of elements; another contract",
         ),
         (["format: {avro: {schema_file: a.avsc, reader: a.avsc}}"], "9 format.avro: names a reader for one schema"),
+        (["format: {protobuf: {descriptor_file: shop.desc, message: shop.Order}}", "schema: id int"], "10 schema: "),
         (["format: {avro: {schema_file: a.avsc}}", "schema: id int"], "10 schema: the record is what the schema of"),
         (["format: {avro: {schema_file: a.avsc}}"], "9 format.avro.schema_file: a.avsc: No such file or directory; a"),
         (["format: {avro: {schema_file: defs.yaml}}"], "9 format.avro.schema_file: defs.yaml is no JSON: "),
         (["format: {avro: {schemas: empty}}"], "9 format.avro.schemas: no schema lies in empty; files that end in"),
         (["format: {avro: {schemas: several}}"], "9 format.avro.reader: is missing: there are several schemas; e.g"),
-    ],
+    ]
+    + [([f"format: {{protobuf: {fields}}}"], f"9 format.{said}") for fields, said in OF_PROTOBUF],
 )
 def test_a_mistake_names_line_field_and_what_would_be_right(lines: list[str], said: str) -> None:
     Path("empty").mkdir()
     with_schemas("several/1.avsc", "several/2.avsc")
+    alone = FileDescriptorSet()
+    alone.file.add(name="order.proto", dependency=["place.proto"])
+    written = {"shop.desc": descriptors(SHOP), "empty.desc": b"", "alone.desc": alone.SerializeToString()}
+    for name, content in (written | {f"{name}.proto": text.encode() for name, text in PROTO.items()}).items():
+        Path(name).write_bytes(content)
 
     with pytest.raises(Mistakes) as refused:
         only_stream(*lines)
 
     (mistake,) = refused.value.mistakes
     assert mistake.text().startswith(f"defs.yaml:{said}")
+
+
+def test_a_set_may_leave_out_the_files_that_every_protobuf_has() -> None:
+    whole = FileDescriptorSet.FromString(descriptors(SHOP))
+    ours = FileDescriptorSet(file=[file for file in whole.file if not file.name.startswith("google/protobuf/")])
+
+    left_out = Descriptors(ours.SerializeToString()).message("shop.Order")
+
+    assert record_of(left_out) == record_of(Descriptors(descriptors(SHOP)).message("shop.Order"))
+
+
+def test_a_message_that_grows_beyond_all_bounds_is_refused() -> None:
+    levels = [f"message M{n} {{ {' '.join(f'M{n + 1} f{i} = {i};' for i in range(1, 11))} }}" for n in range(5)]
+    text = 'syntax = "proto3"; ' + " ".join(levels) + " message M5 { int32 a = 1; }"
+
+    with pytest.raises(DescriptorMistake, match="M0 has more than 10,000 fields"):
+        record_of(Descriptors(descriptors(text)).message("M0"))

@@ -73,31 +73,75 @@ class Watcher:
         return [f"{'' if n.incident else '!'}{n.place.kind.value}" for n in fresh]
 
 
+STOP, STALL, GOOD = (backlog(word=word) for word in (StatusWord.STOP, StatusWord.STALL, StatusWord.OK))
+GONE, EMPTY = backlog(word=StatusWord.STOP, refusal=LOST), backlog(0)
+UNSEEN = backlog(0, word=None, refusal=SILENT)
+NEAR = backlog(time_to_loss_seconds=3599.0)
+STUCK = {"memory": Memory(positions=progress(GOOD), requested_at=1e9, futile=1)}
+MOVED = {"memory": Memory(positions="others", requested_at=1e9)}
+RUNNING: dict[str, Any] = {"running": True}
+
+
+def facts(messages: int, letters: int) -> dict[str, Any]:
+    return {"table": TableFacts(messages_1h=messages, dead_letters_1h=letters)}
+
+
+Tick = tuple[float, Backlog, str] | tuple[float, Backlog, str, dict[str, Any]]
+TICKS: dict[str, list[Tick]] = {
+    "what stands still is told once, and once more when it is over": [
+        (0, STOP, ""),
+        (60, STOP, "stands_still"),
+        (65, STOP, ""),
+        (70, GOOD, ""),
+        (70 + MOMENT_SECONDS, GOOD, "!stands_still"),
+        (500, GOOD, ""),
+    ],
+    "a stall is a stop": [(0, STALL, ""), (60, STALL, "stands_still")],
+    "a stop that the next run ends, as after a night without the daemon": [
+        (0, STOP, ""),
+        (59, STOP, "", RUNNING),
+        (62, EMPTY, ""),
+    ],
+    "the run that is started before a loss gets a moment to help": [
+        (0, NEAR, ""),
+        (55, NEAR, ""),
+        (60, NEAR, "loss_near"),
+        (65, NEAR, ""),
+    ],
+    "a refusal is told at once and stands for what follows from it, but no run can help against a loss": [
+        (0, GONE, "refused"),
+        (100, GONE, ""),
+        (105, backlog(word=StatusWord.STOP, refusal=LOST, time_to_loss_seconds=3000.0), "loss_near"),
+    ],
+    "a silent broker is told of if it stays silent": [(0, UNSEEN, ""), (59, UNSEEN, ""), (60, UNSEEN, "unreachable")],
+    "runs that move nothing are told of if the next one does not either": [
+        (0, GOOD, "", STUCK),
+        (30, GOOD, "", STUCK | RUNNING),
+        (65, GOOD, "", STUCK | RUNNING),
+        (70, GOOD, "runs_fail", STUCK),
+        (75, GOOD, "", MOVED),
+        (140, GOOD, "!runs_fail", MOVED),
+    ],
+    "many dead letters are an incident until messages come that are better": [
+        (0, GOOD, "dead_letters", facts(10_000, 101)),
+        (5000, GOOD, "", facts(0, 0)),
+        (5005, GOOD, "", facts(100, 0)),
+        (5070, GOOD, "!dead_letters", facts(100, 0)),
+    ],
+    "a hundredth of dead letters is no incident": [(0, GOOD, "", facts(10_000, 100))],
+    "nor are nine": [(0, GOOD, "", facts(20, 9))],
+}
+
+
+@pytest.mark.parametrize("ticks", TICKS.values(), ids=TICKS.keys())
+def test_each_incident_is_told_in_its_time(watcher: Watcher, ticks: list[Tick]) -> None:
+    for at, seen, told_then, *options in ticks:
+        assert watcher.tick(seen, at=at, **(options[0] if options else {})) == ([told_then] if told_then else []), at
+
+
 @pytest.fixture
 def watcher() -> Watcher:
     return Watcher()
-
-
-@pytest.mark.parametrize("word", [StatusWord.STOP, StatusWord.STALL])
-def test_a_stream_that_stands_still_is_told_once_and_once_more_when_it_is_over(
-    watcher: Watcher, word: StatusWord
-) -> None:
-    bad, good = backlog(word=word), backlog(word=StatusWord.OK)
-
-    ticks = [watcher.tick(bad, at=0), watcher.tick(bad, at=60), watcher.tick(bad, at=65), watcher.tick(good, at=70)]
-    later = [watcher.tick(good, at=70 + MOMENT_SECONDS), watcher.tick(good, at=500)]
-
-    assert ticks == [[], ["stands_still"], [], []]
-    assert later == [["!stands_still"], []]
-    assert watcher.known == {}
-
-
-def test_a_stop_that_the_next_run_ends_is_not_told(watcher: Watcher) -> None:
-    """As after a night without the daemon."""
-    assert watcher.tick(backlog(word=StatusWord.STOP), at=0) == []
-    assert watcher.tick(backlog(word=StatusWord.STOP), at=59, running=True) == []
-    assert watcher.tick(backlog(0), at=62) == []
-    assert watcher.known == {}
 
 
 def test_a_long_run_is_not_taken_for_a_stop_and_one_that_hangs_is(watcher: Watcher) -> None:
@@ -130,14 +174,6 @@ def test_a_paused_stream_does_not_stand_still_but_may_lose_messages(watcher: Wat
     assert watcher.tick(backlog(word=StatusWord.STALL, time_to_loss_seconds=3599.0), at=5) == ["loss_near"]
 
 
-def test_the_run_that_is_started_before_a_loss_gets_a_moment_to_help(watcher: Watcher) -> None:
-    near = backlog(time_to_loss_seconds=3599.0)
-
-    ticks = [watcher.tick(near, at=0), watcher.tick(near, at=55), watcher.tick(near, at=60), watcher.tick(near, at=65)]
-
-    assert ticks == [[], [], ["loss_near"], []]
-
-
 def test_a_loss_is_told_of_before_it_comes_however_short_retention_is(watcher: Watcher) -> None:
     """With 40 s of retention and messages that nobody drains, a tick every 5 s."""
     told_at = [
@@ -147,22 +183,6 @@ def test_a_loss_is_told_of_before_it_comes_however_short_retention_is(watcher: W
     ]
 
     assert told_at == [10]
-
-
-def test_a_refusal_is_told_at_once_and_stands_for_what_follows_from_it(watcher: Watcher) -> None:
-    assert watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=0) == ["refused"]
-    assert watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=100) == []
-    # What is about to be lost is told of beside it: no run can help.
-    near = backlog(word=StatusWord.STOP, refusal=LOST, time_to_loss_seconds=3000.0)
-    assert watcher.tick(near, at=105) == ["loss_near"]
-
-
-def test_a_silent_broker_is_told_of_if_it_stays_silent(watcher: Watcher) -> None:
-    silent = backlog(0, word=None, refusal=SILENT)
-
-    ticks = [watcher.tick(silent, at=0), watcher.tick(silent, at=59), watcher.tick(silent, at=60)]
-
-    assert ticks == [[], [], ["unreachable"]]
 
 
 def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:
@@ -175,43 +195,6 @@ def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:
 
     assert told_of == ["unreachable"]
     assert watcher.known.keys() >= {STANDS, REFUSED}
-
-
-def test_runs_that_move_nothing_are_told_of_if_the_next_one_does_not_either(watcher: Watcher) -> None:
-    seen = backlog()
-    stuck = Memory(positions=progress(seen), requested_at=1e9, futile=1)
-
-    ticks = [
-        watcher.tick(seen, at=0, memory=stuck),
-        watcher.tick(seen, at=30, memory=stuck, running=True),
-        watcher.tick(seen, at=65, memory=stuck, running=True),
-        watcher.tick(seen, at=70, memory=stuck),
-    ]
-    moved = Memory(positions="others", requested_at=1e9)
-    ends = [watcher.tick(seen, at=75, memory=moved), watcher.tick(seen, at=140, memory=moved)]
-
-    assert ticks == [[], [], [], ["runs_fail"]]
-    assert ends == [[], ["!runs_fail"]]
-
-
-def facts(messages: int, letters: int) -> TableFacts:
-    return TableFacts(messages_1h=messages, dead_letters_1h=letters)
-
-
-@pytest.mark.parametrize(("messages", "letters"), [(10_000, 100), (20, 9), (10_000, 0), (0, 0)])
-def test_a_few_dead_letters_are_no_incident(watcher: Watcher, messages: int, letters: int) -> None:
-    assert watcher.tick(backlog(), at=0, table=facts(messages, letters)) == []
-
-
-def test_many_dead_letters_are_an_incident_until_messages_come_that_are_better(watcher: Watcher) -> None:
-    ticks = [
-        watcher.tick(backlog(), at=0, table=facts(10_000, 101)),
-        watcher.tick(backlog(), at=5000, table=facts(0, 0)),
-        watcher.tick(backlog(), at=5005, table=facts(100, 0)),
-        watcher.tick(backlog(), at=5070, table=facts(100, 0)),
-    ]
-
-    assert ticks == [["dead_letters"], [], [], ["!dead_letters"]]
 
 
 def test_what_nobody_was_told_of_is_told_at_the_next_tick_and_its_end_only_if_its_beginning_was(

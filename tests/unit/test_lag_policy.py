@@ -96,15 +96,6 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely_until_a_
     assert memory.requested(progress(moved), NOW).futile == 0
 
 
-def test_an_unsettled_stream_is_due_at_once_and_waits_after_a_run_that_settled_nothing() -> None:
-    """With `latest`, the positions that a look proposes move on with every message, and are nobody's progress."""
-    first, later = (replace(backlog("orders", position=at), unsettled=True) for at in (7, 9))
-    memory = Memory().requested(progress(first), NOW)
-
-    assert names(decide(first, memories={"orders": Memory()}).due) == ["orders"]
-    assert not decide(later, memories={"orders": memory}, now=NOW + 5).due
-
-
 def test_a_stream_that_reached_a_limit_is_drained_until_it_is_below_half_of_it() -> None:
     half, less = backlog("orders", 500, 3.0), backlog("orders", 499, 3.0)
     reached = replace(BEGUN, catching_up=True)
@@ -134,14 +125,6 @@ def test_between_two_requests_lies_the_gap_so_that_files_do_not_get_small() -> N
     assert names(decide(busy, memories={"orders": drained}, now=NOW + 6).due) == ["orders"]
 
 
-def test_the_bytes_that_wait_are_a_limit_where_the_document_names_one() -> None:
-    heavy, unknown = replace(backlog("a", 10), bytes=2_000_000), backlog("b", 10)
-
-    decision = decide(heavy, unknown, when=DrainWhen(None, None, backlog_bytes=1_000_000))
-
-    assert names(decision.due) == ["a"]
-
-
 def test_a_cron_drains_whatever_there_is_once_at_each_of_its_times() -> None:
     hourly, at_ten = DrainWhen(None, None, cron="0 * * * *"), NOW - NOW % 3600
     one, fresh = backlog("orders", 1, 1900.0), backlog("orders", 1, 1700.0)
@@ -155,33 +138,6 @@ def test_a_cron_drains_whatever_there_is_once_at_each_of_its_times() -> None:
     assert names(decide(one, memories={"orders": failed}, now=at_ten + 1800, when=hourly).due) == ["orders"]
 
 
-def test_what_retention_is_about_to_delete_waits_for_no_limit_no_gap_and_no_cron() -> None:
-    never = DrainWhen(None, None, cron="0 0 1 1 *", min_gap_seconds=3600)
-    just_now = replace(BEGUN, positions="others", requested_at=NOW - 1)
-    near, far = backlog("near", 1, 80_000.0, loss=3000.0), backlog("far", 1, 80_000.0, loss=7000.0)
-
-    decision = decide(near, far, memories={"near": just_now, "far": just_now}, when=never)
-
-    assert names(decision.due) == ["near"]
-    assert decision.due[0].urgent
-
-
-def test_what_is_about_to_be_lost_is_tried_again_before_it_is_though_its_runs_move_nothing() -> None:
-    lost_soon = backlog("orders", 1, 80_000.0, loss=30.0)
-    stuck = replace(BEGUN, positions=progress(lost_soon), requested_at=NOW - 16, futile=9)
-
-    assert names(decide(lost_soon, memories={"orders": stuck}).due) == ["orders"]
-
-
-def test_a_clock_that_was_wrong_for_a_while_holds_nothing_up() -> None:
-    busy = backlog("orders", 5000, 90.0)
-    ahead = replace(BEGUN, positions="others", requested_at=NOW + 2 * 86_400)
-    stuck = replace(ahead, positions=progress(busy))
-
-    assert names(decide(busy, memories={"orders": ahead}).due) == ["orders"]
-    assert names(decide(busy, memories={"orders": stuck}).due) == ["orders"]
-
-
 def test_streams_that_share_a_refusal_share_its_line_and_a_line_stays_short() -> None:
     gone = [replace(backlog(f"stream_{number}"), refusal=MISSING) for number in range(100)]
 
@@ -192,13 +148,44 @@ def test_streams_that_share_a_refusal_share_its_line_and_a_line_stays_short() ->
     assert len(said) < 1000
 
 
-def test_where_retention_is_short_half_of_it_counts_as_near() -> None:
-    """A limit of an hour on a topic that keeps ten minutes would otherwise drain it at every tick."""
-    fresh, old = backlog("fresh", 1, 200.0, loss=400.0), backlog("old", 1, 310.0, loss=290.0)
+BUSY = backlog("orders", 5000, 90.0)
+UNSETTLED, PROPOSED_LATER = (replace(backlog("orders", position=at), unsettled=True) for at in (7, 9))
+NEVER = DrainWhen(None, None, cron="0 0 1 1 *", min_gap_seconds=3600)
+JUST_NOW = replace(BEGUN, positions="others", requested_at=NOW - 1)
+LOST_SOON = backlog("orders", 1, 80_000.0, loss=30.0)
+AHEAD = replace(BEGUN, positions="others", requested_at=NOW + 2 * 86_400)
+BYTES, NO_LIMIT = DrainWhen(None, None, backlog_bytes=1_000_000), DrainWhen(None, None)
+USUAL = DrainWhen(backlog_messages=1000, lag_seconds=60)
 
-    decision = decide(fresh, old, when=DrainWhen(None, None))
 
-    assert names(decision.due) == ["old"]
+@pytest.mark.parametrize(
+    ("seen", "memory", "when", "due"),
+    [
+        (UNSETTLED, Memory(), USUAL, True),
+        # With `latest`, the positions that a look proposes move on with every message, and are nobody's progress.
+        (PROPOSED_LATER, Memory().requested(progress(UNSETTLED), NOW - 5), USUAL, False),
+        (replace(backlog("orders", 10), bytes=2_000_000), BEGUN, BYTES, True),
+        (backlog("orders", 10), BEGUN, BYTES, False),
+        # What retention is about to delete waits for no limit, no gap and no cron,
+        (backlog("orders", 1, 80_000.0, loss=3000.0), JUST_NOW, NEVER, True),
+        (backlog("orders", 1, 80_000.0, loss=7000.0), JUST_NOW, NEVER, False),
+        # and is tried again before it is lost, though its runs move nothing.
+        (LOST_SOON, replace(BEGUN, positions=progress(LOST_SOON), requested_at=NOW - 16, futile=9), USUAL, True),
+        # Where retention is short, half of it counts as near: an hour on ten minutes would be every tick.
+        (backlog("orders", 1, 200.0, loss=400.0), BEGUN, NO_LIMIT, False),
+        (backlog("orders", 1, 310.0, loss=290.0), BEGUN, NO_LIMIT, True),
+        # A clock that was wrong for a while holds nothing up.
+        (BUSY, AHEAD, USUAL, True),
+        (BUSY, replace(AHEAD, positions=progress(BUSY)), USUAL, True),
+    ],
+)
+def test_a_stream_is_due_by_what_waits_what_is_remembered_and_what_its_document_says(
+    seen: Backlog, memory: Memory, when: DrainWhen, due: bool
+) -> None:
+    decision = decide(seen, memories={"orders": memory}, when=when)
+
+    assert names(decision.due) == (["orders"] if due else [])
+    assert [d.urgent for d in decision.due] == ([seen.time_to_loss_seconds is not None] if due else [])
 
 
 def test_a_paused_stream_is_never_due_and_is_said_to_be_paused() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.components.load import load_streams
-from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry, Tls
 from kdi_assets.message_format import JsonRegistry, RegistrySchemas
-from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 
 
 def registry(attributes: str) -> str:
@@ -23,27 +22,12 @@ def named(folder: Path, document: str) -> SchemaRegistry | None:
     return load_streams(folder)["a"].registry
 
 
-def mistakes(folder: Path) -> list[str]:
-    with pytest.raises(Mistakes) as refused:
-        load_streams(folder)
-    return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]
-
-
 def test_messages_of_json_behind_a_frame_may_have_to_be_as_their_schema_says(tmp_path: Path) -> None:
     of_json = "format: {json: {registry: main, version: 3, validate: true}}"
     written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=of_json))
 
     kept_at = SchemaRegistry("main", "https://registry:8081")
     assert load_streams(tmp_path)["a"].format == JsonRegistry(RegistrySchemas(kept_at, "t-value", 3), validate=True)
-
-
-def test_a_stream_names_a_registry_or_none(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=OF_REGISTRY), b=stream("b"))
-
-    streams = load_streams(tmp_path)
-
-    assert streams["a"].registry == SchemaRegistry("main", "https://registry:8081")
-    assert streams["b"].registry is None
 
 
 def test_only_what_is_written_becomes_a_property(tmp_path: Path) -> None:
@@ -106,6 +90,6 @@ def test_secrets_are_read_from_the_environment_when_they_are_used(
 def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, attributes: str, said: str) -> None:
     written(tmp_path, kafka=CLUSTER, registry=registry(attributes), a=stream("a", record=OF_REGISTRY))
 
-    found = [m for m in mistakes(tmp_path) if not m.startswith("a/")]
+    found = [m for m in mistakes_of(tmp_path) if not m.startswith("a/")]
 
     assert [m.startswith(f"registry/defs.yaml:2 {said}") for m in found] == [True], found
