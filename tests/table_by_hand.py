@@ -11,7 +11,6 @@ from typing import Any
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.state import partition_id
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
-from tests.hand_written import HandWrittenLog
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)
@@ -23,12 +22,28 @@ def orders(**fields: Any) -> Stream:
     return Stream(TOPIC, "bronze/orders", "id bigint", "current_date()", main, **fields)
 
 
-class TableByHand(HandWrittenLog):
-    """The table of ``orders`` in a lake."""
+class TableByHand:
+    """The table of ``orders`` in a lake, partitioned by date; version 0 is three months old."""
 
-    def __init__(self, lake: str, *, now: datetime | None = None) -> None:
-        self.position = 0
-        super().__init__(Path(lake) / "bronze/orders", now=now or datetime.now(UTC))
+    def __init__(self, lake: str | Path, *, now: datetime | None = None, table_id: str = "t") -> None:
+        self.now, self.version, self.position, self.table_id = now or datetime.now(UTC), -1, 0, table_id
+        self.log = Path(lake) / "bronze/orders" / "_delta_log"
+        self.log.mkdir(parents=True)
+        types = {"id": "long", "date": "date"}
+        columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+        schema = json.dumps({"type": "struct", "fields": columns})
+        described = {"id": table_id, "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
+        metadata = {**described, "partitionColumns": ["date"], "configuration": {}}
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        self.commit({"protocol": protocol}, {"metaData": metadata}, ago=timedelta(days=90), operation="CREATE TABLE")
+
+    def commit(self, *actions: dict[str, Any], ago: timedelta, operation: str = "WRITE", **info: object) -> None:
+        """One commit of these actions, so long ago by its own clock."""
+        self.version += 1
+        milliseconds = int((self.now - ago).timestamp() * 1000)
+        described = {"timestamp": milliseconds, "operation": operation, "operationParameters": {}, **info}
+        lines = [{"commitInfo": described}, *actions]
+        (self.log / f"{self.version:020}.json").write_text("\n".join(map(json.dumps, lines)))
 
     def drain(
         self,
@@ -36,27 +51,31 @@ class TableByHand(HandWrittenLog):
         *,
         ago: timedelta = timedelta(minutes=1),
         dead_letters: int = 0,
-        ages: Mapping[int, int] | None = None,
-        seconds: float = 2.0,
+        wait: float = 2.0,
+        files: Mapping[date, list[int]] | None = None,
+        **fields: Any,
     ) -> None:
-        """A drain of so many messages, planned ``seconds`` before its commit."""
+        """A drain of so many messages, planned ``wait`` seconds before its commit; ``files``: sizes by date."""
         covered = OffsetRange(TP, self.position, self.position + messages)
         self.position += messages
+        sizes = [(day, size) for day, some in (files or {}).items() for size in some]
         self.ledger_commit(
             "drain",
+            *(data_file(number, day, rows=1, size=size) for number, (day, size) in enumerate(sizes)),
             ago=ago,
             ranges=(RangeCounts(covered, messages - dead_letters, dead_letters),),
             rows_by_date={self.now.date(): messages - dead_letters},
-            planned_at=self.now - ago - timedelta(seconds=seconds),
-            ages=ages or {},
+            planned_at=self.now - ago - timedelta(seconds=wait),
+            **fields,
         )
 
-    def ledger_commit(self, kind: Kind, *, ago: timedelta = timedelta(minutes=1), **fields: Any) -> None:
+    def ledger_commit(
+        self, kind: Kind, *actions: dict[str, Any], ago: timedelta = timedelta(minutes=1), **fields: Any
+    ) -> None:
         """A ledger commit at the position that stands."""
-        entry = LedgerEntry(
-            self.version + 1, kind, TOPIC, f"try-{self.version + 1}", TOPIC, "topic", "t", {TP: self.position}, **fields
-        )
-        self.commit(position(TOPIC, self.position), ago=ago, userMetadata=entry.to_json())
+        at, names = {TP: self.position}, (TOPIC, f"try-{self.version + 1}", TOPIC, "topic", self.table_id)
+        entry = LedgerEntry(self.version + 1, kind, *names, at, **fields)
+        self.commit(position(TOPIC, self.position), *actions, ago=ago, userMetadata=entry.to_json())
 
 
 def position(app_id: str, at: int) -> dict[str, Any]:

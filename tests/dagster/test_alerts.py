@@ -196,10 +196,10 @@ def test_who_sets_a_webhook_is_told_of_what_goes_on_and_again_where_the_cursor_i
 def test_dead_letters_are_read_from_the_ledger(cluster: Watched, webhook: Webhook, lake: str) -> None:
     from datetime import UTC, datetime, timedelta
 
-    from tests.hand_written import TableWithLog
+    from tests.table_by_hand import TableByHand
 
-    table = TableWithLog(Path(lake), now=datetime.now(UTC))
-    table.ledger_commit(ago=timedelta(minutes=5), messages=1000, dead_letters=60)
+    table = TableByHand(Path(lake), now=datetime.now(UTC))
+    table.drain(1000, ago=timedelta(minutes=5), dead_letters=60)
 
     cluster.tick()
 

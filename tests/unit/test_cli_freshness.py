@@ -48,8 +48,8 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 def test_quantiles_are_of_the_messages_of_the_last_hours_and_of_all_their_drains(kdi: Kdi, lake: str) -> None:
     table = TableByHand(lake)
     table.drain(100, ago=timedelta(hours=30), ages={A_WHILE: 100})
-    table.drain(94, ago=timedelta(hours=2), ages={ONE_SECOND: 94}, seconds=2.0)
-    table.drain(6, ago=timedelta(hours=1), ages={EIGHT_SECONDS: 6}, seconds=4.0)
+    table.drain(94, ago=timedelta(hours=2), ages={ONE_SECOND: 94}, wait=2.0)
+    table.drain(6, ago=timedelta(hours=1), ages={EIGHT_SECONDS: 6}, wait=4.0)
 
     answer = kdi("orders", "--json")
     longer = kdi("orders", "--json", "--hours", "48")

@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from kdi_assets.drain.state import State
 from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.stream import FreshnessLimits
-from tests.hand_written import TableWithLog
+from tests.table_by_hand import TableByHand
 from tests.unit.test_metrics import STREAM, registry
 
 CHECKOUT = Path(__file__).parents[2]
@@ -44,8 +44,8 @@ UNITS = (
 def exported(tmp_path: Path) -> dict[str, Metric]:
     """What a scrape exports, by the name that is queried."""
     now = datetime.now(UTC)
-    table = TableWithLog(tmp_path, now=now)
-    table.ledger_commit(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
+    table = TableByHand(tmp_path, now=now)
+    table.drain(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
     stream = replace(STREAM, freshness=FreshnessLimits(300, 1800))
     scraped: CollectorRegistry = registry(tmp_path, None, stream)
     return {family.name + ("_total" if family.type == "counter" else ""): family for family in scraped.collect()}

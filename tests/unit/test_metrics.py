@@ -22,7 +22,7 @@ from kdi_assets.metrics.collector import stream_collector
 from kdi_assets.metrics.totals import LedgerTotals
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import FreshnessLimits, KafkaCluster, OffsetRange, Stream, TopicPartition
-from tests.hand_written import ORDERS, TableWithLog
+from tests.table_by_hand import TP, TableByHand
 
 NOW = datetime.now(UTC)
 MAIN = KafkaCluster("main", "localhost:9092")
@@ -53,8 +53,8 @@ class Seen:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TableWithLog:
-    return TableWithLog(tmp_path, now=NOW)
+def table(tmp_path: Path) -> TableByHand:
+    return TableByHand(tmp_path, now=NOW)
 
 
 def registry(lake: Path, look: Seen | None = None, *streams: Stream) -> CollectorRegistry:
@@ -68,8 +68,8 @@ def value(scraped: CollectorRegistry, name: str, **labels: str) -> float | None:
     return scraped.get_sample_value(name, {**LABELS, **labels})
 
 
-def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(minutes=1), messages=100, dead_letters=0)
+def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table: TableByHand, tmp_path: Path) -> None:
+    table.drain(100, ago=timedelta(minutes=1))
 
     scraped = registry(tmp_path, None, replace(STREAM, freshness=FreshnessLimits(300, 1800)), CLICKS)
 
@@ -104,8 +104,8 @@ def test_a_backlog_is_told_by_topic_partition_and_what_is_unknown_is_not_a_numbe
     assert scraped.get_sample_value("kdi_streams", {"state": "STALL"}) == 1
 
 
-def test_a_broken_stream_costs_its_own_samples_and_not_the_scrape(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(minutes=1))
+def test_a_broken_stream_costs_its_own_samples_and_not_the_scrape(table: TableByHand, tmp_path: Path) -> None:
+    table.drain(ago=timedelta(minutes=1))
     (tmp_path / "bronze" / "clicks").mkdir()
     (tmp_path / "bronze" / "clicks" / "notes.txt").write_text("no table")
 
@@ -119,7 +119,7 @@ def test_a_broken_stream_costs_its_own_samples_and_not_the_scrape(table: TableWi
     assert (value(scraped, "kdi_stream_up"), value(scraped, "kdi_rows_total")) == (1, 100)
 
 
-def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableWithLog, tmp_path: Path) -> None:
+def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableByHand, tmp_path: Path) -> None:
     scraped = registry(tmp_path)
     counted: dict[str, Any] = {
         "message_bytes": 5000,
@@ -127,12 +127,12 @@ def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableWit
         "conflicts": 1,
         "seconds": {"plan": 0.5, "write": 2.0},
     }
-    table.ledger_commit(ago=timedelta(days=40), messages=100, dead_letters=4, **counted)
-    lost = (OffsetRange(ORDERS, 100, 107),)
-    table.ledger_commit(ago=timedelta(days=30), kind="resolve", declared_losses=lost)
+    table.drain(100, ago=timedelta(days=40), dead_letters=4, **counted)
+    lost = (OffsetRange(TP, 100, 107),)
+    table.ledger_commit("resolve", ago=timedelta(days=30), declared_losses=lost)
 
     first = {n: value(scraped, f"kdi_{n}_total") for n in ("drains", "rows", "dead_letters", "messages", "conflicts")}
-    table.ledger_commit(ago=timedelta(minutes=1), messages=10, dead_letters=1, **counted)
+    table.drain(10, ago=timedelta(minutes=1), dead_letters=1, **counted)
     table.commit(ago=timedelta(seconds=1), operation="RESTORE", operationParameters={"version": 2})
 
     assert list(first.values()) == [1, 96, 4, 100, 1]
@@ -143,10 +143,10 @@ def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableWit
     assert value(scraped, "kdi_stage_seconds_total", stage="write") == 4.0
 
 
-def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableWithLog, tmp_path: Path) -> None:
+def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableByHand, tmp_path: Path) -> None:
     """Told half way, the rest would look like work that was done between two scrapes."""
     for minutes in (3, 2, 1):
-        table.ledger_commit(ago=timedelta(minutes=minutes), messages=10)
+        table.drain(10, ago=timedelta(minutes=minutes))
     clock: Iterator[float] = iter(range(100))
     totals, uri = LedgerTotals(lambda: next(clock)), STREAM.table_uri(str(tmp_path))
 
@@ -156,15 +156,15 @@ def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableWi
     assert told[2] is not None and told[2].messages == 30
 
 
-def test_counters_do_not_go_back_when_a_table_is_made_anew(table: TableWithLog, tmp_path: Path) -> None:
+def test_counters_do_not_go_back_when_a_table_is_made_anew(table: TableByHand, tmp_path: Path) -> None:
     scraped = registry(tmp_path)
-    table.ledger_commit(ago=timedelta(minutes=3), messages=10)
+    table.drain(10, ago=timedelta(minutes=3))
     before = value(scraped, "kdi_messages_total")
     for commit in table.log.iterdir():
         commit.unlink()
     table.log.rmdir()
 
-    TableWithLog(tmp_path, now=NOW, table_id="another").ledger_commit(ago=timedelta(minutes=1), messages=7)
+    TableByHand(tmp_path, now=NOW, table_id="another").drain(7, ago=timedelta(minutes=1))
 
     assert (before, value(scraped, "kdi_messages_total")) == (10, 17)
 

@@ -14,15 +14,15 @@ from kdi_assets.ledger.data_files import SMALL_BYTES, DataFiles
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.ledger.table_facts import TableFacts, TableWatch
 from kdi_assets.stream import KafkaCluster, Stream
-from tests.hand_written import TableWithLog
+from tests.table_by_hand import TableByHand
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "localhost:9092"))
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TableWithLog:
-    return TableWithLog(tmp_path, now=NOW)
+def table(tmp_path: Path) -> TableByHand:
+    return TableByHand(tmp_path, now=NOW)
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def facts(lake: Path, now: datetime = NOW) -> TableFacts:
     return TableWatch()(STREAM, str(lake), now=now)
 
 
-def test_dead_letters_are_those_of_drains_within_a_day(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(hours=25), dead_letters=40)
-    table.ledger_commit(ago=timedelta(hours=23), dead_letters=2)
+def test_dead_letters_are_those_of_drains_within_a_day(table: TableByHand, tmp_path: Path) -> None:
+    table.drain(ago=timedelta(hours=25), dead_letters=40)
+    table.drain(ago=timedelta(hours=23), dead_letters=2)
     table.commit(ago=timedelta(hours=2), operation="OPTIMIZE")
-    table.ledger_commit(ago=timedelta(hours=1), dead_letters=1)
+    table.drain(ago=timedelta(hours=1), dead_letters=1)
 
     seen = facts(tmp_path)
 
@@ -60,20 +60,20 @@ def test_dead_letters_are_those_of_drains_within_a_day(table: TableWithLog, tmp_
     assert seen.drained_at == NOW - timedelta(hours=1)
 
 
-def test_the_last_drain_is_found_however_long_ago_it_was(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(days=9), dead_letters=5)
+def test_the_last_drain_is_found_however_long_ago_it_was(table: TableByHand, tmp_path: Path) -> None:
+    table.drain(ago=timedelta(days=9), dead_letters=5)
     table.commit(ago=timedelta(days=3), operation="OPTIMIZE")
-    table.ledger_commit(ago=timedelta(hours=1), kind="resolve")
+    table.ledger_commit("resolve", ago=timedelta(hours=1))
 
     seen = facts(tmp_path)
 
     assert (seen.version, seen.drained_at, seen.dead_letters) == (3, NOW - timedelta(days=9), 0)
 
 
-def test_a_drain_that_a_restore_undid_counts_no_more(table: TableWithLog, tmp_path: Path) -> None:
+def test_a_drain_that_a_restore_undid_counts_no_more(table: TableByHand, tmp_path: Path) -> None:
     watch = TableWatch()
-    table.ledger_commit(ago=timedelta(hours=5), dead_letters=1)
-    table.ledger_commit(ago=timedelta(hours=4), dead_letters=10)
+    table.drain(ago=timedelta(hours=5), dead_letters=1)
+    table.drain(ago=timedelta(hours=4), dead_letters=10)
     before = watch(STREAM, str(tmp_path), now=NOW)
 
     table.commit(ago=timedelta(hours=3), operation="RESTORE", operationParameters={"version": 1})
@@ -92,17 +92,21 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         facts(tmp_path)
 
 
-def test_a_file_is_small_where_it_could_be_one_with_another(table: TableWithLog, tmp_path: Path) -> None:
+def test_a_file_is_small_where_it_could_be_one_with_another(table: TableByHand, tmp_path: Path) -> None:
     large, small = SMALL_BYTES, SMALL_BYTES - 1
-    files = {"2026-06-29": [small], "2026-06-30": [small, small, large], "2026-07-01": [large, small]}
-    table.ledger_commit(ago=timedelta(hours=1), files=files)
+    files = {
+        NOW.date() - timedelta(days=2): [small],
+        NOW.date() - timedelta(days=1): [small, small, large],
+        NOW.date(): [large, small],
+    }
+    table.drain(ago=timedelta(hours=1), files=files)
 
     assert facts(tmp_path).files == DataFiles(count=6, bytes=2 * large + 4 * small, small=2)
 
 
-def test_freshness_is_of_the_last_hour_and_counts_until_the_commit(table: TableWithLog, tmp_path: Path) -> None:
-    table.ledger_commit(ago=timedelta(hours=2), ages={120: 1000})
-    table.ledger_commit(ago=timedelta(minutes=30), ages={16: 95, 32: 5}, wait=timedelta(seconds=3))
+def test_freshness_is_of_the_last_hour_and_counts_until_the_commit(table: TableByHand, tmp_path: Path) -> None:
+    table.drain(ago=timedelta(hours=2), ages={120: 1000})
+    table.drain(ago=timedelta(minutes=30), ages={16: 95, 32: 5}, wait=3.0)
 
     fresh = facts(tmp_path).freshness
 
@@ -111,10 +115,10 @@ def test_freshness_is_of_the_last_hour_and_counts_until_the_commit(table: TableW
 
 
 def test_a_log_that_did_not_move_on_is_not_opened_again(
-    table: TableWithLog, tmp_path: Path, reads: Counter[object]
+    table: TableByHand, tmp_path: Path, reads: Counter[object]
 ) -> None:
     watch = TableWatch()
-    table.ledger_commit(ago=timedelta(hours=1), dead_letters=1)
+    table.drain(ago=timedelta(hours=1), dead_letters=1)
     watch(STREAM, str(tmp_path), now=NOW)
     reads.clear()
 
@@ -126,27 +130,27 @@ def test_a_log_that_did_not_move_on_is_not_opened_again(
 
 @pytest.mark.parametrize("address", [False, True], ids=["a path", "an address"])
 def test_of_a_log_that_moved_on_only_what_is_new_is_read(
-    table: TableWithLog, tmp_path: Path, reads: Counter[object], address: bool
+    table: TableByHand, tmp_path: Path, reads: Counter[object], address: bool
 ) -> None:
     watch, lake = TableWatch(), tmp_path.as_uri() if address else str(tmp_path)
-    table.ledger_commit(ago=timedelta(hours=2), dead_letters=1)
+    table.drain(ago=timedelta(hours=2), dead_letters=1)
     watch(STREAM, lake, now=NOW)
     reads.clear()
-    table.ledger_commit(ago=timedelta(hours=1), dead_letters=2)
+    table.drain(ago=timedelta(hours=1), dead_letters=2)
 
     assert watch(STREAM, lake, now=NOW).dead_letters == 3
     assert reads == Counter({"open": 1, 2: 1})
 
 
-def test_a_table_made_anew_in_the_place_is_read_from_its_beginning(table: TableWithLog, tmp_path: Path) -> None:
+def test_a_table_made_anew_in_the_place_is_read_from_its_beginning(table: TableByHand, tmp_path: Path) -> None:
     watch = TableWatch()
-    table.ledger_commit(ago=timedelta(hours=2), dead_letters=7)
+    table.drain(ago=timedelta(hours=2), dead_letters=7)
     watch(STREAM, str(tmp_path), now=NOW)
     for commit in table.log.iterdir():
         commit.unlink()
     table.log.rmdir()
 
-    TableWithLog(tmp_path, now=NOW, table_id="another").ledger_commit(ago=timedelta(hours=1), dead_letters=2)
+    TableByHand(tmp_path, now=NOW, table_id="another").drain(ago=timedelta(hours=1), dead_letters=2)
     os.utime(table.log / f"{1:020}.json", (0, 0))
 
     assert watch(STREAM, str(tmp_path), now=NOW).dead_letters == 2
