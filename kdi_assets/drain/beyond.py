@@ -22,6 +22,9 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SHORTLY = 1_000
+"""So many offsets before a new position are looked at for a row that tells whether the log below is the one drained."""
+
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
@@ -95,6 +98,29 @@ class RowsBeyond:
             replaced_letters=replaced,
             untold=self._untold(),
         )
+
+    def last_before(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The last row shortly before each topic partition's offsets: its offset, and its timestamp in milliseconds.
+
+        Absent where there is none, where it has no timestamp, and where rows of an older topic may lie.
+        """
+        from pyspark.sql import functions as F
+
+        before = {tp: replace(r, start=max(0, r.start - SHORTLY), end=r.start) for tp, r in self.within.items()}
+        certain = {
+            tp: r
+            for tp, r in before.items()
+            if r.offset_count and not of_older_topics(self._history, self.topic.topic_id, {tp: r})
+        }
+        if not certain:
+            return {}
+        table = rows_with_files(self.spark, self.stream, self.uri, version=self.version, within=certain)
+        at = table.select(*coordinates(table, self.stream)).where("timestamp IS NOT NULL")
+        last = at.groupBy("partition").agg(
+            F.expr("max(struct(offset, unix_millis(timestamp) AS written))").alias("last")
+        )
+        found = last.selectExpr("partition", "last.offset", "last.written").collect()
+        return {TopicPartition(self.stream.topic, r["partition"]): (r["offset"], r["written"]) for r in found}
 
     def removal(self, expected: Beyond) -> Staged:
         """Take the rows out; they go with the commit of what this gives.

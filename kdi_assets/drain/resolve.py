@@ -16,11 +16,12 @@ from kdi_assets.drain.given_up import given_up, losses
 from kdi_assets.drain.rewind import Target, rewound
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
-from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry import LastRead, LedgerEntry, still_last
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.state import RETIRED, LedgerGap, LedgerState, ledger_as_logged, read_ledger
 from kdi_assets.sources.kafka import read_topic
+from kdi_assets.sources.kafka_messages import last_messages
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def decide(
         case "adopt-dead-letters":
             proposal = letters_adopted(case)
     after = {**case.before, **proposal.after}
+    beyond, last_read = _behind_rewind(case, after) if action == "rewind" else (Beyond(), {})
     return Decision(
         action=action,
         ledger=case.ledger,
@@ -120,8 +122,8 @@ def decide(
         after=after,
         reason=proposal.reason,
         declared_losses=losses(case, after) if action == "accept-loss" else (),
-        fields=proposal.fields,
-        beyond=_beyond(case, after) if action == "rewind" else Beyond(),
+        fields={**proposal.fields, **last_read},
+        beyond=beyond,
         letters_given_up=proposal.letters,
     )
 
@@ -199,14 +201,15 @@ def new_topic(case: Case) -> Proposal:
     return Proposal(after, reason, {"routes": ledger.routes and replace(ledger.routes, since=None)})
 
 
-def _beyond(case: Case, after: Mapping[TopicPartition, int]) -> Beyond:
-    """What lies at or behind positions that a rewind sets back."""
+def _behind_rewind(case: Case, after: Mapping[TopicPartition, int]) -> tuple[Beyond, Mapping[str, Any]]:
+    """What lies at or behind positions that a rewind sets back; and the messages before them, for the entry."""
     back = {tp: at for tp, at in after.items() if at < case.before.get(tp, 0)}
     if not back:
-        return Beyond()
-    within = from_positions(back)
+        return Beyond(), {}
     version, session = case.ledger.version, case.session()
-    beyond = RowsBeyond(session, case.stream, case.lake, version, case.topic, within, case.before).look()
+    rows = RowsBeyond(session, case.stream, case.lake, version, case.topic, from_positions(back), case.before)
+    last_read = {**still_last(case.ledger.entry, after), **_last_before(case, rows)}
+    beyond = rows.look()
     if beyond.untold:
         raise case.no(
             f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, and rows of "
@@ -218,4 +221,28 @@ def _beyond(case: Case, after: Mapping[TopicPartition, int]) -> Beyond:
             "the broker gives to others",
             then=f"kdi dead-letters replay {case.stream.name}   (or discard; then the same command once more)",
         )
-    return beyond
+    return beyond, {"last_read": last_read}
+
+
+def _last_before(case: Case, rows: RowsBeyond) -> dict[TopicPartition, LastRead]:
+    """The last message before each new position that is a row, as the broker has it.
+
+    Without it a rewind would take the evidence of a truncation with the rows: set back to an offset behind the one at
+    which the log was cut off, the drain would pass over the messages in between.
+
+    Raises:
+        NothingToResolve: The broker has another message there.
+    """
+    before = rows.last_before()
+    ranges = [OffsetRange(tp, offset, offset + 1) for tp, (offset, _) in before.items()]
+    held = [r for r in ranges if r.start >= case.topic.partitions[r.topic_partition].earliest]
+    found = last_messages(case.stream.cluster, held)
+    for tp, message in found.items():
+        if message.timestamp != before[tp][1]:
+            raise case.no(
+                f"offset {message.offset} of {tp} holds another message than its row: the log was cut off before the "
+                "new position",
+                then=f"kdi audit {case.stream.name} --against-kafka   (names the first offset that differs: rewind to "
+                "that)",
+            )
+    return found

@@ -213,14 +213,16 @@ class Model:
         }
         if any(m.bad and not log.holds(m) for m in behind):
             raise Refused("NothingToResolve")  # dead letters that are the only copies
-        self.removed |= {m for m in behind if not log.holds(m)}
-        self.undone |= {m for m in behind if log.holds(m)}
         # Behind a truncation, the evidence of it must not go with the rows: the row before them stands for it.
         stay = (self.table.rows | self.table.letters) - behind
         below = [m for m in stay if (m.epoch, m.partition) == (self.epoch, partition)]
         last_read = {p: m for p, m in ledger.last_read.items() if p != partition}
-        if below:
-            last_read[partition] = max(below, key=lambda m: m.offset)
+        if last := max(below, key=lambda m: m.offset, default=None):
+            if log.earliest <= last.offset and not log.holds(last):
+                raise Refused("NothingToResolve")
+            last_read[partition] = last
+        self.removed |= {m for m in behind if not log.holds(m)}
+        self.undone |= {m for m in behind if log.holds(m)}
         after = replace(ledger, positions={**ledger.positions, partition: offset}, last_read=last_read)
         self._decided(after, without=frozenset(behind))
 
