@@ -94,10 +94,8 @@ def told(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> dict[s
     found: dict[str, set[tuple[str, date]]] = {}
     for stream in GROUP:
         records = instance.fetch_materializations(table_key(stream), limit=100).records
-        own = [r.event_log_entry for r in records if r.run_id == result.run_id]
-        days = {
-            (e.step_key or "", date.fromisoformat(r.partition_key or "")) for e, r in zip(own, records, strict=True)
-        }
+        own = [r for r in records if r.run_id == result.run_id]
+        days = {(r.event_log_entry.step_key or "", date.fromisoformat(r.partition_key or "")) for r in own}
         found |= {stream.name: days} if days else {}
     return found
 
