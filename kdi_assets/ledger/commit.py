@@ -166,7 +166,7 @@ def commit(
     raise TableBusy(uri=uri, version=behind)
 
 
-def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry, rests_on: Collection[str] = ()) -> None:
+def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry) -> None:
     """Judge what was committed behind ``after``.
 
     Args:

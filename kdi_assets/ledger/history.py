@@ -53,10 +53,10 @@ def takes_table(commit: CommitInfo) -> bool:
     return commit.replaces_rows or commit.operation.startswith(_REPLACING)
 
 
-def entries(uri: str, app_id: str, since_version: int = -1) -> list[LedgerEntry]:
-    """Every ledger entry behind ``since_version``, the oldest first, undone or not; the readable part of the log."""
+def entries(uri: str, app_id: str) -> list[LedgerEntry]:
+    """Every ledger entry, the oldest first, undone or not; the readable part of the log."""
     log = TableLog.open(uri)
-    readable = takewhile(lambda c: c.info is not None and c.version > since_version, walk_back(log) if log else ())
+    readable = takewhile(lambda c: c.info is not None, walk_back(log) if log else ())
     found = (entry_of(c.info.user_metadata, c.version, app_id) for c in readable if c.info)
     return [entry for entry in found if entry][::-1]
 

@@ -25,6 +25,16 @@ def transactional(web: DrivenStream, **properties: str | int) -> tuple[DrivenStr
     return replace(web, publisher=writer), writer
 
 
+def _await_markers(web: DrivenStream) -> None:
+    """The broker writes the markers of a transaction after it has said that it ended."""
+
+    def written() -> bool:
+        held = read_topic(web.stream.cluster, web.stream.topic).partitions.values()
+        return all(offsets.end == offsets.high_watermark for offsets in held)
+
+    wait_until(written)
+
+
 @pytest.mark.core
 def test_only_what_was_committed_arrives_wherever_the_drains_cut(driven: DrivenFactory) -> None:
     """Purpose: aborted messages and markers take offsets; a plan may end in the middle of them.
@@ -62,10 +72,12 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
     inside, writer = transactional(web)
     with writer.transaction():
         inside.produce(5)
+    _await_markers(web)
 
     marker = web.drain()
     with writer.transaction(commit=False):
         inside.produce(4)
+    _await_markers(web)
     aborted = web.drain()
 
     assert [(c.offset_count, c.gaps) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]

@@ -54,6 +54,8 @@ class KafkaAndDelta:
         cluster = KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
         self._stream = web_requests(topic, cluster)
         self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message
+        self._earliest: dict[int, int] = {}
+        self._admin: AdminClient
         self._versions = {0: 0}
         self._create(partitions)
 
@@ -78,8 +80,18 @@ class KafkaAndDelta:
 
     def delete_before(self, partition: int, offset: int) -> None:
         """Retention, hurried."""
+        self._earliest[partition] = offset
         gone = RdPartition(self._stream.topic, partition, offset)
-        next(iter(self._admin.delete_records([gone]).values())).result(30)
+
+        def deleted() -> bool:
+            try:
+                next(iter(self._admin.delete_records([gone]).values())).result(30)
+            except KafkaException:  # the client does not know the leader of a topic or broker that is new
+                self._admin = self._client()
+                return False
+            return True
+
+        self._await(deleted)
 
     def truncate(self, partition: int, offset: int) -> None:
         """Kill the broker, cut its file and start it again."""
@@ -100,6 +112,8 @@ class KafkaAndDelta:
         self._broker.restart()
         tp = TopicPartition(self._stream.topic, partition)
         self._await(lambda: self._held()[tp].end == offset)
+        for number, earliest in self._earliest.items():  # a broker that is killed may not have kept that yet
+            self.delete_before(number, earliest)
 
     def recreate(self, partitions: int) -> None:
         """Delete the topic and make it again."""
@@ -107,6 +121,7 @@ class KafkaAndDelta:
         before = read_topic(self._stream.cluster, topic).topic_id
         self._admin.delete_topics([topic])[topic].result(30)
         self._sizes.clear()
+        self._earliest.clear()
         self._create(partitions)
         self._await(lambda: read_topic(self._stream.cluster, topic).topic_id != before)
 
@@ -168,11 +183,12 @@ class KafkaAndDelta:
             return []
         return [_number(url) for url in table.to_pyarrow_table(columns=["url"])["url"].to_pylist()]
 
+    def _client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._broker.bootstrap_servers, "log_level": 0})
+
     def _create(self, partitions: int) -> None:
         topic = self._stream.topic
-        # A new one, as a client takes leaders of the former topic for its own; and kept, as answers come only to a
-        # client that is still there.
-        self._admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers, "log_level": 0})
+        self._admin = self._client()  # the former one takes leaders of the former topic for its own
 
         def created() -> bool:
             new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
@@ -192,11 +208,9 @@ class KafkaAndDelta:
     def _await(self, happened: Callable[[], bool]) -> None:
         until = time.monotonic() + 30
         while True:
-            try:
+            with suppress(KdiError):  # the broker does not know it yet
                 if happened():
                     return
-            except KdiError:
-                pass  # the broker does not know it yet
             assert time.monotonic() < until, "the broker did not come that far in 30 s"
             time.sleep(0.1)
 
