@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any, dataclass_transform
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True)
 @dataclass(eq=False, kw_only=True)  # eq=False keeps errors hashable; frozen would stop Python setting __traceback__
 class KdiError(Exception):
-    """Root of our errors; the fields of a subclass are what logs, run metadata and ``--json`` show."""
+    """Root of our errors; the fields of a subclass are what logs, run metadata and ``--json`` show.
+
+    A subclass is a dataclass by itself, its fields keywords.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclass(eq=False, kw_only=True)(cls)
 
     def parts(self) -> tuple[str, str, str]:
         """What happened, what is safe, which command to run next."""

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.drain.backlog import Backlog, StatusWord
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.table_facts import TableFacts
 from kdi_assets.stream import Stream

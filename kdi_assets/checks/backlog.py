@@ -6,8 +6,7 @@ import math
 
 from kdi_assets.checks.finding import Finding, Level, Number
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.drain.backlog import Backlog, StatusWord
 from kdi_assets.stream import DrainWhen, Stream
 
 

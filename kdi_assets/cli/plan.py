@@ -40,8 +40,7 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
 
 
 def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
-    from kdi_assets.drain.size import offset_bytes
-    from kdi_assets.drain.truncation import next_messages
+    from kdi_assets.drain.survey import next_messages, offset_bytes
 
     plan = seen.plan(stream, offset_bytes=offset_bytes(stream, lake, seen))
     if plan is None:

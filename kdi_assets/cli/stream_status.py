@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kdi_assets.cli.output import brief, clock, columns, error_fields
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
-from kdi_assets.drain.state import State, state_of
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts, TableWatch
 from kdi_assets.stream import Stream

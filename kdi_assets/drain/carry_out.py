@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
 from kdi_assets.drain.counts import Counts
-from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, replaced
+from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, refuse_too_many_letters, replaced
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.files import file_size
 from kdi_assets.drain.judge import condemned, suspects
-from kdi_assets.drain.limits import refuse_too_many_letters
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import undecoded
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.shape import conditions, expectations, expressions
-from kdi_assets.drain.stage import stage
+from kdi_assets.drain.stage import file_size, stage
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged

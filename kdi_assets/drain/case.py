@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters"]
 
 
-@dataclass(eq=False, kw_only=True)
 class NothingToResolve(Terminal):
     """The decision does not fit what is there.
 

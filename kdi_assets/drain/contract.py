@@ -31,7 +31,6 @@ _OF_A_MESSAGE, _CHARACTERS = 30, 120
 _TRACKED, _TAKEN = 4096, 1000
 
 
-@dataclass(eq=False, kw_only=True)
 class UnknownFieldsFound(Terminal):
     """Messages have fields that the record has not, and the contract is frozen."""
 
@@ -52,7 +51,6 @@ class UnknownFieldsFound(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class OtherTypesFound(Terminal):
     """Messages have values that do not suit their types, and the contract is frozen."""
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
+from kdi_assets.drain.accounting import Undrainable, UnexplainedGap, refuse_large_timestamps
 from kdi_assets.drain.carry_out import carry_out
 from kdi_assets.drain.failures import jvm_loss_named
 from kdi_assets.drain.kept import Kept
@@ -22,10 +23,7 @@ from kdi_assets.drain.refusals import (
 from kdi_assets.drain.report import Commit as Commit
 from kdi_assets.drain.report import DrainReport as DrainReport
 from kdi_assets.drain.settle import Settlement, settle
-from kdi_assets.drain.size import offset_bytes
-from kdi_assets.drain.survey import survey
-from kdi_assets.drain.truncation import next_messages
-from kdi_assets.drain.undrainable import Undrainable, UnexplainedGap, refuse_large_timestamps
+from kdi_assets.drain.survey import next_messages, offset_bytes, survey
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
 from kdi_assets.sources.kafka import TopicState

@@ -16,7 +16,7 @@ from kdi_assets.drain.judge import field_values, suspects
 from kdi_assets.drain.masking import overlap
 from kdi_assets.drain.records import is_unusable, stream_decoder
 from kdi_assets.drain.shape import columns_of
-from kdi_assets.drain.widening import widened, widens
+from kdi_assets.drain.table_schema import widened, widens
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.log import TableLog

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-@dataclass(eq=False, kw_only=True)
 class ExpectationNotMet(Terminal):
     """Messages do not meet an expectation that stops the drain."""
 

@@ -24,7 +24,6 @@ from kdi_assets.drain.expectations import (
 from kdi_assets.drain.explode import ROW_COUNT, Elements, apart, elements_of, in_rows
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import decode
-from kdi_assets.drain.routing import route_sql
 from kdi_assets.drain.shape import evaluate, table_columns
 from kdi_assets.drain.verdict import (
     DEAD_LETTER,
@@ -34,6 +33,7 @@ from kdi_assets.drain.verdict import (
     TOMBSTONE,
     TOMBSTONE_RULE,
     VERDICTS,
+    route_sql,
     row_rules,
     verdict_sql,
 )

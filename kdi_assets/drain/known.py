@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kdi_assets.drain.backlog import Sample
 from kdi_assets.drain.dead_letters import refuse_replaced
 from kdi_assets.drain.refusals import TableMissing, TableNotMoved
-from kdi_assets.drain.status_word import Sample
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.marks import LogCache, LogMark, LogMarks

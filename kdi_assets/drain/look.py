@@ -14,10 +14,9 @@ from typing import NamedTuple, Protocol
 
 from kdi_assets.drain.backlog import Backlog as Backlog
 from kdi_assets.drain.backlog import PartitionBacklog as PartitionBacklog
+from kdi_assets.drain.backlog import status_word
 from kdi_assets.drain.known import KnownLedgers, Recent
-from kdi_assets.drain.status_word import status_word
-from kdi_assets.drain.survey import Survey, survey
-from kdi_assets.drain.truncation import truncated
+from kdi_assets.drain.survey import Survey, survey, truncated
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.sources.kafka import LEADER_SECONDS, BrokerOffsets, TopicState, read_topics

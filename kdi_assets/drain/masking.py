@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Terminal
@@ -24,7 +23,6 @@ _END = "_k3d90"
 _BLOCK = 64  # bytes of a block of SHA-256, by which HMAC pads its key: RFC 2104
 
 
-@dataclass(eq=False, kw_only=True)
 class MaskSecretMissing(Terminal):
     """The environment variable with the key of a hash is not set, or empty."""
 

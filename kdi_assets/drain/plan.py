@@ -15,12 +15,46 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.drain.start import refuse_other_start
+from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, still_last
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+
+
+class StartOutOfRange(Terminal):
+    """The document's `start:` names an offset, or a topic partition, that the topic does not have."""
+
+    stream: str
+    topic_partition: TopicPartition
+    said: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: `start` {self.said}.",
+            "nothing was read and nothing was written.",
+            "correct `start:` in the stream's document and run `kdi plan`",
+        )
+
+
+class PositionBelowStart(Terminal):
+    """The document's `start:` names an offset behind the position: what lies between was neither read nor given up."""
+
+    stream: str
+    topic_partition: TopicPartition
+    position: int
+    start: int
+
+    def parts(self) -> tuple[str, str, str]:
+        tp, at = self.topic_partition, self.position
+        return (
+            f"{self.stream}: `start` says {self.start} for {tp}, and its position is {at} already: a start holds for a "
+            f"stream that has none, and [{at}, {self.start}) was not drained.",
+            f"every offset below {at} is accounted for; nothing was read and nothing was written.",
+            f"take {tp.partition}: {self.start} out of `start:`, to drain on from {at}; or give the offsets up: "
+            f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.start}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +126,7 @@ def plan_drain(
         TopicPartitionVanished: The broker no longer has a topic partition that has a position.
         RetentionPassedPosition: Offsets ``[position, earliest)`` were deleted before they were drained.
         BrokerEndBelowPosition: The broker ends before the position: truncated, or restored from a copy.
-        PositionBelowStart, StartNamesNoTopicPartition: As ``refuse_other_start``.
+        PositionBelowStart, StartOutOfRange: As ``refuse_other_start``.
         RoutesChanged: The table is drained by other route conditions than the document's.
 
     Source: Kafka protocol, "ListOffsets" with isolation level ``read_committed``.
@@ -140,6 +174,23 @@ def refuse_strangers(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
         raise TopicPartitionVanished(
             stream=stream.name, topic_partition=vanished[0], position=ledger.positions[vanished[0]]
         )
+
+
+def refuse_other_start(stream: Stream, positions: Mapping[TopicPartition, int], topic: TopicState) -> None:
+    """Refuse explicit start offsets that a position has not reached.
+
+    A start is applied where there is no position. One at or below the position was applied, or is passed by now; one
+    above it would skip messages, which is a decision that the ledger must know of.
+
+    Raises:
+        PositionBelowStart, StartOutOfRange: As they say.
+    """
+    for tp, offset in stream.start_offsets.items():
+        if tp not in topic.partitions:
+            said = f"names {tp}, and the topic's last topic partition is {max(topic.partitions)}"
+            raise StartOutOfRange(stream=stream.name, topic_partition=tp, said=said)
+        if tp in positions and positions[tp] < offset:
+            raise PositionBelowStart(stream=stream.name, topic_partition=tp, position=positions[tp], start=offset)
 
 
 def positions_of(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, int]:

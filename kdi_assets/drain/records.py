@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Terminal
@@ -39,7 +38,6 @@ _KEPT = (FRAME, DECODED, RECORD)
 """Those of a message that was decoded ahead; to keep all of them costs more than to decode again for every stream."""
 
 
-@dataclass(eq=False, kw_only=True)
 class ShapeMistake(Terminal):
     """A stream's schema or one of its expressions does not work; ``field`` is the document's, as ``columns.host``."""
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 
-@dataclass(eq=False, kw_only=True)
 class RunAgain(KdiError):
     """What is to run next is what was refused, and that need not be a drain.
 
@@ -23,7 +20,6 @@ class RunAgain(KdiError):
         self.command = self.command or f"kdi drain {self.stream}"
 
 
-@dataclass(eq=False, kw_only=True)
 class RetentionPassedPosition(Terminal):
     """Offsets ``[position, earliest)`` were deleted before they were drained."""
 
@@ -41,7 +37,6 @@ class RetentionPassedPosition(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class BrokerEndBelowPosition(Terminal):
     """The broker's end is below the position: the log was truncated, or restored from a copy."""
 
@@ -60,7 +55,6 @@ class BrokerEndBelowPosition(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TopicRecreated(Terminal):
     """The topic has another id than the one the positions belong to: it was deleted and made again."""
 
@@ -78,7 +72,6 @@ class TopicRecreated(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TopicPartitionVanished(Terminal):
     """A topic partition with a position is not there any more."""
 
@@ -94,7 +87,6 @@ class TopicPartitionVanished(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TableReplaced(Terminal):
     """The table has another id than the one the positions were made for: replaced, or a clone."""
 
@@ -112,7 +104,6 @@ class TableReplaced(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class RowsWithoutPositions(Terminal):
     """The table holds data files and no position: a clone, a copy, or a table of a writer that leaves none."""
 
@@ -127,7 +118,6 @@ class RowsWithoutPositions(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class DeadLettersReplaced(Terminal):
     """The dead-letter table was restored, replaced or dropped, so letters that count may be gone."""
 
@@ -147,7 +137,6 @@ class DeadLettersReplaced(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class DeadLettersGone(RunAgain, Transient):
     """The dead letters that this try wrote, or counts on, were taken away before its commit."""
 
@@ -162,7 +151,6 @@ class DeadLettersGone(RunAgain, Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class SchemaDisagrees(Terminal):
     """The table's columns are not those that the stream's document gives."""
 
@@ -178,7 +166,6 @@ class SchemaDisagrees(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class AccountingMismatch(RunAgain, Terminal):
     """What was read, written and planned does not add up."""
 
@@ -193,7 +180,6 @@ class AccountingMismatch(RunAgain, Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class AnotherDrainActive(RunAgain, Transient):
     """Others committed first, again and again: twice for a drain."""
 
@@ -207,7 +193,6 @@ class AnotherDrainActive(RunAgain, Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TableRefusesRows(Terminal):
     """A constraint of the table does not hold for a row that the stream gives."""
 
@@ -222,7 +207,6 @@ class TableRefusesRows(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class ReadOrWriteFailed(RunAgain, Transient):
     """Spark failed while messages were read or files written; nothing of it is visible."""
 
@@ -237,7 +221,6 @@ class ReadOrWriteFailed(RunAgain, Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TableNotMoved(Terminal):
     """The document was renamed, and its table still lies where the old name says."""
 
@@ -256,7 +239,6 @@ class TableNotMoved(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TableMissing(Terminal):
     """The table is gone, and a table that only a drain of it makes lies beside its place."""
 
@@ -273,7 +255,6 @@ class TableMissing(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class StreamRetired(Terminal):
     """The document says that nothing is drained any more."""
 
@@ -287,7 +268,6 @@ class StreamRetired(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class NotDrainedYet(Terminal):
     """The table has positions of another writer, which no drain has taken over: its rows are nobody's to replay."""
 

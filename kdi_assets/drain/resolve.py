@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.adopt import adopted, letters_adopted
 from kdi_assets.drain.beyond import Beyond, RowsBeyond, from_positions
 from kdi_assets.drain.case import Action as Action
 from kdi_assets.drain.case import Case, Proposal, another_table
 from kdi_assets.drain.case import NothingToResolve as NothingToResolve
-from kdi_assets.drain.given_up import given_up, losses
-from kdi_assets.drain.rewind import Target, rewound
+from kdi_assets.drain.proposals import Target, adopted, given_up, letters_adopted, losses, rewound
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LastRead, LedgerEntry, still_last

@@ -6,7 +6,7 @@ of before a change, so it is not the documents that decide: the ledgers do, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.routes import Positions, Routes
@@ -14,7 +14,6 @@ from kdi_assets.ledger.state import LedgerState
 from kdi_assets.stream import Stream
 
 
-@dataclass(eq=False, kw_only=True)
 class RoutesChanged(Terminal):
     """The documents have other route conditions than the table's ledger, or nobody decided yet which ones hold."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.plan import refuse_strangers
+from kdi_assets.drain.plan import StartOutOfRange, refuse_other_start, refuse_strangers
 from kdi_assets.drain.records import stream_decoder
 from kdi_assets.drain.refusals import RowsWithoutPositions
 from kdi_assets.drain.shape import analyse, commented
-from kdi_assets.drain.start import begin, refuse_other_start
-from kdi_assets.drain.widening import PROPERTY
+from kdi_assets.drain.table_schema import PROPERTY
 from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
@@ -22,7 +21,7 @@ from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
-from kdi_assets.sources.kafka import TopicState
+from kdi_assets.sources.kafka import TopicState, offsets_at
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
         TableReplaced, TopicRecreated, TopicPartitionVanished: As ``plan_drain``; a RESTORE is not answered for a
             stranger.
         RowsWithoutPositions: A clone, or a copy: whatever the start policy says, it could double its rows.
-        StartOutOfRange, StartNamesNoTopicPartition: An explicit start offset is not in the topic.
+        StartOutOfRange: An explicit start offset is not in the topic.
         PositionBelowStart: It lies behind a position that another writer left.
     """
     if ledger is None:
@@ -80,6 +79,33 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
         reason = f"the table has no positions yet; start: {_policy(stream)}"
         return Settlement("start", positions, reason)
     return None
+
+
+def begin(
+    stream: Stream, topic: TopicState, *, known: Collection[TopicPartition] = frozenset()
+) -> dict[TopicPartition, int]:
+    """Where the topic partitions begin that are not ``known``, as numbers.
+
+    Raises:
+        StartOutOfRange: An explicit offset is not there.
+        KdiError: The brokers do not answer which offset a moment is.
+    """
+    begin = {tp: offsets for tp, offsets in topic.partitions.items() if tp not in known}
+    if not begin:
+        return {}
+    if isinstance(stream.start, datetime):
+        return offsets_at(stream.cluster, replace(topic, partitions=begin), stream.start)
+    if stream.start == "latest":
+        return {tp: offsets.end for tp, offsets in begin.items()}
+    given = stream.start_offsets
+    positions = {tp: given.get(tp, offsets.earliest) for tp, offsets in begin.items()}
+    for tp, offsets in begin.items():
+        # Up to the high watermark: an offset in an open transaction is there, if nobody may read it yet.
+        if not offsets.earliest <= positions[tp] <= offsets.high_watermark:
+            held = f"[{offsets.earliest}, {offsets.high_watermark})"
+            said = f"says {positions[tp]} for {tp}, which holds {held}"
+            raise StartOutOfRange(stream=stream.name, topic_partition=tp, said=said)
+    return positions
 
 
 def settle(

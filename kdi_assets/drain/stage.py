@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,15 +11,26 @@ from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.evolution import gaining
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import counted, judge
+from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, suffices, undecoded
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize, Staged, stage_rows
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.recent import LARGE, LedgerCommit, recent_commits
+from kdi_assets.sources.kafka_frame import OFFSETS_PER_TASK
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
+
+UNKNOWN_TOGETHER = 2
+"""Bytes on the way between tasks for each byte in a file, where no drain tells: the least that was measured. Files come
+out too small for it rather than too large: messages that repeat themselves take ten times as much and more."""
+SPARE = 2
+"""A row takes less between tasks than the message that it came from: so many times the messages of a file are more than
+it holds, and its number of rows is what ends it."""
 
 
 def stage(
@@ -92,3 +103,29 @@ def _rows(
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise
+
+
+def file_size(stream: Stream, lake: str, plan: Plan) -> FileSize:
+    """What the stream asks for, as the writer of this plan can be told.
+
+    A plan that one task carries out writes one file for each date anyhow, or several if it would be too large: nothing
+    is handed from task to task for it.
+    """
+    if stream.target_file_size is None:
+        return AS_IT_COMES
+    drained = telling(recent_commits(stream.table_uri(lake), stream.app_id))
+    together, rows = UNKNOWN_TOGETHER * stream.target_file_size, None
+    if drained:
+        rows = max(1, stream.target_file_size * drained.rows // drained.bytes)
+        together = SPARE * rows * drained.message_bytes // max(drained.messages, drained.rows)
+    return FileSize(together if plan.offset_count > OFFSETS_PER_TASK else None, rows)
+
+
+def telling(commits: Iterable[LedgerCommit]) -> LedgerEntry | None:
+    """The largest of some drains, which says what a row takes in a file; ``None`` if none of them does.
+
+    A file of few rows says nothing: it is its own footer for the most part, and the next large drain would be cut into
+    files that are much too small.
+    """
+    told = [c.entry for c in commits if c.entry.rows >= LARGE and c.entry.bytes and c.entry.message_bytes]
+    return max(told, key=lambda entry: entry.rows, default=None)

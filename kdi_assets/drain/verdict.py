@@ -1,14 +1,19 @@
-"""What decides a message's verdict, as Spark SQL: row, tombstone, dead letter or filtered."""
+"""What decides a message's verdict, as Spark SQL: row, tombstone, dead letter or filtered; and whose a message is.
+
+What a table makes of a message follows from the message, the table's document and the conditions of its route group
+alone. So each table can be drained by itself, at any time, with the same outcome as in a pass for all of them.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from kdi_assets.drain.explode import empty_rules, of_any
-from kdi_assets.drain.routing import RouteSql, route_sql
-from kdi_assets.drain.shape import DATE, FILTER, expressions, result
+from kdi_assets.drain.shape import DATE, FILTER, conditions, expressions, result
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.rules import Rule, any_of, name
+from kdi_assets.message_rules import ROUTE
 from kdi_assets.stream import Stream
 
 ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
@@ -61,3 +66,38 @@ def _is_filtered(stream: Stream) -> str:
     """Spark SQL over what ``evaluate`` gives: whether the filter was evaluated and leaves the message out."""
     kept = name(result(FILTER))
     return f"({kept} IS NOT NULL AND NOT coalesce({kept}.v, false))" if stream.filter else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSql:
+    """What a stream's route says of messages, over what ``shape.evaluate`` gives.
+
+    Attributes:
+        rules: What condemns a decoded message before anything else is asked; of the stream that has the rest alone.
+        elsewhere: Whether it is not this stream's: filtered here, and a row or dead letter of another; empty: never.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    elsewhere: str = ""
+
+
+def route_sql(stream: Stream) -> RouteSql:
+    """The route of a stream in Spark SQL; nothing is asked where it has none."""
+    route = stream.route
+    if route is None:
+        return RouteSql()
+    own = _holds(ROUTE) if route.when else "false"
+    if route.rest is None:
+        # What is not decoded has no result, and what raises has none: of both the stream with the rest takes care.
+        return RouteSql(elsewhere=f"NOT {own}")
+    others = " OR ".join(_holds(field) for field in conditions(stream) if field != ROUTE) or "false"
+    # A condition that raises may have meant any table: there nobody lets it pass, so that it is kept here.
+    raised = [Rule("expression_failed", f"{name(result(field))} IS NULL", field) for field in conditions(stream)]
+    unrouted = [Rule("unrouted", f"NOT {own} AND NOT ({others})")] if route.rest == "dead_letters" else []
+    sound = " AND ".join(f"{name(result(field))} IS NOT NULL" for field in conditions(stream)) or "true"
+    return RouteSql((*raised, *unrouted), f"({sound} AND NOT {own} AND ({others}))")
+
+
+def _holds(field: str) -> str:
+    """Whether a condition is true: neither false, nor null, nor raised."""
+    return f"coalesce({name(result(field))}.v, false)"

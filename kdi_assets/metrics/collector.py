@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.backlog import State
 from kdi_assets.drain.look import LookAt, by_cluster
-from kdi_assets.drain.state import State
 from kdi_assets.ledger.freshness import SHARES
 from kdi_assets.metrics import names
 from kdi_assets.metrics.names import Metric

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from kdi_assets.drain.backlog import Backlog
+from kdi_assets.drain.backlog import Backlog, State, state_of
 from kdi_assets.drain.look import Look, LookAt
-from kdi_assets.drain.state import State, state_of
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.ledger.table_facts import TableFacts, TableWatch

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from kdi_assets.drain.dead_letters import Reason, TooManyDeadLetters
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.limits import Reason, TooManyDeadLetters
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit

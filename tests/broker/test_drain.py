@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.drain import files
+from kdi_assets.drain import stage
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.history import entries
@@ -112,8 +112,8 @@ def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
     """Procedure: tasks of two hundred offsets, and drains that tell of themselves from five hundred rows on; drain with
     no size, with one that holds a date, and with one that does not; malformed messages in all of them."""
     monkeypatch.setattr(kafka_frame, "OFFSETS_PER_TASK", 200)
-    monkeypatch.setattr(files, "OFFSETS_PER_TASK", 200)
-    monkeypatch.setattr(files, "LARGE", 500)
+    monkeypatch.setattr(stage, "OFFSETS_PER_TASK", 200)
+    monkeypatch.setattr(stage, "LARGE", 500)
     web = driven(partitions=4)
     for seed, target in enumerate((None, 1 << 20, 10_000)):
         produced = web.produce(1000, bad=0.1, seed=seed)

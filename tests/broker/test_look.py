@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain import known
+from kdi_assets.drain.backlog import StatusWord
 from kdi_assets.drain.look import Look, look
-from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.ledger.ages import quantiles
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.recent import recent_commits

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain.look import look
+from kdi_assets.drain.plan import PositionBelowStart, StartOutOfRange
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.refusals import (
     BrokerEndBelowPosition,
@@ -16,7 +17,6 @@ from kdi_assets.drain.refusals import (
     SchemaDisagrees,
 )
 from kdi_assets.drain.resolve import carry_out_decision, decide
-from kdi_assets.drain.start import PositionBelowStart, StartOutOfRange
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
 from kdi_assets.stream import TopicPartition

@@ -14,9 +14,8 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.drain.backlog import Backlog
+from kdi_assets.drain.backlog import Backlog, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream, TopicPartition
 from sensors import alerts

@@ -348,10 +348,10 @@ def end_is_high_watermark(patch: MonkeyPatch) -> None:
 
 
 def gap_unconfirmed(patch: MonkeyPatch) -> None:
-    from kdi_assets.drain import gaps
+    from kdi_assets.drain import accounting
 
-    patch.setattr(gaps, "visible_messages", lambda cluster, ranges, **limits: iter(()))
-    patch.setattr(gaps, "can_have_gaps", lambda cluster, topic: True)
+    patch.setattr(accounting, "visible_messages", lambda cluster, ranges, **limits: iter(()))
+    patch.setattr(accounting, "can_have_gaps", lambda cluster, topic: True)
 
 
 def restore_ignored(patch: MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ import time
 import pytest
 from confluent_kafka.admin import ResourceType
 
+from kdi_assets.drain.accounting import UnexplainedGap
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import carry_out_decision, decide
-from kdi_assets.drain.undrainable import UnexplainedGap
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources import kafka_config

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from kdi_assets.drain.accounting import TimestampTooLarge
 from kdi_assets.drain.look import look
 from kdi_assets.drain.resolve import carry_out_decision, decide
-from kdi_assets.drain.undrainable import TimestampTooLarge
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher

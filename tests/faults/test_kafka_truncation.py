@@ -13,7 +13,7 @@ from kdi_assets.drain.compare import compare
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import BrokerEndBelowPosition
 from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
-from kdi_assets.drain.truncation import TopicTruncated
+from kdi_assets.drain.survey import TopicTruncated
 from kdi_assets.replay.replay_letters import discard_letters
 from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings

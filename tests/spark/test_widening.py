@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import DataType
 
-from kdi_assets.drain.widening import widened, widens
+from kdi_assets.drain.table_schema import widened, widens
 
 pytestmark = pytest.mark.usefixtures("spark")  # it parses the types
 

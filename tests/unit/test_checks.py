@@ -11,9 +11,8 @@ from kdi_assets.checks import fresh, health
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.message_rules import Expectation

@@ -12,10 +12,8 @@ import pytest
 from kdi_assets.cli.output import plain
 from kdi_assets.cli.screen import cropped
 from kdi_assets.cli.stream_status import HEAD, StreamStatus, text
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.state import State
-from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.data_files import DataFiles
 from kdi_assets.ledger.log import NotADeltaTable

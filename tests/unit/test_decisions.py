@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.adopt import adopted, letters_adopted
 from kdi_assets.drain.case import Action, Case, NothingToResolve, Proposal
-from kdi_assets.drain.given_up import given_up, losses
+from kdi_assets.drain.proposals import Target, adopted, given_up, letters_adopted, losses, rewound
 from kdi_assets.drain.resolve import new_topic
-from kdi_assets.drain.rewind import Target, rewound
-from kdi_assets.drain.truncation import truncated
+from kdi_assets.drain.survey import truncated
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import behind, may_pass, next_entry

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain import files
-from kdi_assets.drain.files import file_size, telling
+from kdi_assets.drain import stage
 from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.stage import file_size, telling
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent import LedgerCommit
@@ -44,7 +44,7 @@ def test_what_a_row_takes_is_told_by_the_largest_drain_and_by_no_small_one() -> 
 def test_a_plan_of_one_task_is_only_cut_and_a_larger_one_is_brought_together_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(files, "recent_commits", lambda uri, app_id: (drained(100_000, 5_000_000),))
+    monkeypatch.setattr(stage, "recent_commits", lambda uri, app_id: (drained(100_000, 5_000_000),))
     stream, lake = orders(target_file_size=1_000_000), str(tmp_path)
 
     assert file_size(stream, lake, planned(100_000)) == FileSize(None, rows=20_000)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.status_word import StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts
 from kdi_assets.sources.kafka import BrokerUnreachable

@@ -16,8 +16,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from kdi_assets.drain.state import State
-from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.drain.backlog import State, StatusWord
 from kdi_assets.stream import FreshnessLimits
 from tests.table_by_hand import TableByHand
 from tests.unit.test_metrics import STREAM, registry

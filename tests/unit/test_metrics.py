@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
-from kdi_assets.drain.status_word import StatusWord
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, StatusWord
 from kdi_assets.errors import KdiError
 from kdi_assets.metrics import collector
 from kdi_assets.metrics.collector import stream_collector

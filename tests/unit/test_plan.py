@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.plan import Plan, PositionBelowStart, StartOutOfRange, plan_drain
 from kdi_assets.drain.refusals import (
     BrokerEndBelowPosition,
     RetentionPassedPosition,
@@ -16,7 +16,6 @@ from kdi_assets.drain.refusals import (
     TopicRecreated,
 )
 from kdi_assets.drain.settle import Settlement, unsettled
-from kdi_assets.drain.start import PositionBelowStart, StartNamesNoTopicPartition, StartOutOfRange
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
@@ -185,9 +184,9 @@ def test_offsets_for_a_topic_partition_that_is_not_there_are_refused_whenever_th
     stream, held = orders(start={0: 5, 7: 0}), topic({P0: (0, 9)})
 
     said = "names orders/7, and the topic's last topic partition is orders/0"
-    with pytest.raises(StartNamesNoTopicPartition, match=said):
+    with pytest.raises(StartOutOfRange, match=said):
         unsettled(stream, None, held)
-    with pytest.raises(StartNamesNoTopicPartition, match=said):
+    with pytest.raises(StartOutOfRange, match=said):
         plan(ledger({P0: 6}), held, stream=stream)
 
 

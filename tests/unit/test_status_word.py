@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdi_assets.drain.status_word import PATIENCE, Sample, StatusWord, status_word, worst
+from kdi_assets.drain.backlog import PATIENCE, Sample, StatusWord, status_word, worst
 
 LIMIT = 60.0
 
