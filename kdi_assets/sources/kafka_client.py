@@ -197,7 +197,7 @@ def polled(consumer: Consumer, heard: Heard, *, seconds: float, most: int = 100)
     """What the consumer hands out, messages, ends and errors, batch after batch until the time is up.
 
     Args:
-        most: How many it collects before it hands them out, if they come within a fifth of a second.
+        most: How many it hands out at a time.
 
     Raises:
         AccessRefused: The brokers refuse our credentials.
@@ -205,7 +205,15 @@ def polled(consumer: Consumer, heard: Heard, *, seconds: float, most: int = 100)
     until = monotonic() + seconds
     while monotonic() < until:
         heard.refuse()
-        yield consumer.consume(num_messages=most, timeout=0.2)
+        yield what_came(consumer, most)
+
+
+def what_came(consumer: Consumer, most: int) -> list[Message]:
+    """What the consumer has now, or what comes first within a fifth of a second; it does not wait for ``most``."""
+    first = consumer.poll(0.2)
+    if first is None:
+        return []
+    return [first, *consumer.consume(num_messages=most - 1, timeout=0)]
 
 
 def rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:

@@ -11,7 +11,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kdi_assets.ledger.entry import LastRead
-from kdi_assets.sources.kafka_client import REQUEST_SECONDS, nobody_answers, open_consumer, polled, rd_partition
+from kdi_assets.sources.kafka_client import (
+    REQUEST_SECONDS,
+    nobody_answers,
+    open_consumer,
+    polled,
+    rd_partition,
+    what_came,
+)
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -178,7 +185,7 @@ def visible_messages(
         heard_at = monotonic()
         while ahead:
             heard.refuse()
-            batch = consumer.consume(num_messages=1000, timeout=0.2)
+            batch = what_came(consumer, most=1000)
             if batch:
                 heard_at = monotonic()
             elif monotonic() - heard_at > seconds:
@@ -189,14 +196,16 @@ def visible_messages(
                     continue
                 at = ENDLESS if error else message.offset() or 0
                 looked_for = _ahead_of(at, ahead[tp], rest[tp])
+                if looked_for and looked_for.start <= at:
+                    yield message
+                    # The end of a range is known here; the broker says only half a second later that nothing follows.
+                    looked_for = _ahead_of(at + 1, looked_for, rest[tp])
                 if looked_for is None:
                     del ahead[tp]
                     consumer.pause([rd_partition(tp)])
                     continue
                 ahead[tp] = looked_for
-                if looked_for.start <= at:
-                    yield message
-                elif looked_for.start - at > FAR and sought[tp] < looked_for.start:
+                if looked_for.start - at > FAR and sought[tp] < looked_for.start:
                     # Once: what was fetched before may still come, and would seek again.
                     sought[tp] = looked_for.start
                     consumer.seek(rd_partition(tp, looked_for.start))
