@@ -33,6 +33,9 @@ class Finding:
         return self.level == "passed"
 
 
+NO_TABLE = Finding("passed", "there is no table yet")
+
+
 def refused(refusal: KdiError) -> Finding:
     """The finding of a check that could not be made: what a retry may heal calls nobody."""
     happened, safe, run = refusal.parts()

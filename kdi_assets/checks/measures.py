@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kdi_assets.checks.accounted import every_offset_accounted_for
-from kdi_assets.checks.backlog import backlog_after_drain
-from kdi_assets.checks.coordinates import no_duplicate_coordinates
-from kdi_assets.checks.dates import dates_in_window
-from kdi_assets.checks.dead_letters import dead_letter_rate
-from kdi_assets.checks.expected import expectations
 from kdi_assets.checks.finding import Finding, refused
-from kdi_assets.checks.fresh import fresh
-from kdi_assets.checks.health import table_health
-from kdi_assets.checks.positions import positions_never_go_back
-from kdi_assets.checks.schema import schema_as_declared
+from kdi_assets.checks.of_backlog import backlog_after_drain, fresh
+from kdi_assets.checks.of_ledger import (
+    dead_letter_rate,
+    every_offset_accounted_for,
+    expectations,
+    positions_never_go_back,
+)
+from kdi_assets.checks.of_table import dates_in_window, no_duplicate_coordinates, schema_as_declared, table_health
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.failures import jvm_loss_named, root_cause
 from kdi_assets.errors import KdiError, Terminal

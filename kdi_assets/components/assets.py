@@ -7,10 +7,10 @@ from functools import partial
 
 import dagster as dg
 
-from kdi_assets.checks.accounted import Audit as Audit
-from kdi_assets.checks.accounted import every_offset_accounted_for
 from kdi_assets.checks.finding import Finding, refused
 from kdi_assets.checks.measures import MEASURES, Measure, measured
+from kdi_assets.checks.of_ledger import Audit as Audit
+from kdi_assets.checks.of_ledger import every_offset_accounted_for
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_evaluation, check_result, check_specs, freshness_policy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.checks import fresh, health
+from kdi_assets.checks import of_backlog, of_table
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
@@ -190,7 +190,7 @@ def test_a_log_without_a_checkpoint_is_told(table: TableByHand, lake: str) -> No
 
 
 def test_a_long_log_is_told(table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "LOG_FILES", 2)
+    monkeypatch.setattr(of_table, "LOG_FILES", 2)
     table.drain(1)
     assert check("table_health", lake).passed
 
@@ -232,8 +232,8 @@ def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_tran
     monkeypatch: pytest.MonkeyPatch, backlog: Backlog, held_for: float | None, holds: bool, status: Any, level: str
 ) -> None:
     since = None if held_for is None else NOW - timedelta(seconds=held_for)
-    monkeypatch.setattr(fresh, "held_since", lambda *_: since)
-    monkeypatch.setattr(fresh, "holds_message", lambda *_: holds)
+    monkeypatch.setattr(of_backlog, "held_since", lambda *_: since)
+    monkeypatch.setattr(of_backlog, "holds_message", lambda *_: holds)
     stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
 
     finding = found("fresh", Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
