@@ -22,7 +22,7 @@ from rich.console import Console
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.runtime.broker import start_broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicState, read_topics

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
-from kdi_assets.ledger.state import partition_id
+from kdi_assets.ledger.transaction_ids import partition_id
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
 TOPIC = "orders"

@@ -17,7 +17,7 @@ from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import walk_back
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.report import NothingToAudit
-from kdi_assets.ledger.state import RETIRED, positions_in
+from kdi_assets.ledger.transaction_ids import RETIRED, positions_in
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ def _show(stream: Stream, decision: Decision, entry: LedgerEntry | None, *, as_j
 
 
 def _text(stream: Stream, decision: Decision) -> str:
-    from kdi_assets.ledger.state import RETIRED
+    from kdi_assets.ledger.transaction_ids import RETIRED
 
     before, after = decision.before, decision.after
     new = {tp: "none: vanished" if at == RETIRED else f"{at:,}" for tp, at in after.items()}
@@ -199,7 +199,7 @@ def _beyond(decision: Decision) -> list[str]:
 
 
 def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> dict[str, object]:
-    from kdi_assets.ledger.state import RETIRED
+    from kdi_assets.ledger.transaction_ids import RETIRED
 
     return {
         "stream": stream.name,

@@ -17,7 +17,8 @@ from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LastRead, LedgerEntry, still_last
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import next_entry
-from kdi_assets.ledger.state import RETIRED, LedgerGap, LedgerState, ledger_as_logged, read_ledger
+from kdi_assets.ledger.state import LedgerGap, LedgerState, ledger_as_logged, read_ledger
+from kdi_assets.ledger.transaction_ids import RETIRED
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_messages import last_messages
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition

@@ -31,7 +31,7 @@ from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, NotADeltaTable, TableLog
 from kdi_assets.ledger.next_entry import behind as behind_other
 from kdi_assets.ledger.next_entry import may_pass
-from kdi_assets.ledger.state import partition_id, version_id
+from kdi_assets.ledger.transaction_ids import partition_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

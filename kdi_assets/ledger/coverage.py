@@ -9,8 +9,8 @@ from functools import reduce
 from operator import xor
 
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, Untraced
-from kdi_assets.ledger.state import RETIRED
 from kdi_assets.ledger.superseded_offsets import StepBack, positions, steps_back, superseded, without
+from kdi_assets.ledger.transaction_ids import RETIRED
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 NOTHING_OF_IT = 2**63 - 1

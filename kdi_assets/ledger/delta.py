@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.state import partition_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
-from kdi_assets.ledger.state import version_id
+from kdi_assets.ledger.transaction_ids import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
 _REPLACING = ("CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")

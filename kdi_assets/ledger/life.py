@@ -12,7 +12,7 @@ from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.state import RETIRED
+from kdi_assets.ledger.transaction_ids import RETIRED
 from kdi_assets.stream import Stream, TopicPartition
 
 _BECAME = {

@@ -13,17 +13,19 @@ from dataclasses import dataclass, replace
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import Archive
+from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, WrittenByNewerRelease, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.transaction_ids import RETIRED as RETIRED
-from kdi_assets.ledger.transaction_ids import all_positions_in
-from kdi_assets.ledger.transaction_ids import partition_id as partition_id
-from kdi_assets.ledger.transaction_ids import positions_in as positions_in
-from kdi_assets.ledger.transaction_ids import read_transactions as read_transactions
-from kdi_assets.ledger.transaction_ids import table_txn_id as table_txn_id
-from kdi_assets.ledger.transaction_ids import topic_txn_id as topic_txn_id
-from kdi_assets.ledger.transaction_ids import version_id as version_id
+from kdi_assets.ledger.transaction_ids import (
+    RETIRED,
+    all_positions_in,
+    positions_in,
+    read_transactions,
+    table_txn_id,
+    topic_txn_id,
+    version_id,
+)
 from kdi_assets.stream import Stream, TopicPartition
 
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -166,7 +168,6 @@ def _state(
     restored = live.version != log.version
     if restored:
         positions = {**dict.fromkeys(positions_in(raw, stream), 0), **positions}
-    same_topic = newest is None or ledger.topic_at(live, log) == topic_id or ledger.names_topic(live, topic_id)
     return LedgerState(
         uri=log.uri,
         version=log.version,
@@ -177,7 +178,7 @@ def _state(
         restored_to=live.version if restored else None,
         knows_table=newest is not None and log.transaction(table_txn_id(stream.app_id, log.table_id)) == newest,
         # Both: a RESTORE to before a new topic brings back positions of the old one, under the new one's id.
-        knows_topic=same_topic and ledger.names_topic(log, topic_id),
+        knows_topic=ledger.names_topic(live, topic_id) and ledger.names_topic(log, topic_id),
         entry=entry,
         unclaimed=newest is None and not positions and log.data_files.num_rows > 0,
         undone=ledger.undone(log) if restored else None,
@@ -199,44 +200,34 @@ class _Ledger:
         """The version whose positions hold for the rows at ``log``'s version, and these positions.
 
         Raises:
-            CommitUnreadable: A commit that decides about it is gone.
+            CommitUnreadable: A commit that decides about it is gone, or the table was restored to before the ledger.
         """
         transactions = read_transactions(log, self.stream, self.topic_partitions)
-        since = transactions.get(version_id(self.stream.app_id))
-        if since is None and not positions_in(transactions, self.stream):
+        positions, since = positions_in(transactions, self.stream), transactions.get(version_id(self.stream.app_id))
+        if since is None and not positions:
             return log, {}  # a table that nobody drained into yet, whatever was restored in it
         target = self._last_restore(log, since)
         if target is None:
-            return log, positions_in(transactions, self.stream)
+            return log, positions
         restored = TableLog.existing(log.uri, target)
-        # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
-        live, positions = self.live(restored)
-        # Of a table that was not ours yet, the other writer's transactions are all there is to know.
         if since is not None and restored.transaction(version_id(self.stream.app_id)) is None:
-            positions = {**self._start(log, target), **positions}
-        return live, positions
+            why = "is older than the stream's first ledger commit, and the table was restored to it"
+            raise CommitUnreadable(log.uri, target, why=why)
+        # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
+        return self.live(restored)
 
     def _last_restore(self, log: TableLog, since: int | None) -> int | None:
-        if since == log.version:
-            return None
-        if since is None:
-            return self._last_known_restore(log)
-        target = None
-        for commit in log.commits(after=since):
-            if commit.is_restore:
-                target = restore_target(log, commit)
-        return target
-
-    def _last_known_restore(self, log: TableLog) -> int | None:
-        """Of a table that never was ours, whose older log may be cleaned up: the last RESTORE that can be seen."""
-        for version in range(log.version, -1, -1):
+        """Where the last RESTORE behind the newest ledger commit went; without one, behind another writer's."""
+        for version in range(log.version, -1 if since is None else since, -1):
             try:
                 commit = log.commit(version)
             except CommitUnreadable:
-                return None
+                if since is None:
+                    return None  # a table that never was ours: its older log may be cleaned up
+                raise
             if commit.is_restore:
                 return restore_target(log, commit)
-            if any(app.startswith(f"{self.stream.app_id}-") for app in commit.transactions):
+            if since is None and any(app.startswith(f"{self.stream.app_id}-") for app in commit.transactions):
                 return None
         return None
 
@@ -244,33 +235,6 @@ class _Ledger:
         """Whether the newest ledger commit at the log's version was made for this topic."""
         newest = log.transaction(version_id(self.stream.app_id))
         return newest is not None and log.transaction(topic_txn_id(self.stream.app_id, topic_id)) == newest
-
-    def topic_at(self, live: TableLog, log: TableLog) -> str | None:
-        """The topic that a version from before the first ledger commit belongs to: the one the stream began with."""
-        if live.transaction(version_id(self.stream.app_id)) is not None:
-            return None
-        return self._first_entry(log, live.version).topic_id
-
-    def _start(self, log: TableLog, target: int) -> dict[TopicPartition, int]:
-        """Where the stream began, of the topic partitions that nobody had read until then.
-
-        What another writer had read by then is not among it: where it began nobody recorded, and of a version without
-        its transaction it had written no row.
-        """
-        first = self._first_entry(log, target)
-        if first.kind not in ("start", "takeover"):
-            why = "set positions by the rows that were there then"
-            raise CommitUnreadable(log.uri, first.version, why=why)
-        before = read_transactions(TableLog.existing(log.uri, first.version - 1), self.stream, self.topic_partitions)
-        read = positions_in(before, self.stream)
-        return {tp: position for tp, position in first.positions.items() if tp not in read}
-
-    def _first_entry(self, log: TableLog, target: int) -> LedgerEntry:
-        """The stream's first ledger commit, which came behind ``target``."""
-        for commit in log.commits(after=target):
-            if entry := entry_of(commit.user_metadata, commit.version, self.stream.app_id):
-                return entry
-        raise CommitUnreadable(log.uri, target)
 
     def undone(self, log: TableLog) -> LedgerEntry | None:
         """The newest entry, which a RESTORE undid: good to know, and nothing that positions depend on."""
@@ -282,12 +246,12 @@ class _Ledger:
         version = live.transaction(version_id(self.stream.app_id))
         if version is None:
             return None
+        commit: CommitInfo | None
         try:
             commit = live.commit(version)
         except CommitUnreadable as unreadable:
             # Cleaned up: the positions are in the checkpoint, and what else it said is in the archive.
-            archived = Archive(self.stream.archive_uri(self.lake), live.table_id).commit(version)
-            if archived is None and not unreadable.gone:
+            commit = Archive(self.stream.archive_uri(self.lake), live.table_id).commit(version)
+            if commit is None and not unreadable.gone:
                 raise
-            return entry_of(archived.user_metadata, version, self.stream.app_id) if archived else None
-        return entry_of(commit.user_metadata, version, self.stream.app_id)
+        return entry_of(commit.user_metadata, version, self.stream.app_id) if commit else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.state import RETIRED
+from kdi_assets.ledger.transaction_ids import RETIRED
 from kdi_assets.stream import OffsetRange, TopicPartition
 
 ENDLESS = 2**63 - 1

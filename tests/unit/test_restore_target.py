@@ -20,7 +20,7 @@ from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 
 pytestmark = pytest.mark.scenario("RESTORE and time travel")
 
-P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
+P0 = TopicPartition("orders", 0)
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
 NOON = datetime(2026, 5, 5, 12, tzinfo=UTC)
 
@@ -111,49 +111,17 @@ def test_a_restore_to_a_time_without_a_zone_is_not_guessed_at_where_the_files_do
     assert (facts.version, facts.drained_at, facts.dead_letters) == (3, None, 0)
 
 
-def test_a_restore_to_before_a_takeover_goes_back_to_the_other_writers_positions(table: LedgerTable) -> None:
-    for last in (4, 9):
-        table.append({"orders-0": last})
-    table.ledger_commit("takeover", {P0: 10, P1: 7})
-    table.ledger_commit("drain", {P0: 30, P1: 8})
-
-    table.restore(0)
-
-    found = table.ledger()
-    assert (found.restored_to, found.knows_topic) == (0, True)
-    assert found.positions == {P0: 5, P1: 7}  # of P1 nothing was read before the takeover: it began where that said
-
-
-def test_what_the_other_writer_began_after_the_version_restored_to_begins_at_0_there(table: LedgerTable) -> None:
-    table.append({"orders-0": 4})
-    table.append({"orders-1": 70})
-    table.ledger_commit("takeover", {P0: 5, P1: 71, P2: 3})
-
-    table.restore(0)
-
-    assert table.ledger().positions == {P0: 5, P1: 0, P2: 3}  # P1 as one that appeared
-
-
-def test_where_the_takeover_cannot_be_read_the_refusal_names_what_decides(table: LedgerTable) -> None:
-    table.append({"orders-0": 4})
-    table.ledger_commit("takeover", {P0: 5})
+@pytest.mark.parametrize(("before", "kind"), [({"orders-0": 4}, "takeover"), ({}, "resolve")])
+def test_a_restore_to_before_the_first_ledger_commit_names_what_decides(
+    table: LedgerTable, before: Mapping[str, int], kind: Kind
+) -> None:
+    table.append(before)
+    table.ledger_commit(kind, {P0: 5})
     table.ledger_commit("drain", {P0: 9})
-    DeltaTable(table.uri).create_checkpoint()
+
     table.restore(0)
-    table.commit_file(1).unlink()
 
-    with pytest.raises(LedgerGap, match="commit 1 .* cannot be read.*\n.*\n.*kdi resolve bronze/orders rewind"):
-        table.ledger()
-
-
-def test_a_restore_to_before_a_decision_on_the_rows_of_then_needs_another_decision(table: LedgerTable) -> None:
-    """The decision skipped what the rows covered, and after the RESTORE they do not cover it any more."""
-    for _ in range(3):
-        table.append({})
-    table.ledger_commit("resolve", {P0: 1000})
-    table.restore(1)
-
-    with pytest.raises(LedgerGap, match="set positions by the rows that were there then"):
+    with pytest.raises(LedgerGap, match="commit 0 .* older than .* first ledger commit.*\n.*\n.*kdi resolve .* rewind"):
         table.ledger()
 
 
