@@ -11,10 +11,10 @@ from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.drain.shape import DATE, analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
-from kdi_assets.ledger.data_files import SMALL_BYTES, data_files
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.offsets import coordinates, islands
 from kdi_assets.ledger.recent import recent_commits
+from kdi_assets.ledger.table_facts import SMALL_BYTES, data_files
 
 ROWS = 20_000_000
 """So many rows are compared at most: the newest drains' dates first, whole dates only, at least one."""

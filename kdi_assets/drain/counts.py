@@ -24,7 +24,7 @@ class Counts:
         dead_letter_digest: The same of the dead letters.
         tombstone_digest: The same of the tombstones.
         filtered_digest: The same of the filtered messages.
-        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.ages``.
+        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.freshness``.
         message_bytes: Of their keys and values.
         unknown_schemas: Those that name a schema which the decoder does not know.
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.

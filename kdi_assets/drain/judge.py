@@ -41,7 +41,7 @@ from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.formats.rules import field_told_by, first_of, literal, told_by
-from kdi_assets.ledger.ages import BUCKETS, bucket_sql
+from kdi_assets.ledger.freshness import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:

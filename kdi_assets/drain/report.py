@@ -21,7 +21,7 @@ class Commit:
         unmet: By expectation, the messages that did not meet it.
         unknown: Fields that messages had and the record had not.
         misfits: Fields that were left out because their values did not suit the type.
-        ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.ages``.
+        ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.freshness``.
         seconds: From the plan to the commit.
     """
 

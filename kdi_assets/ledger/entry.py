@@ -154,7 +154,7 @@ class LedgerEntry:
             own timestamps; of dates in the stream's window alone.
         planned_at: When the drain was planned, UTC; ``None`` of another kind, or of a release that did not say.
         ends: Where the topic partitions ended then, exclusive.
-        ages: Messages by their age at ``planned_at``, in the buckets of ``kdi_assets.ledger.ages``.
+        ages: Messages by their age at ``planned_at``, in the buckets of ``kdi_assets.ledger.freshness``.
         message_bytes: Of keys and values that the drain read, as produced and uncompressed.
         seconds: What its stages took before the commit.
         unmet: By expectation, the messages that did not meet it; of every expectation that there was.

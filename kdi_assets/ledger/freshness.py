@@ -1,16 +1,70 @@
-"""Freshness: the time from a message's timestamp until it was in the table, as the ledger recorded it."""
+"""Freshness: the time from a message's timestamp until it was in the table, as the ledger recorded it.
+
+Ages are kept in buckets: small enough for a ledger entry, and they add up over many drains. A bucket is an eighth of an
+octave: its middle is at most 5 % away from every age in it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kdi_assets.ledger.ages import quantiles
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.recent import drains_since
 
 SHARES = (0.5, 0.95, 0.99)
+PER_OCTAVE = 8
+LOWEST, HIGHEST = -3 * PER_OCTAVE, 28 * PER_OCTAVE
+"""Of an eighth of a second, and of eight years; what is younger or older is in these."""
+BUCKETS = HIGHEST - LOWEST + 1
+
+
+def bucket_sql(timestamp: str, *, now: datetime) -> str:
+    """Spark SQL for the bucket of a message's age at ``now``; null where the producer gave no time.
+
+    Args:
+        timestamp: Spark SQL of the message's timestamp. Kafka's "no timestamp" is a millisecond before 1970.
+    """
+    # A decimal, because Spark hands one to the code that it generates; a double would stand in that code, and every
+    # drain would compile it anew. Of milliseconds, as Kafka's times are, it is a long inside.
+    millis = f"{round(now.timestamp() * 1e3)}BD - CAST(unix_millis({timestamp}) AS DECIMAL(16, 0))"
+    age = f"CAST({millis} AS DOUBLE) / 1e3D"
+    bucket = f"floor(log2(greatest({age}, 1e-3D)) * {PER_OCTAVE})"
+    return f"CASE WHEN unix_micros({timestamp}) >= 0 THEN least(greatest({bucket}, {LOWEST}), {HIGHEST}) END"
+
+
+def middle(bucket: int) -> float:
+    """The age in seconds that stands for a bucket; 0 for the lowest, which reaches down to it."""
+    return 0.0 if bucket <= LOWEST else math.exp2((bucket + 0.5) / PER_OCTAVE)
+
+
+def quantiles(waits: Iterable[tuple[Mapping[int, int], float]], shares: Iterable[float]) -> list[float] | None:
+    """Quantiles of the time until messages were in the table, in seconds; ``None`` without any message.
+
+    Args:
+        waits: Per drain the ages of its messages when it was planned, and the seconds from there to its commit.
+        shares: Each between 0 and 1, e.g. 0.95.
+    """
+    seconds: Counter[float] = Counter()
+    for ages, until_commit in waits:
+        for bucket, messages in ages.items():
+            seconds[round(middle(bucket) + until_commit, 3)] += messages
+    if not seconds:
+        return None
+    ordered, total = sorted(seconds.items()), seconds.total()
+    return [_reached(ordered, share * total) for share in shares]
+
+
+def _reached(ordered: list[tuple[float, int]], rank: float) -> float:
+    seen = 0
+    for seconds, messages in ordered:
+        seen += messages
+        if seen >= rank:
+            return seconds
+    return ordered[-1][0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,16 +44,9 @@ def recent_commits(uri: str, app_id: str, *, without: Collection[Kind] = MOVING_
         KdiError: The log cannot be read.
     """
     log = TableLog.open(uri)
-    if log is None:
-        return ()
-    found = []
-    for commit in islice(live_commits(log), COMMITS_READ):
-        entry = entry_of(commit.user_metadata, commit.version, app_id)
-        if entry is not None and entry.kind not in ("renewal", "routes", *without) and commit.committed_at is not None:
-            found.append(LedgerCommit(entry, commit.committed_at))
-        if len(found) == WINDOW:
-            break
-    return tuple(found[::-1])
+    passed_over = ("renewal", "routes", *without)
+    commits = ledger_commits(islice(live_commits(log), COMMITS_READ), app_id) if log else iter(())
+    return tuple(islice((c for c in commits if c.entry.kind not in passed_over), WINDOW))[::-1]
 
 
 def drains_since(log: TableLog, app_id: str, moment: datetime) -> tuple[LedgerCommit, ...]:
@@ -67,9 +60,14 @@ def drains_since(log: TableLog, app_id: str, moment: datetime) -> tuple[LedgerCo
 
 def drains_among(commits: Iterable[CommitInfo], app_id: str) -> Iterator[LedgerCommit]:
     """Those of the commits that are drains of the stream and say when they were made, in their order."""
+    return (c for c in ledger_commits(commits, app_id) if c.entry.kind == "drain")
+
+
+def ledger_commits(commits: Iterable[CommitInfo], app_id: str) -> Iterator[LedgerCommit]:
+    """Those of the commits that are the stream's ledger's and say when they were made, in their order."""
     for commit in commits:
         entry = entry_of(commit.user_metadata, commit.version, app_id)
-        if entry is not None and entry.kind == "drain" and commit.committed_at is not None:
+        if entry is not None and commit.committed_at is not None:
             yield LedgerCommit(entry, commit.committed_at)
 
 
@@ -103,7 +101,7 @@ LARGE = 10_000
 def pace(commits: Iterable[LedgerCommit]) -> Pace:
     """The pace of some drains; what they do not tell is that of ``USUAL_PACE``."""
     drains = [
-        (sum(r.range.offset_count for r in c.entry.ranges), (c.committed_at - c.entry.planned_at).total_seconds())
+        (sum(r.range.offset_count for r in c.entry.ranges), c.seconds)
         for c in commits
         if c.entry.planned_at is not None and c.entry.ranges
     ]

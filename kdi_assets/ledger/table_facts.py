@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice, takewhile
 
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.data_files import DataFiles, data_files
 from kdi_assets.ledger.freshness import SHARES, freshness
 from kdi_assets.ledger.history import live_commits
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
@@ -19,6 +19,35 @@ from kdi_assets.ledger.recent import drains_among
 from kdi_assets.stream import Stream
 
 DAY, HOUR = timedelta(hours=24), timedelta(hours=1)
+SMALL_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The data files of a table at one version.
+
+    Attributes:
+        small: Files below ``SMALL_BYTES`` that another such file shares the date with: those that could be one. A date
+            with a single small file has what it needs.
+    """
+
+    count: int = 0
+    bytes: int = 0
+    small: int = 0
+
+
+def data_files(log: TableLog) -> DataFiles:
+    """Count the files at the log's version."""
+    import pyarrow.compute as pc
+
+    files = log.data_files
+    if not files.num_rows:
+        return DataFiles()
+    small = files.filter(pc.less(files["size_bytes"], SMALL_BYTES))
+    places = [name for name in small.column_names if name.startswith("partition.")]
+    together = small.group_by(places).aggregate([("size_bytes", "count")])["size_bytes_count"]
+    shared = pc.sum(together.filter(pc.greater(together, 1))).as_py()
+    return DataFiles(files.num_rows, pc.sum(files["size_bytes"]).as_py(), shared or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +126,13 @@ class TableWatch:
 
 
 def _drains(log: TableLog, app_id: str, known: _Seen | None, since: datetime) -> tuple[_Drain, ...]:
+    """The drains since then, the oldest first; the newest one if there was none."""
     following = _following(log, known.version) if known else None
     if known is None or following is None:
-        return tuple(_walked_back(live_commits(log), app_id, since))[::-1]
-    drains = (*known.drains, *_drains_in(following, app_id))
+        newest_first = _drains_in(live_commits(log), app_id)
+        drains = [*islice(newest_first, 1), *takewhile(lambda d: d.at >= since, newest_first)][::-1]
+    else:
+        drains = [*known.drains, *_drains_in(following, app_id)]
     return tuple(d for i, d in enumerate(drains) if d.at >= since or i == len(drains) - 1)
 
 
@@ -111,18 +143,6 @@ def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
     except CommitUnreadable:
         return None
     return None if log.version < version or any(c.is_restore for c in commits) else commits
-
-
-def _walked_back(commits: Iterable[CommitInfo], app_id: str, since: datetime) -> Iterator[_Drain]:
-    """The drains since then, the newest first; and one more if there was none."""
-    found = False
-    for commit in commits:
-        if commit.committed_at is not None and commit.committed_at < since and found:
-            return
-        for drain in _drains_in([commit], app_id):
-            if drain.at >= since or not found:
-                found = True
-                yield drain
 
 
 def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from kdi_assets.drain import known
 from kdi_assets.drain.backlog import StatusWord
 from kdi_assets.drain.look import Look, look
-from kdi_assets.ledger.ages import quantiles
+from kdi_assets.ledger.freshness import quantiles
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.recent import recent_commits
 from kdi_assets.stream import DrainWhen, TopicPartition

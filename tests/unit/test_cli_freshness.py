@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.ledger.ages import HIGHEST, LOWEST, PER_OCTAVE, middle
+from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE, middle
 from tests.table_by_hand import TableByHand
 from tests.typed import Kdi, typed
 

@@ -15,9 +15,8 @@ from kdi_assets.cli.stream_status import HEAD, StreamStatus, text
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.data_files import DataFiles
 from kdi_assets.ledger.log import NotADeltaTable
-from kdi_assets.ledger.table_facts import TableFacts
+from kdi_assets.ledger.table_facts import DataFiles, TableFacts
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
 

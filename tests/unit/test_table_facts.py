@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.data_files import SMALL_BYTES, DataFiles
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
-from kdi_assets.ledger.table_facts import TableFacts, TableWatch
+from kdi_assets.ledger.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.table_by_hand import TableByHand
 
