@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
@@ -263,23 +263,7 @@ class LedgerEntry:
 
     def to_json(self) -> str:
         """The form in the log: numbers of topic partitions as keys, ranges as ``[partition, start, end]``."""
-        plain = asdict(self) | {
-            "positions": {str(tp.partition): offset for tp, offset in self.positions.items()},
-            "ranges": [[*_triple(r.range), *(getattr(r, name) for name in _COUNTS)] for r in self.ranges],
-            "gaps": [_triple(r) for r in self.gaps],
-            "declared_losses": [_triple(r) for r in self.declared_losses],
-            "rows_by_date": {day.isoformat(): rows for day, rows in self.rows_by_date.items()},
-            "letters_by_date": {day.isoformat(): letters for day, letters in self.letters_by_date.items()},
-            "planned_at": self.planned_at.isoformat() if self.planned_at else None,
-            "ends": {str(tp.partition): end for tp, end in self.ends.items()},
-            "routes": self.routes.to_plain() if self.routes else None,
-            "returned": {str(tp.partition): letters for tp, letters in self.returned.items()},
-            "dates": [day.isoformat() for day in self.dates or ()],
-            "removed_by_date": {day.isoformat(): rows for day, rows in self.removed_by_date.items()},
-            "last_read": {str(tp.partition): [m.offset, m.timestamp, m.digest] for tp, m in self.last_read.items()},
-            "withdrawn": {str(tp.partition): [u.tombstones, u.filtered] for tp, u in self.withdrawn.items()},
-        }
-        plain = {name: value for name, value in plain.items() if value or name not in _IF_ANY}
+        plain = {name: value for name, value in _plain(self).items() if value or name not in _IF_ANY}
         return json.dumps({"kdi_ledger": FORMAT, **plain}, separators=(",", ":"))
 
 
@@ -287,15 +271,6 @@ def still_last(newest: LedgerEntry | None, positions: Mapping[TopicPartition, in
     """The messages read last, as the newest entry knows them, of the topic partitions whose positions stay."""
     read = newest.last_read if newest else {}
     return {tp: m for tp, m in read.items() if newest and newest.positions.get(tp) == positions.get(tp)}
-
-
-_FIELDS = frozenset(f.name for f in fields(LedgerEntry))
-_IF_ANY = (
-    *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
-    *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
-)
-_COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
-_COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
 
 
 def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | None:
@@ -309,43 +284,67 @@ def entry_of(user_metadata: str, version: int, app_id: str) -> LedgerEntry | Non
     plain: dict[str, Any] = json.loads(user_metadata)
     if plain.get("app_id") != app_id:
         return None
-    if plain.pop("kdi_ledger") > FORMAT:
+    if plain["kdi_ledger"] > FORMAT:
         raise WrittenByNewerRelease(app_id=app_id, version=version)
-    topic = plain["topic"]
-    at, dates = plain.get("dead_letters_at"), plain.get("dates")
-    return LedgerEntry(
-        **{name: value for name, value in plain.items() if name in _FIELDS}
-        | {
-            "version": version,
-            "positions": {TopicPartition(topic, int(p)): offset for p, offset in plain["positions"].items()},
-            "ranges": tuple(RangeCounts(_range(topic, r), *r[3:_COUNTED]) for r in plain.get("ranges", ())),
-            "gaps": tuple(_range(topic, r) for r in plain.get("gaps", ())),
-            "declared_losses": tuple(_range(topic, r) for r in plain.get("declared_losses", ())),
-            "rows_by_date": {date.fromisoformat(day): rows for day, rows in plain.get("rows_by_date", {}).items()},
-            "letters_by_date": {date.fromisoformat(day): n for day, n in plain.get("letters_by_date", {}).items()},
-            "dead_letters_at": DeadLettersAt(at["table_id"], at["version"]) if at else None,
-            "planned_at": datetime.fromisoformat(planned) if (planned := plain.get("planned_at")) else None,
-            "ends": {TopicPartition(topic, int(p)): end for p, end in plain.get("ends", {}).items()},
-            "unknown": _field_counts(plain.get("unknown", {})),
-            "misfits": _field_counts(plain.get("misfits", {})),
-            "returned": {TopicPartition(topic, int(p)): count for p, count in plain.get("returned", {}).items()},
-            "dates": (date.fromisoformat(dates[0]), date.fromisoformat(dates[1])) if dates else None,
-            "removed_by_date": {date.fromisoformat(day): n for day, n in plain.get("removed_by_date", {}).items()},
-            "last_read": {TopicPartition(topic, int(p)): LastRead(*m) for p, m in plain.get("last_read", {}).items()},
-            "withdrawn": {TopicPartition(topic, int(p)): Untraced(*u) for p, u in plain.get("withdrawn", {}).items()},
-            "ages": {int(bucket): count for bucket, count in plain.get("ages", {}).items()},
-            "routes": Routes.from_plain(routes, topic) if (routes := plain.get("routes")) else None,
-        }
-    )
+    written = {f.name: plain[f.name] for f in fields(LedgerEntry) if plain.get(f.name) is not None}
+    read = {name: _READ[name](value, plain["topic"]) for name, value in written.items() if name in _READ}
+    return LedgerEntry(**{**written, **read, "version": version})
 
 
-def _field_counts(plain: Mapping[str, Any]) -> FieldCounts:
-    return FieldCounts(plain.get("messages", 0), plain.get("named", {}), plain.get("others", 0))
+_IF_ANY = (
+    *("gap_digest", "letters_by_date", "routes", "decided_by", "because", "outcomes", "returned"),
+    *("dates", "removed_by_date", "kept_aside", "withdrawn", "withdrawn_digest", "last_read"),
+)
+_COUNTS = tuple(f.name for f in fields(RangeCounts))[1:]
+_COUNTED = 3 + len(_COUNTS)  # of a range in the log: partition, start, end and the counts we know
 
 
-def _triple(r: OffsetRange) -> tuple[int, int, int]:
-    return (r.topic_partition.partition, r.start, r.end)
+def _plain(value: Any) -> Any:
+    """A value as the log has it."""
+    match value:
+        case OffsetRange():
+            return [value.topic_partition.partition, value.start, value.end]
+        case RangeCounts():
+            return [*_plain(value.range), *(getattr(value, name) for name in _COUNTS)]
+        case LastRead():
+            return [value.offset, value.timestamp, value.digest]
+        case Untraced():
+            return [value.tombstones, value.filtered]
+        case TopicPartition():
+            return str(value.partition)
+        case date():
+            return value.isoformat()
+        case tuple():
+            return [_plain(each) for each in value]
+        case Mapping():
+            return {_plain(key): _plain(each) for key, each in value.items()}
+    return {f.name: _plain(getattr(value, f.name)) for f in fields(value)} if is_dataclass(value) else value
 
 
-def _range(topic: str, triple: Sequence[int]) -> OffsetRange:
-    return OffsetRange(TopicPartition(topic, triple[0]), triple[1], triple[2])
+def _by_partition(plain: Mapping[str, Any], topic: str, of: Callable[..., Any] = int) -> dict[TopicPartition, Any]:
+    return {TopicPartition(topic, int(p)): of(value) for p, value in plain.items()}
+
+
+def _by_date(plain: Mapping[str, int], topic: str) -> dict[date, int]:
+    return {date.fromisoformat(day): count for day, count in plain.items()}
+
+
+def _range(plain: Sequence[int], topic: str) -> OffsetRange:
+    return OffsetRange(TopicPartition(topic, plain[0]), plain[1], plain[2])
+
+
+_READ: Mapping[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("positions", "ends", "returned"), _by_partition),
+    **dict.fromkeys(("rows_by_date", "letters_by_date", "removed_by_date"), _by_date),
+    **dict.fromkeys(("gaps", "declared_losses"), lambda plain, topic: tuple(_range(r, topic) for r in plain)),
+    **dict.fromkeys(("unknown", "misfits"), lambda of, _: FieldCounts(of["messages"], of["named"], of["others"])),
+    "last_read": lambda plain, topic: _by_partition(plain, topic, lambda m: LastRead(*m)),
+    "withdrawn": lambda plain, topic: _by_partition(plain, topic, lambda u: Untraced(*u)),
+    "ranges": lambda plain, topic: tuple(RangeCounts(_range(r, topic), *r[3:_COUNTED]) for r in plain),
+    "dead_letters_at": lambda plain, _: DeadLettersAt(plain["table_id"], plain["version"]),
+    "planned_at": lambda plain, _: datetime.fromisoformat(plain),
+    "dates": lambda plain, _: tuple(map(date.fromisoformat, plain)),
+    "ages": lambda plain, _: {int(bucket): count for bucket, count in plain.items()},
+    "routes": Routes.from_plain,
+}
+"""What is not in the log as it is in an entry, by the entry's topic."""

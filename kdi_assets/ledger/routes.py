@@ -44,19 +44,9 @@ class Routes:
         """Whether both route every message alike."""
         return (self.rest, _stripped(self.conditions)) == (other.rest, _stripped(other.conditions))
 
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {
-            "conditions": dict(self.conditions),
-            "rest": self.rest,
-            "app_ids": dict(self.app_ids),
-            "since": None if self.since is None else {str(tp.partition): at for tp, at in self.since.items()},
-            "stopped": self.stopped,
-        }
-
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any], topic: str) -> Routes:
-        """As ``to_plain`` wrote it."""
+        """As an entry in the log has it."""
         since = plain["since"]
         positions = None if since is None else {TopicPartition(topic, int(p)): at for p, at in since.items()}
         return cls(**{**plain, "since": positions})
