@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 
 _MARKS = {True: "", False: "[undone]", None: "[undone?]"}
+_OF_ENTRY = {
+    **dict.fromkeys(("decided_by", "because", "run_id"), ""),
+    **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes"), {}),
+    "dates": None,
+    "declared_losses": [],
+}
+"""Fields of a ledger entry, and what stands there of a commit that is none."""
 
 
 def history(
@@ -49,29 +56,22 @@ def _text(events: list[Event]) -> str:
     rows = []
     for e in events:
         when = clock(e.committed_at, date=True) if e.committed_at else "-"
-        who = " by ".join(filter(None, [e.because and f'"{printable(e.because)}"', printable(e.decided_by)]))
+        because, by = (e.entry.because, e.entry.decided_by) if e.entry else ("", "")
+        who = " by ".join(filter(None, [because and f'"{printable(because)}"', printable(by)]))
         told = " ".join(filter(None, [printable(e.told), f"({who})" if who else "", _MARKS[e.live]]))
         rows.append((f"v{e.version}", when, e.what, told))
     return columns(("VERSION", "TIME", "WHAT", "TOLD"), rows, align="><<<")
 
 
 def _fields(e: Event) -> dict[str, object]:
-    moved = e.set_positions or {}
     return {
         "version": e.version,
         "committed_at": e.committed_at,
         "what": e.what,
         "live": e.live,
         "told": e.told,
-        "decided_by": e.decided_by,
-        "because": e.because,
-        "run_id": e.run_id,
-        "positions_before": {tp: was for tp, (was, _) in moved.items()},
-        "positions_after": {tp: at for tp, (_, at) in moved.items()},
-        "rows_by_date": e.entry.rows_by_date if e.entry else {},
-        "removed_by_date": e.entry.removed_by_date if e.entry else {},
+        "positions_before": {tp: was for tp, (was, _) in e.set_positions.items()},
+        "positions_after": {tp: at for tp, (_, at) in e.set_positions.items()},
         "rows_kept_aside": e.entry.kept_aside if e.entry else 0,
-        "dates": e.entry.dates if e.entry else None,
-        "outcomes": e.entry.outcomes if e.entry else {},
-        "declared_losses": e.entry.declared_losses if e.entry else [],
+        **{name: getattr(e.entry, name, empty) for name, empty in _OF_ENTRY.items()},
     }

@@ -130,14 +130,7 @@ def create_table(
     return entry
 
 
-def commit(
-    spark: SparkSession,
-    staged: Staged,
-    uri: str,
-    *,
-    behind: int,
-    entry: LedgerEntry,
-) -> LedgerEntry:
+def commit(spark: SparkSession, staged: Staged, uri: str, *, behind: int, entry: LedgerEntry) -> LedgerEntry:
     """Commit rows and positions directly behind version ``behind``, or behind commits that do not concern them.
 
     Args:
@@ -158,19 +151,20 @@ def commit(
             return _commit_behind(spark, staged, uri, behind, entry)
         except _NotBehind:
             newest = _newest(uri, entry)
-            refuse_if_concerned(newest, after=behind, entry=entry)
-            _refuse_if_taken(newest, staged.replaces, after=behind)
-            for other in _entries(newest, entry, after=behind):
-                entry = behind_other(entry, other)
+            refuse_if_concerned(newest, after=behind, entry=entry, replaces=staged.replaces)
+            for found in newest.commits(after=behind):
+                if other := entry_of(found.user_metadata, found.version, entry.app_id):
+                    entry = behind_other(entry, other)
             behind = newest.version
     raise TableBusy(uri=uri, version=behind)
 
 
-def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry) -> None:
+def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry, replaces: Collection[str]) -> None:
     """Judge what was committed behind ``after``.
 
     Args:
         entry: Of the commit that was planned there.
+        replaces: Files that it exchanges: of one that somebody else has exchanged, rows would be there twice.
 
     Raises:
         OvertakenCommit: One of the commits changes what a plan at ``after`` rests on, or cannot be read.
@@ -184,27 +178,10 @@ def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry) -> 
             raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
         other = entry_of(found.user_metadata, version, entry.app_id)
         moved = ids & found.transactions.keys() and not may_pass(entry, other)
+        taken = replaces and not newest.removed_files(version).isdisjoint(replaces)
         # A decision rests on all rows that were there: others' rows that came since it knows nothing of.
-        if entry.kind == "resolve" or found.replaces_rows or found.changes_metadata or moved:
+        if entry.kind == "resolve" or found.replaces_rows or found.changes_metadata or moved or taken:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
-
-
-def _entries(newest: TableLog, entry: LedgerEntry, *, after: int) -> list[LedgerEntry]:
-    """The entries of the same ledger that were committed behind ``after``."""
-    commits = newest.commits(after=after)
-    found = (entry_of(commit.user_metadata, commit.version, entry.app_id) for commit in commits)
-    return [other for other in found if other]
-
-
-def _refuse_if_taken(newest: TableLog, files: Collection[str], *, after: int) -> None:
-    """Refuse to exchange files that somebody behind ``after`` has exchanged already: their rows would be there twice.
-
-    Raises:
-        OvertakenCommit: An OPTIMIZE, DELETE, UPDATE or MERGE, or another commit of ours, took one of them.
-    """
-    for version in range(after + 1, newest.version + 1) if files else ():
-        if not newest.removed_files(version).isdisjoint(files):
-            raise OvertakenCommit(uri=newest.uri, version=version, operation=newest.commit(version).operation)
 
 
 def find_attempt(uri: str, *, after: int, attempt_id: str) -> CommitInfo | None:

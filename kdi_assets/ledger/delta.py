@@ -10,7 +10,8 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -74,10 +75,6 @@ class Staged:
     def rows(self) -> int:
         return sum(self.rows_by_date.values())
 
-    @property
-    def removed_rows(self) -> int:
-        return sum(self.removed_by_date.values())
-
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
@@ -139,15 +136,9 @@ def send(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: s
     mode, told = jvm.org.apache.spark.sql.SaveMode.Append, jvm.scala.Option.apply(user_metadata)
     write = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
     actions = staged.actions if staged.actions is not None else scala_seq(spark, [])
-    spark.conf.set(_ATTEMPTS, "0")
-    try:
-        return int(
-            transaction.commit(
-                actions, write(mode, nothing, nothing, told, nothing, nothing, nothing, nothing, nothing)
-            )
-        )
-    finally:
-        spark.conf.unset(_ATTEMPTS)
+    operation = write(mode, nothing, nothing, told, nothing, nothing, nothing, nothing, nothing)
+    with _setting(spark, _ATTEMPTS, "0"):
+        return int(transaction.commit(actions, operation))
 
 
 def missing_files(spark: SparkSession, table: Any, staged: Staged) -> tuple[str, ...]:
@@ -183,11 +174,10 @@ def _write(
     told = {} if files.together is None else {"optimizeWrite": "true"}
     told |= {"mergeSchema": "true"} if widening else {}
     told |= {} if files.rows is None else {"maxRecordsPerFile": str(files.rows)}
-    options = delta.DeltaOptions(jvm.PythonUtils.toScalaMap(told), spark._jsparkSession.sessionState().conf())
     command = delta.commands.WriteIntoDelta(
         table,
         jvm.org.apache.spark.sql.SaveMode.Append,
-        options,
+        delta_options(spark, told),
         # Where the table was dropped meanwhile, Delta takes this for a new one; the commit then finds out.
         scala_seq(spark, ["date"] if transaction.readVersion() < 0 else []),
         jvm.PythonUtils.toScalaMap({}),
@@ -196,13 +186,24 @@ def _write(
         nothing,
         False,
     )
-    if files.together is None:
+    with nullcontext() if files.together is None else _setting(spark, _BIN_MIB, str(max(1, files.together >> 20))):
         return command.writeAndReturnCommitData(transaction, spark._jsparkSession, nothing, False)
-    spark.conf.set(_BIN_MIB, str(max(1, files.together >> 20)))
+
+
+def delta_options(spark: SparkSession, told: Mapping[str, str]) -> Any:
+    """Options of a write, beside those of the session."""
+    jvm = jvm_of(spark)
+    options = jvm.PythonUtils.toScalaMap(dict(told))
+    return jvm.org.apache.spark.sql.delta.DeltaOptions(options, spark._jsparkSession.sessionState().conf())
+
+
+@contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
     try:
-        return command.writeAndReturnCommitData(transaction, spark._jsparkSession, nothing, False)
+        yield
     finally:
-        spark.conf.unset(_BIN_MIB)
+        spark.conf.unset(name)
 
 
 def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, str]) -> Any:

@@ -142,11 +142,10 @@ def every_commit(log: TableLog, archive: Archive | None = None) -> list[CommitIn
     Raises:
         CommitUnreadable: One of them is in neither the log nor the archive, or cannot be read.
     """
-    found = [commit.info for commit in walk_back(log, archive)]
-    read = [info for info in found if info]
+    walked = (commit.info for commit in walk_back(log, archive))
+    read = [info for info in takewhile(lambda info: info is not None, walked) if info]
     if len(read) <= log.version:
-        missing = log.version - next((n for n, info in enumerate(found) if info is None), len(found))
-        raise CommitUnreadable(log.uri, missing)
+        raise CommitUnreadable(log.uri, log.version - len(read))
     return read[::-1]
 
 

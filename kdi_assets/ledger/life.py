@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from kdi_assets.ledger.archive import Archive
@@ -49,10 +49,7 @@ class Event:
     what: str
     live: bool | None
     told: str
-    decided_by: str = ""
-    because: str = ""
-    run_id: str = ""
-    set_positions: Mapping[TopicPartition, tuple[int | None, int]] | None = None
+    set_positions: Mapping[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
     entry: LedgerEntry | None = None
 
 
@@ -81,26 +78,13 @@ def _event(commit: LoggedCommit, entry: LedgerEntry | None, before: Mapping[Topi
     if commit.info is None:
         return Event(commit.version, None, "unreadable", commit.live, f"the commit {commit.why}")
     if entry is None:
-        return _of_other(commit.info, commit.live)
-    return _of_entry(commit.info, entry, before, commit.live)
-
-
-def _of_entry(commit: CommitInfo, entry: LedgerEntry, before: Mapping[TopicPartition, int], live: bool | None) -> Event:
-    moved = None
+        what, told = commit.info.operation or "?", _of_other(commit.info)
+        return Event(commit.version, commit.info.committed_at, what, commit.live, told)
+    moved = {}
     if entry.kind in ("start", "takeover", "restore", "resolve"):
         moved = {tp: (before.get(tp), at) for tp, at in sorted(entry.positions.items()) if before.get(tp) != at}
-    return Event(
-        version=commit.version,
-        committed_at=commit.committed_at,
-        what=entry.kind,
-        live=live,
-        told=_told(entry, moved or {}),
-        decided_by=entry.decided_by,
-        because=entry.because,
-        run_id=entry.run_id,
-        set_positions=moved,
-        entry=entry,
-    )
+    told = _told(entry, moved)
+    return Event(commit.version, commit.info.committed_at, entry.kind, commit.live, told, moved, entry)
 
 
 def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, int]]) -> str:
@@ -149,15 +133,14 @@ def _drained(entry: LedgerEntry) -> str:
     return ", ".join(facts)
 
 
-def _of_other(commit: CommitInfo, live: bool | None) -> Event:
-    told = ""
+def _of_other(commit: CommitInfo) -> str:
     if commit.is_restore:
         target = commit.restored_to if commit.restored_to is not None else commit.parameters.get("version")
-        told = f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"
-    elif removes_rows(commit):
+        return f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"
+    if removes_rows(commit):
         counted = removed_by_count(commit)
-        told = "; ".join(filter(None, [predicate(commit), f"{counted:,} rows" if counted else ""]))
-    return Event(commit.version, commit.committed_at, commit.operation or "?", live, told)
+        return "; ".join(filter(None, [predicate(commit), f"{counted:,} rows" if counted else ""]))
+    return ""
 
 
 def _position(at: int | None) -> str:

@@ -19,6 +19,7 @@ from kdi_assets.ledger.coverage import Bounds
 from kdi_assets.ledger.delta import (
     Staged,
     delta_log,
+    delta_options,
     jvm_of,
     physical_name,
     scala_none,
@@ -111,23 +112,13 @@ class OldRows:
         if _tells_changes(spark, transaction):
             # Delta's writer puts what has a kind of change into files of the change feed, and the rest into the table.
             kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
-        jvm, to_map = jvm_of(spark), jvm_of(spark).PythonUtils.toScalaMap
         # Few files of one date: the rows come from joins, and each task would write a file of its own.
-        told = jvm.org.apache.spark.sql.delta.DeltaOptions(
-            to_map({"optimizeWrite": "true"}), spark._jsparkSession.sessionState().conf()
-        )
-        written = transaction.writeFiles(kept._jdf, jvm.scala.Option.apply(told), scala_seq(spark, []))
+        told = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": "true"}))
+        written = transaction.writeFiles(kept._jdf, told, scala_seq(spark, []))
         again = staged_of(written, date_column=self._date_column)
-        now = int(time.time() * 1000)
+        removed = [add.removeWithTimestamp(int(time.time() * 1000), True) for add in self._adds]
         staged = Staged(
-            actions=scala_seq(
-                spark,
-                [
-                    *_listed(added.actions),
-                    *_listed(written),
-                    *(add.removeWithTimestamp(now, True) for add in self._adds),
-                ],
-            ),
+            actions=scala_seq(spark, [*_listed(added.actions), *_listed(written), *removed]),
             files=(*added.files, *again.files),
             rows_by_date=added.rows_by_date,
             bytes=added.bytes + again.bytes,
@@ -136,9 +127,8 @@ class OldRows:
             removed_by_date=_difference(self._rows_in_files(), again.rows_by_date),
         )
         if staged.removed_by_date != self.rows_by_date:
-            there = sum(self.rows_by_date.values())
-            version = self._snapshot.version()
-            raise RowsUnaccounted(uri=self._uri, version=version, expected=there, missing=staged.removed_rows)
+            expected, gone = sum(self.rows_by_date.values()), sum(staged.removed_by_date.values())
+            raise RowsUnaccounted(uri=self._uri, version=self._snapshot.version(), expected=expected, missing=gone)
         return staged
 
     @property
@@ -158,13 +148,7 @@ class OldRows:
 
 
 def old_rows(
-    spark: SparkSession,
-    stream: Stream,
-    uri: str,
-    messages: DataFrame,
-    *,
-    version: int,
-    within: Bounds,
+    spark: SparkSession, stream: Stream, uri: str, messages: DataFrame, *, version: int, within: Bounds
 ) -> OldRows | None:
     """The rows that a version of a table has of some messages; ``None`` if it has none.
 

@@ -56,7 +56,7 @@ def test_a_decision_says_who_made_it_why_and_where_it_moved_positions(tmp_path: 
 
     decided = next(life(orders(), str(tmp_path)))
 
-    assert (decided.decided_by, decided.because) == ("ann", "retention was a day")
+    assert decided.entry and (decided.entry.decided_by, decided.entry.because) == ("ann", "retention was a day")
     assert decided.set_positions == {TP: (100, 150)}
     assert decided.told == "orders/0: 100 to 150; orders/0 [100, 150) given up"
 
