@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from kdi_assets.checks.finding import Finding, refused
 from kdi_assets.checks.of_backlog import backlog_after_drain, fresh
@@ -35,7 +34,6 @@ MEASURES: Mapping[CheckName, Measure] = {
 }
 
 
-@dataclass(eq=False, kw_only=True)
 class TableNotRead(Terminal):
     """Spark could not read what a check asked for: a data file may be gone."""
 

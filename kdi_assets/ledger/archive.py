@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +26,6 @@ ATTEMPTS = 5
 _APP_ID = "kdi-ledger-archive"
 
 
-@dataclass(eq=False, kw_only=True)
 class ArchiveBusy(Transient):
     """Others were copying into the archive all the time."""
 

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
@@ -43,7 +43,6 @@ HARMLESS_RETRIES = 50
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, kw_only=True)
 class OvertakenCommit(Transient):
     """Another commit came first, and it changes what this drain was planned on."""
 
@@ -59,7 +58,6 @@ class OvertakenCommit(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TableBusy(Transient):
     """Other writers committed to the table faster than a commit can step behind theirs."""
 
@@ -75,7 +73,6 @@ class TableBusy(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class StagedFilesGone(Transient):
     """Files that this try wrote were removed before its commit could name them."""
 
@@ -91,7 +88,6 @@ class StagedFilesGone(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TableChangedUnderDrain(Terminal):
     """The table was dropped, or another one lies in its place."""
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Terminal, Transient
@@ -18,7 +17,6 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 
 
-@dataclass(eq=False, kw_only=True)
 class TableUnreadable(Terminal):
     """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
 
@@ -38,7 +36,6 @@ class TableUnreadable(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class StorageFailed(Transient):
     """The storage does not answer, or refuses, where a table's log is read."""
 

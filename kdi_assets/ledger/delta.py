@@ -35,7 +35,6 @@ _BIN_MIB = "spark.databricks.delta.optimizeWrite.binSize"
 _ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
 
 
-@dataclass(eq=False, kw_only=True)
 class UnknownDelta(Terminal):
     """The session's Delta is none that the commit adapter was tested with."""
 

@@ -24,7 +24,6 @@ MOVING_NOTHING: tuple[Kind, ...] = ("replay", "discard")
 """Commits that leave positions as they are: a drain that was planned before one of them is none the worse for it."""
 
 
-@dataclass(eq=False, kw_only=True)
 class WrittenByNewerRelease(Terminal):
     """A ledger entry has a format that this release does not know."""
 

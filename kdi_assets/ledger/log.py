@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _COMMIT_FILE = re.compile(r"\d{20}\.json")
 
 
-@dataclass(eq=False, kw_only=True)
 class NotADeltaTable(Terminal):
     """There are files where the table should lie, and they are no Delta table."""
 

@@ -16,7 +16,6 @@ SELDOM = ("filtered", "deleted")
 """Named in the one line where there are any."""
 
 
-@dataclass(eq=False, kw_only=True)
 class NothingToAudit(Terminal):
     """The stream's table does not exist, or no ledger entry can be read."""
 

@@ -40,7 +40,6 @@ _AT = "_kdi_at"
 _NAMES_AT_ONCE = 1_000
 
 
-@dataclass(eq=False, kw_only=True)
 class RowsUnaccounted(Terminal):
     """Files were written anew, and other rows are missing in them than those that were to go."""
 

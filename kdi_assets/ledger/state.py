@@ -75,7 +75,6 @@ class LedgerState:
         return replace(self.entry.routes, stopped=True)
 
 
-@dataclass(eq=False, kw_only=True)
 class LedgerGap(Terminal):
     """Part of the log that decides about the positions is gone or cannot be read."""
 
@@ -92,7 +91,6 @@ class LedgerGap(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TransactionRetentionSet(Terminal):
     """The table forgets transaction ids after a while, and with them positions of idle topic partitions."""
 

@@ -33,7 +33,6 @@ _RETENTION = "delta.logRetentionDuration"
 _DEFAULT_RETENTION = "interval 30 days"
 
 
-@dataclass(eq=False, kw_only=True)
 class NoUpkeepNow(Terminal):
     """The table is not in a state in which its log may be cleaned up."""
 
