@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _MARKS = {True: "", False: "[undone]", None: "[undone?]"}
-_OF_ENTRY = {
+_OF_ENTRY: dict[str, object] = {
     **dict.fromkeys(("decided_by", "because", "run_id"), ""),
     **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes"), {}),
     "dates": None,
