@@ -77,6 +77,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Matrix(path))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Who asks for the unit tests alone does not wait for the imports of the others."""
+    alone = config.getoption("markexpr") == "unit" and collection_path.parent == CHECKOUT / "tests"
+    return True if alone and collection_path.is_dir() and collection_path.name != "unit" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test by its folder, leave out the other slices, and run the fast ones first."""
     tests = Path(__file__).parent

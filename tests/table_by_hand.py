@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
+from kdi_assets.ledger.state import table_txn_id, topic_txn_id, version_id
 from kdi_assets.ledger.transaction_ids import partition_id
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
@@ -23,9 +27,11 @@ def orders(**fields: Any) -> Stream:
 
 
 class TableByHand:
-    """The table of ``orders`` in a lake, partitioned by date; version 0 is three months old."""
+    """The table of ``orders`` in a lake, partitioned by date; by default version 0 is three months old."""
 
-    def __init__(self, lake: str | Path, *, now: datetime | None = None, table_id: str = "t") -> None:
+    def __init__(
+        self, lake: str | Path, *, now: datetime | None = None, table_id: str = "t", days_old: int = 90
+    ) -> None:
         self.now, self.version, self.position, self.table_id = now or datetime.now(UTC), -1, 0, table_id
         self.log = Path(lake) / "bronze/orders" / "_delta_log"
         self.log.mkdir(parents=True)
@@ -33,9 +39,11 @@ class TableByHand:
         columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
         schema = json.dumps({"type": "struct", "fields": columns})
         described = {"id": table_id, "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
-        metadata = {**described, "partitionColumns": ["date"], "configuration": {}}
+        age = timedelta(days=days_old)
+        made = int((self.now - age).timestamp() * 1000)
+        metadata = {**described, "partitionColumns": ["date"], "configuration": {}, "createdTime": made}
         protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-        self.commit({"protocol": protocol}, {"metaData": metadata}, ago=timedelta(days=90), operation="CREATE TABLE")
+        self.commit({"protocol": protocol}, {"metaData": metadata}, ago=age, operation="CREATE TABLE")
 
     def commit(self, *actions: dict[str, Any], ago: timedelta, operation: str = "WRITE", **info: object) -> None:
         """One commit of these actions, so long ago by its own clock."""
@@ -43,7 +51,24 @@ class TableByHand:
         milliseconds = int((self.now - ago).timestamp() * 1000)
         described = {"timestamp": milliseconds, "operation": operation, "operationParameters": {}, **info}
         lines = [{"commitInfo": described}, *actions]
-        (self.log / f"{self.version:020}.json").write_text("\n".join(map(json.dumps, lines)))
+        self.file(self.version).write_text("\n".join(map(json.dumps, lines)))
+        os.utime(self.file(self.version), (milliseconds / 1000, milliseconds / 1000))
+
+    def file(self, version: int) -> Path:
+        """The file of a commit."""
+        return self.log / f"{version:020}.json"
+
+    def restore(self, version: int, *, ago: timedelta = timedelta(), **parameters: object) -> None:
+        """A RESTORE: what was added since is taken out; ``parameters`` where the commit says otherwise to which."""
+        since = (json.loads(line) for n in range(version + 1, self.version + 1) for line in _lines(self.file(n)))
+        gone = [{"remove": {"path": a["add"]["path"], "dataChange": True}} for a in since if "add" in a]
+        self.commit(*gone, ago=ago, operation="RESTORE", operationParameters=parameters or {"version": str(version)})
+
+    def clean(self) -> None:
+        """What clean-up leaves of the log: a checkpoint, and the commits from it on."""
+        DeltaTable(self.log.parent).create_checkpoint()
+        for version in range(self.version):
+            self.file(version).unlink(missing_ok=True)
 
     def drain(
         self,
@@ -70,17 +95,30 @@ class TableByHand:
         )
 
     def ledger_commit(
-        self, kind: Kind, *actions: dict[str, Any], ago: timedelta = timedelta(minutes=1), **fields: Any
+        self,
+        kind: Kind,
+        *actions: dict[str, Any],
+        at: Mapping[TopicPartition, int] | None = None,
+        ago: timedelta = timedelta(minutes=1),
+        **fields: Any,
     ) -> None:
-        """A ledger commit at the position that stands."""
-        at, names = {TP: self.position}, (TOPIC, f"try-{self.version + 1}", TOPIC, "topic", self.table_id)
-        entry = LedgerEntry(self.version + 1, kind, *names, at, **fields)
-        self.commit(position(TOPIC, self.position), *actions, ago=ago, userMetadata=entry.to_json())
+        """A ledger commit with every id that ours have, at the position that stands or at others."""
+        version, positions = self.version + 1, at or {TP: self.position}
+        given = {"app_id": TOPIC, "topic": TOPIC, "topic_id": "topic", "attempt_id": f"try-{version}", **fields}
+        entry = LedgerEntry(version, kind, table_id=self.table_id, positions=positions, **given)
+        names = (version_id(TOPIC), topic_txn_id(TOPIC, "topic"), table_txn_id(TOPIC, self.table_id))
+        ids = [position(TOPIC, offset, tp.partition) for tp, offset in positions.items()]
+        ids += [{"txn": {"appId": name, "version": version}} for name in names]
+        self.commit(*ids, *actions, ago=ago, userMetadata=entry.to_json())
 
 
-def position(app_id: str, at: int) -> dict[str, Any]:
-    """The action that sets the position of topic partition 0; the log keeps the last offset covered."""
-    return {"txn": {"appId": partition_id(app_id, 0), "version": at - 1}}
+def position(app_id: str, at: int, partition: int = 0) -> dict[str, Any]:
+    """The action that sets the position of a topic partition; the log keeps the last offset covered."""
+    return {"txn": {"appId": partition_id(app_id, partition), "version": at - 1}}
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
 
 
 def data_file(number: int, day: date | None, *, rows: int, size: int = 1000) -> dict[str, Any]:

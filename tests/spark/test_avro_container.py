@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import ShapeMistake, stream_decoder, suffices
 from kdi_assets.drain.shape import analyse
@@ -20,9 +21,6 @@ from kdi_assets.message_rules import Expectation, Mask
 from kdi_assets.stream import Stream
 from tests.avro_bytes import COMPRESS, SYNC, container, datum, long
 from tests.judged import Judged, judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Schema = dict[str, Any]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import ShapeMistake, stream_decoder
 from kdi_assets.message_format import Avro, AvroSingleObject, Format, SchemaFile
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.avro_bytes import datum, long, single_object
 from tests.verdicts import Verdict, Verdicts, verdicts_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.core
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from kdi_assets.cli.check import check
 from kdi_assets.settings import Settings
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 STREAMS = """type: kdi_assets.components.KafkaCluster
 attributes: {name: main, bootstrap_servers: "localhost:9092"}

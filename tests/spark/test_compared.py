@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame, SparkSession
 
 from kdi_assets.replay.compared import compared, counts, examples, feed, moved
 from tests.table_by_hand import orders
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 STREAM = orders()
 DDL = "id int, at string, kind string, day int, times int"

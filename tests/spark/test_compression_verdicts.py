@@ -7,17 +7,14 @@ import json
 import random
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.formats import compression
 from kdi_assets.message_format import Compression, Json, Text
 from tests.verdicts import Verdict, verdicts_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TEXTS = ["", "plain", "über 🚲", "x" * 20_000, "".join(random.Random(7).choices("abc \n", k=50_000))]
 

@@ -6,9 +6,10 @@ import hmac
 import json
 from dataclasses import replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
@@ -16,9 +17,6 @@ from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.message_rules import Expectation, Explode, Mask
 from kdi_assets.stream import Stream
 from tests.judged import Judged, judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 RECORD = (
     "id bigint, who string, basket struct<note: string, lines: array<struct<sku: string, qty: int, mail: string>>>, "

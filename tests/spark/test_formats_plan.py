@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
@@ -25,9 +26,6 @@ from kdi_assets.stream import KafkaCluster
 from tests.driven import web_requests
 from tests.fake_registry import fake_registry
 from tests.protobuf_messages import descriptors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FIELDS = [{"name": name, "type": ["null", "string"]} for name in ("method", "url", "day")]
 DESCRIBED = {"properties": {name: {"type": "string"} for name in ("method", "url", "day")}}

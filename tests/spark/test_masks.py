@@ -5,9 +5,10 @@ from __future__ import annotations
 import hmac
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.masking import MaskSecretMissing
 from kdi_assets.drain.records import ShapeMistake
@@ -16,9 +17,6 @@ from kdi_assets.message_format import Bytes, Csv
 from kdi_assets.message_rules import Mask
 from kdi_assets.stream import Stream
 from tests.judged import Judged, Message, judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SECRET = "pepper, and more of it than a block of SHA-256 has, so that it is hashed itself before it is used"
 HASH = Mask("hash", secret="MASK_TEST_SECRET")

@@ -7,59 +7,26 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
+from kdi_assets.drain.contract import UnknownFieldsFound, refuse_unknown
 from kdi_assets.formats.of_stream import decoder_of
 from kdi_assets.message_format import Protobuf
+from kdi_assets.message_rules import Contract
 from kdi_assets.stream import KafkaCluster, Stream
+from tests.judged import Judged, judged, stream_of
 from tests.protobuf_messages import SHOP, descriptors, message_class, random_message, read_row, said
+from tests.unit.test_protobuf_payloads import of, varint
 from tests.verdicts import Verdict, verdicts_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.core
 
 ORDER: Any = message_class(SHOP, "shop.Order")
 FORMAT = Protobuf("shop.desc", descriptors(SHOP), "shop.Order")
-FULL = ORDER(
-    i64=2**63 - 1,
-    u32=2**32 - 1,
-    u64=2**64 - 1,
-    f=0.5,
-    ok=True,
-    name="über 🚲",
-    raw=b"\x00\xff",
-    kind=77,
-    maybe=0,
-    place={"city": "Zürich", "spot": {"lat": 47.5}},
-    tags=["a", ""],
-    kinds=[1, -5],
-    names={5: "five", -1: "minus one"},
-    by_ok={True: 2},
-    w_text={"value": ""},
-    card="4111",
-    meta={"a": [1, None, "x"]},
-)
-FULL.items.add(sku="s").at.FromJsonString("2026-01-14T10:00:00.123456789Z")
-FULL.took.FromNanoseconds(-1_500_000_001)
-FULL.empty.SetInParent()
-FULL.by_big[2**64 - 1].sku = "big"
-GOOD: bytes = FULL.SerializeToString()
-
-EXPECTED: dict[str, Any] = {
-    **{"i64": 2**63 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1, "f": 0.5, "ok": True, "name": "über 🚲", "raw": "AP8="},
-    **{"kind": "77", "maybe": 0, "tags": ["a", ""], "kinds": ["RED", "BELOW"], "w_text": "", "card": "4111"},
-    "place": {"city": "Zürich", "spot": {"lat": 47.5}},
-    "names": {"5": "five", "-1": "minus one"},
-    "by_ok": {"true": "GREEN"},
-    "by_big": {str(2**64 - 1): {"sku": "big", "places": [], "kind": "KIND_UNKNOWN"}},
-    "items": [{"sku": "s", "at": "2026-01-14T10:00:00.123Z", "places": [], "kind": "KIND_UNKNOWN"}],
-    "took": -1.500000001,
-    "meta": '{"a": [1.0, null, "x"]}',
-    "empty": True,
-    **{"d": 0.0, "i32": 0, "bigs": [], "counts": {}},  # without presence: defaults
-}
-ABSENT = ("note", "maybe_kind", "at", "desk", "account", "w_big", "any_value")
+GOOD: bytes = ORDER(name="über 🚲", kind=77, place={"city": "Zürich"}, names={5: "five"}).SerializeToString()
 
 CONDEMNED: dict[bytes, tuple[str, str | None]] = {
     GOOD[:-1]: ("malformed_protobuf", None),
@@ -78,10 +45,9 @@ CONDEMNED: dict[bytes, tuple[str, str | None]] = {
 def test_a_message_becomes_a_record_or_a_dead_letter_that_names_the_field(spark: SparkSession) -> None:
     verdicts = verdicts_of(spark, FORMAT, [GOOD, b"", *CONDEMNED])
 
-    record = json.loads(verdicts[GOOD].record or "")
-    assert {name: record.get(name) for name in EXPECTED} == EXPECTED
-    assert not set(ABSENT) & record.keys()  # Spark leaves nulls out
-    assert json.loads(verdicts[b""].record or "")["kind"] == "KIND_UNKNOWN"
+    good, empty = (json.loads(verdicts[value].record or "") for value in (GOOD, b""))
+    assert (good["name"], good["kind"], good["place"]["city"]) == ("über 🚲", "77", "Zürich")
+    assert (empty["name"], empty["kind"], "place" in empty) == ("", "KIND_UNKNOWN", False)
     assert {value: verdicts[value] for value in CONDEMNED} == {
         value: Verdict(False, *why, None) for value, why in CONDEMNED.items()
     }
@@ -111,3 +77,51 @@ def test_a_record_comes_from_spark_as_protobufs_own_library_reads_it(spark: Spar
 def _decoded(spark: SparkSession, stream: Stream, values: list[tuple[int, bytes]]) -> DataFrame:
     messages = spark.createDataFrame([(n, bytearray(value)) for n, value in values], "n int, _kdi_value binary")
     return decoder_of(stream).decode(messages.repartition(3))
+
+
+NAMED = of(14, 2, b"name")
+NEW = of(999, 2, b"new")
+VALUES: list[bytes | None] = [
+    NAMED,
+    NAMED + NEW,
+    NAMED + of(21, 2, of(7, 0, b"\x01")) + of(22, 2, of(3, 2, NEW)) + NEW,
+    None,
+    NEW + b"\x00",  # malformed
+    of(28, 2, of(1, 2, b"b")) + of(28, 2, of(1, 2, b"a")) + of(16, 0, varint(77)),  # well, and unusual
+    of(14, 2, b"left out") + NEW,
+    of(14, 2, b"\xff") + NEW,
+]
+COUNTED = {"#999": 2, "items[].places[].#999": 1, "place.#7": 1}
+FILTERED = "name <> 'left out'"
+
+
+@pytest.mark.parametrize("decoded_ahead", [False, True])
+def test_numbers_are_counted_of_rows_alone(spark: SparkSession, decoded_ahead: bool) -> None:
+    """Also where messages are decoded once for several streams; a frozen contract names them."""
+    stream = stream_of("", format=FORMAT, filter=FILTERED, contract=Contract("freeze"))
+
+    found = judged(spark, stream, VALUES, decoded_ahead=decoded_ahead)
+
+    unknown = found.counts.unknown
+    assert (unknown.fields.messages, unknown.fields.named, unknown.fields.others) == (2, COUNTED, 0)
+    assert [row["name"] for row in found.rows] == ["name", "name", "name", ""]
+    assert _letters(found) == [(4, "malformed_protobuf", None), (7, "invalid_utf8", "name")]
+    with pytest.raises(UnknownFieldsFound, match=r"2 of 4 messages .* #999 \(2\), items\[\]\.places\[\]\.#999 \(1\)"):
+        refuse_unknown(stream, unknown, became_rows=found.counts.became_rows)
+
+
+def test_numbers_make_dead_letters_where_the_contract_says_so(spark: SparkSession) -> None:
+    found = judged(spark, stream_of("", format=FORMAT, filter=FILTERED, contract=Contract("discard_row")), VALUES)
+
+    assert [row["kafka"]["offset"] for row in found.rows] == [0, 5]
+    assert _letters(found) == [
+        (1, "unknown_field", "#999"),
+        (2, "unknown_field", "#999"),
+        (4, "malformed_protobuf", None),
+        (7, "invalid_utf8", "name"),
+    ]
+    assert found.counts.unknown.fields.named == COUNTED
+
+
+def _letters(found: Judged) -> list[tuple[int, str, str | None]]:
+    return [(letter["offset"], letter["reason"], letter["field"]) for letter in found.letters]

@@ -6,9 +6,10 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
@@ -18,9 +19,6 @@ from kdi_assets.message_rules import Rest, Route, TombstonePolicy
 from kdi_assets.stream import Stream
 from tests.avro_bytes import datum
 from tests.judged import Message, judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DDL = "kind string, id int, n string"
 ORDER, REFUND, BOTH = (f'{{"kind":"{kind}","id":1,"n":"1"}}' for kind in ("order", "refund", "both"))

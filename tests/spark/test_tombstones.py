@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
@@ -15,9 +16,6 @@ from kdi_assets.message_format import Bytes, Csv, Text
 from kdi_assets.message_rules import Expectation
 from kdi_assets.stream import Stream
 from tests.judged import Message, judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PEOPLE = stream_of(
     "name string, at date",

@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.contract import NAMED
 from kdi_assets.drain.records import ShapeMistake
@@ -16,9 +17,6 @@ from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Csv, Text
 from kdi_assets.message_rules import Contract, Expectation, Mask
 from tests.judged import Judged, judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DDL = (
     "id bigint, text string, at timestamp, who struct<name: string, born: date>, "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import stream_decoder
 from kdi_assets.formats import json_paths
@@ -12,9 +11,6 @@ from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
 from kdi_assets.message_rules import Contract
 from tests import odd_json
 from tests.judged import judged, stream_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SEED = 20260311
 CASES = {"nested": (odd_json.DDL, odd_json.FIELDS), "flat": (odd_json.FLAT_DDL, odd_json.FLAT_FIELDS)}

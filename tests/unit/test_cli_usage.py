@@ -1,16 +1,20 @@
-"""Bad usage: exit code 2, said on stderr, before any broker or table is looked at."""
+"""Bad usage: exit code 2, said on stderr, before any broker or table is looked at. And what `kdi` loads."""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from typer.testing import CliRunner
 
+from kdi_assets.cli.main import app
 from tests.typed import Kdi, typed
 
 DOCUMENTS = """
@@ -155,3 +159,28 @@ def test_a_gate_that_has_nothing_to_check_does_not_pass(kdi: Kdi, tmp_path: Path
 
     assert answer.code == 1
     assert f"no document in {tmp_path} describes a stream, so nothing was checked" in answer.err
+
+
+HEAVY = {"confluent_kafka", "dagster", "deltalake", "pandas", "pyarrow", "pyspark"}
+AT_ONCE = """
+import sys
+import kdi_assets.cli.main
+import kdi_assets.cli.new, kdi_assets.proposal.document, kdi_assets.proposal.place, kdi_assets.proposal.registered
+from kdi_assets.components.load import load_streams
+assert load_streams()
+"""
+
+
+def test_help_the_documents_and_new_load_none_of_the_heavy_packages() -> None:
+    """They are what would push `kdi --help` beyond its half second."""
+    script = f"{AT_ONCE}print({HEAVY} & sys.modules.keys())"
+
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    assert answer.stdout == "set()\n"
+
+
+def test_help_names_the_exit_codes() -> None:
+    answer = CliRunner().invoke(app, ["--help"])
+
+    assert "0 done, 1 someone must decide, 2 usage, 75 a retry helps" in " ".join(answer.stdout.split())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,15 +17,17 @@ from kdi_assets.ledger.archive import Archive, open_archive
 from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from tests.table_by_hand import orders
+from tests.table_by_hand import TableByHand, data_file, orders
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """The log of a table of four commits."""
-    for row in range(4):
-        write_deltalake(tmp_path / "table", pa.table({"a": [row]}), mode="append")
-    return tmp_path / "table" / "_delta_log"
+def log(lake: str) -> Path:
+    """The log of a table of four commits, of which three added a file."""
+    table = TableByHand(lake)
+    for number in range(3):
+        table.commit(data_file(number, table.now.date(), rows=1), ago=timedelta())
+        (table.log.parent / f"part-{number}.parquet").touch()
+    return table.log
 
 
 def commit(log: Path, version: int) -> Path:
@@ -60,7 +63,7 @@ def test_storage_that_does_not_answer_is_worth_a_retry_and_its_cause_is_in_the_f
 @pytest.mark.scenario("storage fails, throttles, is slow")
 def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) -> None:
     table = TableLog.existing(str(log.parent))
-    assert table.has_changes_of(0)
+    assert table.has_changes_of(1)
     for file in (commit(log, 2), *log.parent.glob("*.parquet")):
         file.unlink()
         file.symlink_to(file.name)
@@ -68,7 +71,7 @@ def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) 
     with pytest.raises(StorageFailed):
         table.commit(2)
     with pytest.raises(StorageFailed):
-        table.has_changes_of(0)
+        table.has_changes_of(1)
 
     commit(log, 2).unlink()
     with pytest.raises(CommitUnreadable) as gone:
@@ -79,7 +82,7 @@ def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
 def test_an_empty_commit_is_refused_only_where_readers_go_by_commits(log: Path) -> None:
     DeltaTable(log.parent).create_checkpoint()
-    write_deltalake(log.parent, pa.table({"a": [4]}), mode="append")
+    shutil.copy(commit(log, 3), commit(log, 4))
     commit(log, 2).write_bytes(b"")
 
     TableLog.existing(str(log.parent)).refuse_torn()  # the checkpoint covers it
@@ -116,7 +119,7 @@ def test_the_checkpoint_before_a_damaged_one_spares_the_commits_before_it(log: P
     (log / "_last_checkpoint").unlink()
     (log / f"{3:020}.checkpoint.parquet").unlink()
 
-    assert DeltaTable(log.parent).to_pyarrow_table().num_rows == 4
+    assert len(DeltaTable(log.parent).file_uris()) == 3
 
 
 def test_letters_behind_a_commit_that_cannot_be_read_may_be_gone_and_adopt_decides(lake: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,17 +17,16 @@ from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.state import LedgerState, read_ledger
-from kdi_assets.ledger.transaction_ids import RETIRED, partition_id, table_txn_id, topic_txn_id
-from kdi_assets.ledger.transaction_ids import version_id as newest_id
+from kdi_assets.ledger.state import RETIRED, LedgerState, read_ledger
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.sources.kafka_messages import AtPosition
 from kdi_assets.stream import TopicPartition
+from tests.faults.chaos.decisions import Walk, steps_of
+from tests.faults.chaos.model import Model
 from tests.table_by_hand import TOPIC, TableByHand, orders
 from tests.unit.test_plan import ledger
 
 P0, P1, P2 = (TopicPartition(TOPIC, n) for n in range(3))
-AGO = timedelta(minutes=1)
 LETTERS = DeadLettersAt("letters", 4)
 ROUTES = Routes({"bronze/orders": "a > 1"})
 
@@ -107,24 +106,14 @@ def test_drains_and_replays_pass_each_other_and_nothing_else_does(kind: Any, oth
     assert not may_pass(replace(said, kind=kind), None)
 
 
-def written(table: TableByHand, kind: Any, positions: dict[TopicPartition, int]) -> None:
-    """A ledger commit as ours are: with every id, and the topic's and the table's."""
-    said = LedgerEntry(table.version + 1, kind, TOPIC, "try", TOPIC, "topic", "t", positions)
-    ids = {partition_id(TOPIC, tp.partition): at - 1 for tp, at in positions.items()}
-    names = (newest_id(TOPIC), topic_txn_id(TOPIC, "topic"), table_txn_id(TOPIC, "t"))
-    ids |= dict.fromkeys(names, table.version + 1)
-    actions = ({"txn": {"appId": name, "version": at}} for name, at in ids.items())
-    table.commit(*actions, ago=AGO, userMetadata=said.to_json())
-
-
 @pytest.fixture
 def restored(lake: str) -> TableByHand:
     """Version 2 drained topic partition 0, version 3 also one that had appeared; a RESTORE to 2."""
     table = TableByHand(lake)
-    written(table, "start", {P0: 0})
-    written(table, "drain", {P0: 10})
-    written(table, "drain", {P0: 13, P1: 10})
-    table.commit(ago=AGO, operation="RESTORE", operationParameters={"version": "2"})
+    table.ledger_commit("start")
+    table.ledger_commit("drain", at={P0: 10})
+    table.ledger_commit("drain", at={P0: 13, P1: 10})
+    table.restore(2)
     return table
 
 
@@ -260,3 +249,12 @@ def test_another_message_at_the_offset_read_last_is_a_truncation_and_none_is_not
     assert (refusal is not None) == refused
     if refusal:
         assert "kdi resolve bronze/orders rewind --topic-partition orders/0 --to" in str(refusal)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_sequence_of_accidents_and_decisions_loses_a_message(seed: int) -> None:
+    walk = Walk(Model(2), Random(seed))
+
+    done = [walk.step() for _ in range(300)]
+
+    assert {step.partition(":")[0] for step in done} >= {"drain", "restore", "decide"}, steps_of(done)

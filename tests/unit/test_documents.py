@@ -1,23 +1,20 @@
-"""The documents of a folder: what is read, and what is reported."""
+"""The documents of a folder: what is read, which streams a command means, and what is reported."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from kdi_assets.cli.check import check
 from kdi_assets.components.documents import parse
-from kdi_assets.components.folder import DefsFolderMissing
-from kdi_assets.components.load import defs_folder, load_streams
+from kdi_assets.components.load import AmbiguousStream, UnknownStream, load_streams, select_streams
 from kdi_assets.components.mistakes import Mistakes
+from kdi_assets.stream import KafkaCluster, Stream
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
-
-
-def test_the_packages_own_documents_are_right() -> None:
-    streams = load_streams()
-
-    assert streams["bronze/web_requests"].columns == {"host": "parse_url(url, 'HOST')"}
-    assert streams["bronze/web_requests"].cluster.name == "main"
 
 
 def test_documents_of_one_file_and_of_nested_folders_are_read(tmp_path: Path) -> None:
@@ -26,35 +23,18 @@ def test_documents_of_one_file_and_of_nested_folders_are_read(tmp_path: Path) ->
     assert list(load_streams(tmp_path)) == ["shop/a", "shop/b", "web/eu"]
 
 
-def test_the_environment_names_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KDI_DEFS", str(written(tmp_path, a=CLUSTER + "---\n" + stream("a"))))
-
-    assert (defs_folder(), list(load_streams())) == (tmp_path, ["a"])
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DefsFolderMissing, match="nowhere is not a folder"):
-        load_streams(tmp_path / "nowhere")
-
-
 def test_all_mistakes_of_all_documents_are_reported_at_once(tmp_path: Path) -> None:
     one = CLUSTER + "---\n" + stream("a", more=", strat: earliest, max_records: 0")
     written(tmp_path, one=one, two=stream("b", more=", owners: [web]"), three=stream("c"))
 
+    with pytest.raises(
+        Mistakes, match="Safe: nothing was started; no topic and no table was touched.\n  Run:  kdi check"
+    ):
+        load_streams(tmp_path)
     assert mistakes_of(tmp_path) == [
         "one/defs.yaml:5 max_records: 0 is too small; at least 1",
         "one/defs.yaml:5 strat: no such field; did you mean start?",
         "two/defs.yaml:2 owners.0: 'web' is neither a team nor an address; e.g. team:web or someone@example.com",
-    ]
-
-
-def test_the_message_says_what_is_safe_and_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes) as refused:
-        load_streams(written(tmp_path, a=stream("a")))
-
-    assert str(refused.value).splitlines()[1:] == [
-        "  Safe: nothing was started; no topic and no table was touched.",
-        "  Run:  kdi check",
     ]
 
 
@@ -186,3 +166,81 @@ def test_lines_are_those_of_the_keys() -> None:
 
     lines = {path: document.line_of(path) for path in ("a", "a.b.c", "a.b.c.1", "a.b.c.1.deeper", "missing")}
     assert lines == {"a": 4, "a.b.c": 5, "a.b.c.1": 7, "a.b.c.1.deeper": 7, "missing": 3}
+
+
+WRONG = """type: kdi_assets.components.TopicTable
+attributes:
+  topic: orders
+  tabel: bronze/orders
+  schema: id bigint
+  date: current_date()
+"""
+
+
+def test_wrong_documents_are_said_line_by_line_and_as_json(tmp_path: Path) -> None:
+    (tmp_path / "defs.yaml").write_text(WRONG, encoding="utf-8")
+    app = typer.Typer()
+    app.command()(check)
+
+    text, as_json = (CliRunner().invoke(app, ["--defs", str(tmp_path), *more]) for more in ([], ["--json"]))
+
+    assert text.exit_code == as_json.exit_code == 1
+    assert text.stdout.splitlines() == [
+        f"{tmp_path}/defs.yaml:2 cluster: no KafkaCluster document is named 'main'; add one, or set KDI_KAFKA for main",
+        f"{tmp_path}/defs.yaml:2 table: is missing; e.g. table: bronze/web_requests",
+        f"{tmp_path}/defs.yaml:4 tabel: no such field; did you mean table?",
+        "streams: 0, mistakes: 3",
+    ]
+    place = {"file": f"{tmp_path}/defs.yaml", "line": 4, "field": "tabel"}
+    what = {"message": "no such field", "right": "did you mean table?"}
+    assert json.loads(as_json.stdout)["mistakes"][2] == place | what
+
+
+def streams(**topics_by_table: str) -> dict[str, Stream]:
+    cluster = KafkaCluster("main", "localhost:9092")
+    tables = {table.replace("__", "/"): topic for table, topic in topics_by_table.items()}
+    return {table: Stream(topic, table, "id bigint", "current_date()", cluster) for table, topic in tables.items()}
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        (["bronze/web_requests"], ["bronze/web_requests"]),
+        (["web_requests"], ["bronze/web_requests"]),
+        (["web.requests"], ["bronze/web_requests"]),  # its topic
+        (
+            ["web.requests", "orders", "web_requests"],
+            ["bronze/web_requests", "orders"],
+        ),  # each once, as they were given
+        (["orders"], ["orders"]),  # a whole path, and the last part of another
+    ],
+)
+def test_a_stream_is_meant_by_its_table_the_tables_last_part_or_its_topic(names: list[str], meant: list[str]) -> None:
+    known = streams(bronze__web_requests="web.requests", orders="x", bronze__orders="y")
+
+    assert [s.name for s in select_streams(known, names)] == meant
+
+
+def test_a_name_that_fits_several_streams_is_refused_with_all_of_them() -> None:
+    known = streams(bronze__orders="orders", raw__orders="orders")
+
+    with pytest.raises(AmbiguousStream, match="orders may be any of bronze/orders, raw/orders"):
+        select_streams(known, ["orders"])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("bronze/web_request", "did you mean bronze/web_requests?"),
+        ("requests", "did you mean bronze/web_requests?"),  # a part of a name is not a name
+        ("raw/ordres", "did you mean bronze/orders?"),
+        ("xyz", ""),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_closest_and_all_there_are(name: str, meant: str) -> None:
+    with pytest.raises(UnknownStream, match=f"no stream is called {name}") as refused:
+        select_streams(streams(bronze__web_requests="w", bronze__orders="o"), [name])
+
+    said = str(refused.value)
+    assert meant in said and ("did you mean" in said) == bool(meant)
+    assert "one of: bronze/orders, bronze/web_requests" in said

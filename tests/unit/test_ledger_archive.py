@@ -1,172 +1,205 @@
-"""The ledger's archive: what the log said, once each, and what it is asked for when the log is gone."""
+"""The ledger's archive and what is told from it when the log is gone; letters of tries that never committed."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.ledger.archive import Archive, copy_to_archive
 from kdi_assets.ledger.audit import audited_history
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.report import NothingToAudit
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import OffsetRange
+from sensors.leftovers import suspects_ghosts, sweep
+from tests.table_by_hand import TP, TableByHand, orders
 
-P0 = TopicPartition("orders", 0)
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
-
-
-class LedgerLog:
-    """A table whose commits can be cleaned up at once."""
-
-    def __init__(self, lake: str) -> None:
-        self.lake, self.uri, self.archive = lake, STREAM.table_uri(lake), STREAM.archive_uri(lake)
-        self.position = 0
-
-    def start(self) -> None:
-        self._commit(LedgerEntry(-1, "start", "orders", "start", "orders", "topic", "table", {P0: 0}))
-
-    def drain(self, attempt: str) -> None:
-        drained = OffsetRange(P0, self.position, self.position + 10)
-        self.position += 10
-        self._commit(
-            LedgerEntry(
-                -1,
-                "drain",
-                "orders",
-                attempt,
-                "orders",
-                "topic",
-                "table",
-                {P0: self.position},
-                ranges=(RangeCounts(drained, became_rows=10),),
-                dead_letters_at=DeadLettersAt("letters", 1),
-            )
-        )
-
-    def _commit(self, entry: LedgerEntry) -> None:
-        version = DeltaTable(self.uri).version() + 1 if DeltaTable.is_deltatable(self.uri) else 0
-        commit = CommitProperties(
-            app_transactions=[Transaction("orders/version", version)],
-            custom_metadata={"userMetadata": replace(entry, version=version).to_json()},
-        )
-        kept = {"delta.logRetentionDuration": "interval 0 days", "delta.enableExpiredLogCleanup": "false"}
-        write_deltalake(
-            self.uri, pa.table({"id": [version]}), mode="append", configuration=kept, commit_properties=commit
-        )
-
-    def copy(self) -> int:
-        return copy_to_archive(TableLog.existing(self.uri), self.archive)
-
-    def clean(self) -> None:
-        DeltaTable(self.uri).create_checkpoint()
-        DeltaTable(self.uri).cleanup_metadata()
-
-    def attempts(self) -> list[str]:
-        history = live_history(self.uri, "orders", archive_uri=self.archive)
-        assert history is not None
-        return [e.attempt_id for e in history.entries]
+STREAM = orders()
+COUNTS_ON = DeadLettersAt("letters", 1)
 
 
 @pytest.fixture
-def table(lake: str) -> LedgerLog:
-    made = LedgerLog(lake)
-    made.start()
-    made.drain("first")
+def table(lake: str) -> TableByHand:
+    """Started in version 1, and drained in version 2."""
+    made = TableByHand(lake)
+    made.ledger_commit("start", attempt_id="start")
+    made.drain(10, attempt_id="first", dead_letters=1, dead_letters_at=COUNTS_ON)
     return made
 
 
-def test_every_commit_is_copied_once_however_often_it_is_asked_for(table: LedgerLog) -> None:
-    first, again = table.copy(), table.copy()
-    table.drain("second")
-    behind = table.copy()
-
-    assert (first, again, behind) == (2, 0, 1)
-    assert sorted(DeltaTable(table.archive).to_pyarrow_table()["version"].to_pylist()) == [0, 1, 2]
+def copied(lake: str) -> int:
+    return copy_to_archive(TableLog.existing(STREAM.table_uri(lake)), STREAM.archive_uri(lake))
 
 
-def test_two_copiers_at_once_copy_every_commit_once(table: LedgerLog) -> None:
+def versions(lake: str) -> list[int]:
+    """Which commits the archive has."""
+    return sorted(DeltaTable(STREAM.archive_uri(lake)).to_pyarrow_table()["version"].to_pylist())
+
+
+def attempts(lake: str, *, archived: bool = True) -> list[str]:
+    """Of the entries of the live history."""
+    archive = STREAM.archive_uri(lake) if archived else ""
+    history = live_history(STREAM.table_uri(lake), "orders", **({"archive_uri": archive} if archived else {}))
+    assert history is not None
+    return [e.attempt_id for e in history.entries]
+
+
+def test_every_commit_is_copied_once_however_often_it_is_asked_for(table: TableByHand, lake: str) -> None:
+    first, again = copied(lake), copied(lake)
+    table.drain()
+    behind = copied(lake)
+
+    assert (first, again, behind) == (3, 0, 1)
+    assert versions(lake) == [0, 1, 2, 3]
+
+
+def test_two_copiers_at_once_copy_every_commit_once(table: TableByHand, lake: str) -> None:
     """Purpose: an archive that holds a commit twice would be read twice.
     Procedure: when one copier has compared log and archive, another copies; then the first one writes.
     Pass: every commit is there once, whether they met making the archive or appending to it.
     """
     for _ in ("making the archive", "appending to it"):
         others: list[int] = []
+        log = TableLog.existing(STREAM.table_uri(lake))
 
         def meanwhile(point: str, others: list[int] = others) -> None:
-            others.append(table.copy())
+            others.append(copied(lake))
 
-        mine = copy_to_archive(TableLog.existing(table.uri), table.archive, at=meanwhile)
+        mine = copy_to_archive(log, STREAM.archive_uri(lake), at=meanwhile)
 
         assert (mine, len(others), others[0] > 0) == (0, 1, True)
-        versions = sorted(DeltaTable(table.archive).to_pyarrow_table()["version"].to_pylist())
-        assert versions == list(range(TableLog.existing(table.uri).version + 1))
-        table.drain("another")
+        assert versions(lake) == list(range(log.version + 1))
+        table.drain()
 
 
-def test_what_a_cleaned_log_no_longer_tells_the_archive_does(table: LedgerLog) -> None:
-    before = live_history(table.uri, "orders")
-    table.copy()
-    table.drain("second")
-
-    table.clean()
-
-    with_it, without = live_history(table.uri, "orders", archive_uri=table.archive), live_history(table.uri, "orders")
-    assert before and with_it and without
-    assert with_it.entries[:2] == before.entries
-    assert (table.attempts(), with_it.since) == (["start", "first", "second"], 0)
-    assert [e.attempt_id for e in without.entries] == ["second"]
-
-
-def test_a_restore_in_the_archive_still_leads_where_it_led(table: LedgerLog) -> None:
-    table.drain("undone")
-    DeltaTable(table.uri).restore(1)
-    table.drain("behind it")
-    before = table.attempts()
-    table.copy()
+def test_what_a_cleaned_log_no_longer_tells_the_archive_does_and_a_restore_leads_where_it_led(
+    table: TableByHand, lake: str
+) -> None:
+    table.drain(attempt_id="undone")
+    table.restore(2)
+    table.drain(attempt_id="behind it")
+    before = attempts(lake, archived=False)
+    copied(lake)
+    table.drain(attempt_id="last")
 
     table.clean()
 
-    archived = Archive(table.archive, TableLog.existing(table.uri).table_id).commit(3)
-    assert archived is not None
-    assert (archived.restored_to, archived.archived) == (1, True)
-    assert table.attempts() == before == ["start", "first", "behind it"]
+    assert before == ["start", "first", "behind it"]
+    assert (attempts(lake), attempts(lake, archived=False)) == ([*before, "last"], ["last"])
+    restore = Archive(STREAM.archive_uri(lake), table.table_id).commit(4)
+    assert restore is not None
+    assert (restore.restored_to, restore.archived) == (2, True)
+    assert Archive(STREAM.archive_uri(lake), "a table made anew").commit(4) is None
 
 
-def test_a_table_made_anew_is_not_answered_from_the_old_ones_archive(table: LedgerLog) -> None:
-    table.copy()
-    old = TableLog.existing(table.uri).table_id
-
-    assert Archive(table.archive, old).commit(1) is not None
-    assert Archive(table.archive, "another table").commit(1) is None
-
-
-def test_ghosts_are_removed_from_a_cleaned_log_by_what_the_archive_says(table: LedgerLog, lake: str) -> None:
-    letters = {"partition": [0, 0], "offset": [3, 3], "attempt_id": ["first", "never committed"]}
-    write_deltalake(STREAM.dead_letters_uri(lake), pa.table(letters))
-    table.drain("second")
-    table.copy()
-    table.clean()
-    kept = Path(table.archive).rename(Path(table.archive).with_name("hidden"))
-
-    with pytest.raises(CommitUnreadable):
-        remove_ghosts(STREAM, lake)
-    kept.rename(table.archive)
-    removed = remove_ghosts(STREAM, lake)
-
-    left = DeltaTable(STREAM.dead_letters_uri(lake)).to_pyarrow_table()["attempt_id"].to_pylist()
-    assert (removed, left) == (1, ["first"])
-
-
-def test_a_log_that_was_cleaned_without_a_copy_is_said_to_be_that(table: LedgerLog, lake: str) -> None:
-    write_deltalake(table.uri, pa.table({"id": [99]}), mode="append")
+def test_a_log_that_was_cleaned_without_a_copy_is_said_to_be_that(table: TableByHand, lake: str) -> None:
+    table.commit(ago=timedelta())
     table.clean()
 
     with pytest.raises(NothingToAudit, match="cleaned up without copying.*\n.*\n.*kdi upkeep bronze/orders"):
         audited_history(STREAM, lake)
+
+
+def letters(lake: str, *attempt_ids: str, offset: int = 3, **more: list[str | None]) -> None:
+    """Dead letters of one offset, each of its own try."""
+    said = {"partition": [0] * len(attempt_ids), "offset": [offset] * len(attempt_ids), "attempt_id": attempt_ids}
+    write_deltalake(STREAM.dead_letters_uri(lake), pa.table(said | more), mode="append", schema_mode="merge")
+
+
+def left(lake: str) -> list[str]:
+    """Whose letters are there."""
+    return sorted(DeltaTable(STREAM.dead_letters_uri(lake)).to_pyarrow_table()["attempt_id"].to_pylist())
+
+
+@pytest.mark.parametrize("text", [None, "{cut off"])
+def test_ghosts_are_kept_while_a_commit_that_may_name_them_cannot_be_read(
+    table: TableByHand, lake: str, text: str | None
+) -> None:
+    letters(lake, "first", "never committed")
+    DeltaTable(table.log.parent).create_checkpoint()
+    whole = table.file(1).read_text()
+    table.file(1).unlink()
+    if text:
+        table.file(1).write_text(text)
+
+    with pytest.raises(CommitUnreadable):
+        remove_ghosts(STREAM, lake)
+    kept = left(lake)
+    table.file(1).write_text(whole)
+    removed = remove_ghosts(STREAM, lake)
+
+    assert kept == ["first", "never committed"]
+    assert (removed, left(lake)) == (1, ["first"])
+
+
+def test_ghosts_are_removed_from_a_cleaned_log_by_what_the_archive_says(table: TableByHand, lake: str) -> None:
+    letters(lake, "first", "never committed")
+    table.drain()
+    copied(lake)
+    table.clean()
+    hidden = Path(STREAM.archive_uri(lake)).rename(f"{lake}/hidden")
+
+    with pytest.raises(CommitUnreadable):
+        remove_ghosts(STREAM, lake)
+    hidden.rename(STREAM.archive_uri(lake))
+
+    assert (remove_ghosts(STREAM, lake), left(lake)) == (1, ["first"])
+
+
+def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(table: TableByHand, lake: str) -> None:
+    """It says so below the position, and may be about to commit; so may what condemns messages that were rows."""
+    letters(lake, "first", "never committed")
+    letters(lake, "a replay", "never committed", f"{OF_REPLAY}of dates", outcome=["row", None, None])
+
+    assert remove_ghosts(STREAM, lake) == 2
+    assert left(lake) == ["a replay", "first", f"{OF_REPLAY}of dates"]
+
+
+@pytest.mark.parametrize("adopted", [True, False], ids=["adopted", "younger than its letters"])
+def test_letters_of_the_table_that_was_there_before_are_no_ghosts(lake: str, adopted: bool) -> None:
+    """They may be the only copies of their messages; no entry of this table's log names who wrote them."""
+    letters(lake, "of the former table")
+    table = TableByHand(lake) if adopted else TableByHand(lake, days_old=-1)
+    table.ledger_commit("resolve" if adopted else "start")
+    table.drain()
+
+    assert (remove_ghosts(STREAM, lake), left(lake)) == (0, ["of the former table"])
+
+
+def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(table: TableByHand, lake: str) -> None:
+    letters(lake, "first", "never committed")
+    DeltaTable(table.log.parent).create_checkpoint()
+    drained = [entry(letters=1, at=1)]  # version 1 of the letters, where one drain makes one: 0
+    hidden = table.file(1).rename(table.log / "hidden")
+
+    silent = sweep(STREAM, lake, drained, known=-1)
+    hidden.rename(table.file(1))
+    answered = sweep(STREAM, lake, drained, known=silent)
+
+    assert (silent, answered) == (-1, COUNTS_ON.version)
+    assert left(lake) == ["first"]
+
+
+def entry(*, letters: int, at: int | None, **fields: dict[str, int]) -> LedgerEntry:
+    """A drain of so many dead letters that counts on this version of them."""
+    counts = RangeCounts(OffsetRange(TP, 0, 10), dead_letters=letters)
+    counts_on = None if at is None else DeadLettersAt("letters", at)
+    names = ("orders", "try", "orders", "topic", "table")
+    return LedgerEntry(1, "drain", *names, {TP: 10}, ranges=(counts,), dead_letters_at=counts_on, **fields)  # type: ignore[arg-type]
+
+
+def test_a_version_of_the_letters_that_no_entry_made_is_looked_into() -> None:
+    replay = entry(letters=0, at=2, outcomes={"row": 3})
+    drains = [entry(letters=2, at=0), entry(letters=0, at=0), entry(letters=1, at=1), replay]
+
+    assert not suspects_ghosts(drains, known=-1), "each moved the dead letters once"
+    assert not suspects_ghosts([entry(letters=0, at=None)], known=-1)
+    assert suspects_ghosts([entry(letters=2, at=1)], known=-1)
+    assert suspects_ghosts([entry(letters=2, at=5), entry(letters=3, at=7)], known=4)
+    assert suspects_ghosts([entry(letters=0, at=5)], known=4)

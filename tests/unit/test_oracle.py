@@ -1,10 +1,12 @@
-"""The oracle itself: what it must notice, and how it says so."""
+"""The harness itself: what the oracle must notice, and that slices of the proof hold every module once."""
 
 from __future__ import annotations
 
 import json
+from argparse import ArgumentTypeError
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests.kafka_log import Produced
 from tests.oracle import Found, Reading, assert_each_offset_once
+from tests.slices import Slice
 
 TP = TopicPartition("web", 0)
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -137,8 +140,18 @@ def test_of_a_message_with_several_rows_each_must_be_there_once(second: tuple[in
         ask()
 
 
-def test_a_row_that_stands_for_another_one_of_its_message_is_named() -> None:
-    changed = [{**one, "n": 7} if one["n"] == 1 else one for one in exploded(MESSAGES[0], 0, 1, 2)]
+TESTS = Path(__file__).parent.parent
+MODULES = sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py"))
 
-    with pytest.raises(AssertionError, match="web/0@0: row: n is 7 and not 1"):
-        assert_each_offset_once(MESSAGES[:1], Found(changed, []), coordinates="kafka", reading=EXPLODED)
+
+def test_four_slices_hold_every_module_once_and_none_is_much_larger() -> None:
+    slices = [{m for m in MODULES if Slice(number, 4).holds(m)} for number in (1, 2, 3, 4)]
+
+    assert sorted(module for part in slices for module in part) == MODULES
+    assert max(map(len, slices)) < len(MODULES) / 3
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "2", "a/b", "1/0"])
+def test_what_is_no_slice_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="is no slice"):
+        Slice.parsed(text)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.message import Message
 
 from kdi_assets.formats.protobuf.payloads import Payloads, decoding
 from kdi_assets.formats.protobuf.unknown import MOST_TOLD
-from tests.protobuf_messages import SHOP, descriptors, message_class, random_message
+from tests.protobuf_messages import SHOP, descriptors
 from tests.unit.test_protobuf_payloads import of, varint
 
 ONE = b"\x01"
-ORDER = message_class(SHOP, "shop.Order")
 MARKS = of(7, 0, ONE)
 """A field that no message of the shop's has, but the order itself."""
 
@@ -119,67 +113,6 @@ def test_numbers_that_a_message_makes_up_have_an_end() -> None:
     (found,) = numbers(Payloads(descriptors(SHOP), "shop.Order"), [many])
 
     assert found == [f"#{number}" for number in range(1000, 1000 + MOST_TOLD)]
-
-
-def test_whatever_a_newer_descriptor_has_beyond_ours_is_told_of_and_nothing_else() -> None:
-    """Messages with all that Protobuf has, read by a descriptor that lacks some of their fields; also out of order."""
-    chance = random.Random(7)
-    ours, dropped = _older(chance)
-    messages = [random_message(ORDER, chance, share=0.3) for _ in range(300)]
-    values = [_as_some_write_it(message, chance) for message in messages]
-
-    found = numbers(Payloads(ours, "shop.Order"), values)
-
-    expected = [set(_paths(message, dropped, "")) for message in messages]
-    assert [set(paths or ()) for paths in found] == expected
-    assert 0 < sum(map(bool, expected)) < len(expected)
-
-
-def _older(chance: random.Random) -> tuple[bytes, set[str]]:
-    """The shop's descriptors without some fields, and the full names of these."""
-    files, dropped = FileDescriptorSet.FromString(descriptors(SHOP)), set()
-    for message in next(file for file in files.file if file.name == "test.proto").message_type:
-        for field in list(message.field):
-            if not field.HasField("oneof_index") and chance.random() < 0.12:
-                dropped.add(f"shop.{message.name}.{field.name}")
-                message.field.remove(field)
-    return bytes(files.SerializeToString()), dropped
-
-
-def _as_some_write_it(message: Message, chance: random.Random) -> bytes:
-    """Its fields in any order, which parsers must accept, and as often in the order of their numbers."""
-    whole = bytes(message.SerializeToString())
-    if chance.random() < 0.5:
-        return whole
-    parts = [_alone(message, field) for field, _ in message.ListFields()]
-    chance.shuffle(parts)
-    return b"".join(parts)
-
-
-def _alone(message: Message, field: FieldDescriptor) -> bytes:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    for other, _ in message.ListFields():
-        if other.name != field.name:
-            copy.ClearField(other.name)
-    return bytes(copy.SerializeToString())
-
-
-def _paths(message: Any, dropped: set[str], path: str) -> Iterator[str]:
-    for field, value in message.ListFields():
-        here = f"{path}{field.name}"
-        if field.full_name in dropped:
-            yield f"{path}#{field.number}"
-        elif field.message_type is None or field.message_type.file.name != "test.proto":
-            continue
-        elif not field.is_repeated:
-            yield from _paths(value, dropped, f"{here}.")
-        elif not field.message_type.GetOptions().map_entry:
-            for inner in value:
-                yield from _paths(inner, dropped, f"{here}[].")
-        elif field.message_type.fields_by_name["value"].message_type is not None:
-            for inner in value.values():
-                yield from _paths(inner, dropped, f"{here}[].")
 
 
 HEAD = 'syntax = "proto3"; package shop; '

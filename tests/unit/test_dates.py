@@ -1,12 +1,16 @@
-"""What a run is to do, by the dates it was asked for and the moment of that."""
+"""What a run is to do by its dates; and the dates that an asset of the user's shares with a table."""
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
+import dagster as dg
 import pytest
 
+from kdi_assets.components.load import UnknownStream
 from kdi_assets.components.run_date import RunDates, dates_meant
+from kdi_assets.downstream import dates_of
+from tests.conftest import CHECKOUT
 
 OLD, YESTERDAY, TODAY, AHEAD = date(2026, 1, 5), date(2026, 3, 9), date(2026, 3, 10), date(2026, 3, 12)
 NOON, LATE = datetime(2026, 3, 10, 12, tzinfo=UTC), datetime(2026, 3, 9, 23, 59, 59, tzinfo=UTC)
@@ -26,3 +30,13 @@ NOON, LATE = datetime(2026, 3, 10, 12, tzinfo=UTC), datetime(2026, 3, 9, 23, 59,
 )
 def test_a_run_drains_or_replays_by_its_dates(first: date, last: date, requested: datetime, meant: RunDates) -> None:
     assert dates_meant(first, last, requested=requested) == meant
+
+
+def test_the_dates_of_a_stream_are_those_of_its_table_under_each_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_DEFS", str(CHECKOUT / "examples" / "downstream"))
+
+    dates = {dates_of(name) for name in ("bronze/web_requests", "web_requests")}
+
+    assert dates == {dg.DailyPartitionsDefinition("2020-01-01", end_offset=3, timezone="UTC")}
+    with pytest.raises(UnknownStream, match="did you mean bronze/web_requests"):
+        dates_of("bronze/web_request")

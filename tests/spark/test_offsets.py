@@ -1,17 +1,18 @@
-"""Messages told from their rows: whole, with a row lost, with a row doubled."""
+"""Offsets in Spark: messages told from their rows, counted by date, and digests that arithmetic agrees with."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
 
-from kdi_assets.ledger.offsets import Found, count, messages_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from kdi_assets.ledger.digests import digest_of
+from kdi_assets.ledger.offsets import DIGEST, Found, count, messages_in
+from kdi_assets.replay.meant import grouped
+from kdi_assets.stream import OffsetRange, TopicPartition
 
 OLD, NEW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
 Rows = list[tuple[int, int, int, datetime]]
@@ -65,3 +66,41 @@ def test_a_message_is_whole_only_if_each_of_its_rows_is_there_as_often_as_the_ot
     assert messages == {1: 1, 2: 1, 3: 1, **there}
     assert (found.rows, found.letters, found.ghosts) == (len(OTHERS) + len(case), 0, 0)
     assert found.became_rows == 3 + sum(index == 0 for _, index, _, _ in case)
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_rows_that_do_not_say_where_their_message_stood_are_counted_and_are_no_messages(spark: SparkSession) -> None:
+    rows = [(0, 5, AT, 1), (0, 6, AT, 4), (0, 9, AT, 1), (1, 3, AT, 2), (None, None, None, 3), (1, 2, None, 2)]
+    letters = [(0, 8, AT, 1), (0, 9, AT, 1)]
+    frame = spark.createDataFrame(
+        [*((*row, False) for row in rows), *((*letter, True) for letter in letters)],
+        "partition int, offset bigint, timestamp timestamp, rows bigint, is_letter boolean",
+    )
+
+    found = grouped(frame).collect()
+
+    told = {(r["placed"], r["partition"], r["is_letter"]): (r["n"], r["start"], r["end"], r["rows"]) for r in found}
+    assert told == {
+        (True, 0, False): (3, 5, 10, 6),
+        (True, 0, True): (2, 8, 10, 2),
+        (True, 1, False): (1, 3, 4, 2),
+        (False, None, False): (1, None, None, 3),
+        (False, 1, False): (1, 2, 3, 2),
+    }
+
+
+def test_the_digest_of_ranges_is_that_of_the_offsets_in_them(spark: SparkSession) -> None:
+    random = Random(7)
+    ranges = [OffsetRange(TopicPartition("orders", 3), 0, 1_300_000)]
+    starts = [0, 1, 2**31 - 2, 2**40, 2**62, *(random.randrange(2**62) for _ in range(200))]
+    ranges += [OffsetRange(TopicPartition("orders", n), at, at + n % 9) for n, at in enumerate(starts, 4)]
+    rows = [(r.topic_partition.partition, r.start, r.end) for r in ranges if r.offset_count]
+
+    frame = spark.createDataFrame(rows, "partition int, start bigint, end bigint")
+    offsets = frame.selectExpr("partition", "explode(sequence(start, end - 1)) AS offset")
+    (answer,) = offsets.selectExpr(f"{DIGEST} AS digest").collect()
+
+    assert digest_of(ranges) == answer["digest"]
+    assert digest_of([]) == 0

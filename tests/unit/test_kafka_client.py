@@ -1,7 +1,17 @@
-"""The Java client's configuration, from the properties that librdkafka is given."""
+"""What Kafka's clients are told by our properties, and how long an answer is waited for."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from kdi_assets.errors import Transient
+from kdi_assets.sources import kafka, kafka_client
+from kdi_assets.sources.kafka import read_topics
 from kdi_assets.sources.kafka_frame import java_client_config
 from kdi_assets.stream import KafkaCluster
 
@@ -28,3 +38,18 @@ def test_a_password_with_quotes_reaches_the_java_client_whole() -> None:
     assert config["sasl.jaas.config"].endswith('required username="kdi" password="a\\"b";')
     assert (config["ssl.truststore.type"], config["ssl.truststore.location"]) == ("PEM", "/ca")
     assert not config.keys() & properties.keys()
+
+
+def test_an_answer_that_the_client_loses_is_given_up_and_a_retry_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Future[Any]] = {"answered": Future(), "lost": Future()}
+    asked["answered"].set_result(None)
+
+    def describe_topics(self: AdminClient, topics: TopicCollection, **options: Any) -> dict[str, Future[Any]]:
+        return asked
+
+    monkeypatch.setattr(AdminClient, "describe_topics", describe_topics)
+    monkeypatch.setattr(kafka, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(kafka_client, "LATE_SECONDS", 0.1)
+
+    with pytest.raises(Transient, match=r"no answer from nobody:1 \(1 of 2 requests not answered within 0\.2 s\)"):
+        read_topics(KafkaCluster(name="main", bootstrap_servers="nobody:1"), ["answered", "lost"])

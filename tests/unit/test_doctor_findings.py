@@ -1,9 +1,10 @@
-"""What `kdi doctor` finds out about packages, Java, jars, the warm driver and room on disk."""
+"""What `kdi doctor` finds: packages, Java, jars, the warm driver, room on disk, retention and registries."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import threading
@@ -15,11 +16,18 @@ import pytest
 
 from kdi_assets.doctor.disk import DiskShort, Space, disk, judged
 from kdi_assets.doctor.finding import Verdict
+from kdi_assets.doctor.kafka import LagUnknown, RetentionNear, retention
 from kdi_assets.doctor.machine import DriverOutdated, JavaSilent, PackagesDiffer, driver, jars, java, packages
 from kdi_assets.doctor.places import JAVAS_TEMPORARY, places, spark_local_dirs
+from kdi_assets.doctor.registry import registry as look
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.runtime.control import ControlServer, DriverAddress
 from kdi_assets.runtime.jars import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
+from kdi_assets.sources.kafka_config import Retention
+from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from tests.fake_registry import RunningRegistry
 
 GIB = 1 << 30
 ROOMY = Space("lake", Path("/lake"), 100 * GIB, 50 * GIB, 1_000_000, 500_000)
@@ -162,3 +170,74 @@ def test_the_places_are_the_lake_if_local_the_home_and_sparks_scratch(tmp_path: 
     assert places(replace(here, driver="shared"), {"SPARK_LOCAL_DIRS": "/first"})["spark"] == Path("/first")
     assert spark_local_dirs(conf) == [Path("/scratch/a"), Path("/scratch/b")]
     assert spark_local_dirs({**conf, "SPARK_LOCAL_DIRS": "/first"}) == [Path("/first")]
+
+
+TP = TopicPartition("orders", 0)
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "localhost:9092"))
+DAY = 86_400.0
+WEEK = Retention(7 * DAY, None)
+
+
+def waiting(*, lag_seconds: float | None, time_to_loss_seconds: float | None, offsets: int = 100) -> Backlog:
+    held = PartitionBacklog(
+        position=50,
+        end=50 + offsets,
+        earliest=0,
+        lag_seconds=lag_seconds,
+        arrival_rate=1.0 if offsets else None,
+        time_to_loss_seconds=time_to_loss_seconds,
+    )
+    return Backlog("bronze/orders", {TP: held}, offsets, lag_seconds, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("lag_seconds", "time_to_loss_seconds", "verdict", "trouble"),
+    [
+        (DAY, 6 * DAY, Verdict.OK, None),
+        (8 * DAY, math.inf, Verdict.OK, None),
+        (4 * DAY, 3 * DAY, Verdict.WARNING, RetentionNear),
+        (7 * DAY, 1.0, Verdict.WRONG, RetentionNear),
+        (8 * DAY, -DAY, Verdict.WRONG, RetentionNear),
+        (None, None, Verdict.WARNING, LagUnknown),
+    ],
+)
+def test_the_verdict_is_by_the_time_that_is_left(
+    lag_seconds: float | None, time_to_loss_seconds: float | None, verdict: Verdict, trouble: type | None
+) -> None:
+    finding = retention(STREAM, waiting(lag_seconds=lag_seconds, time_to_loss_seconds=time_to_loss_seconds), WEEK)
+
+    assert finding.verdict is verdict
+    assert isinstance(finding.trouble, trouble or type(None))
+    if time_to_loss_seconds == -DAY:
+        assert "8 d old, and retention may delete it at any moment" in str(finding.trouble)
+
+
+def test_where_nothing_waits_the_retention_is_told() -> None:
+    nothing = waiting(lag_seconds=None, time_to_loss_seconds=None, offsets=0)
+
+    assert retention(STREAM, nothing, WEEK).found == "kept for 7 d; nothing waits"
+    assert retention(STREAM, nothing, Retention(None, 3 << 30)).found == (
+        "kept for ever, at most 3.0 GiB per topic partition; nothing waits"
+    )
+
+
+def test_a_registry_that_answers_is_fine(registry: RunningRegistry, tmp_path: Path) -> None:
+    (finding,) = look(registry.described(), tmp_path)
+
+    assert (finding.examination, finding.of, finding.verdict) == ("registry", "main", Verdict.OK)
+    assert finding.found.startswith("AVRO, JSON, PROTOBUF, ")
+    assert finding.facts["known_schemas"] == 0
+
+
+@pytest.mark.parametrize(("known", "verdict"), [(0, Verdict.WRONG), (1, Verdict.WARNING)])
+def test_a_registry_that_is_down_stands_in_the_way_only_where_nothing_is_known(
+    registry: RunningRegistry, tmp_path: Path, known: int, verdict: Verdict
+) -> None:
+    for n in range(known):
+        Schemas(registry.described(), home=tmp_path).by_id(registry.register("a", f'"{n}"'))
+    registry.stop()
+
+    (finding,) = look(registry.described(), tmp_path)
+
+    assert (finding.verdict, finding.facts) == (verdict, {"known_schemas": known})
+    assert finding.found == f"registry unavailable; {known} schema{'' if known == 1 else 's'} known"

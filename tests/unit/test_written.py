@@ -1,7 +1,8 @@
-"""What the writer of a plan is told of the size of its files."""
+"""What a drain writes: the size of its files, and numbers that must agree before it commits."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,18 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain import stage
+from kdi_assets.drain.accounting import account_for
+from kdi_assets.drain.counts import Counts
+from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.stage import file_size, telling
+from kdi_assets.drain.verdict import DEAD_LETTER
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent import LedgerCommit
-from tests.unit.test_plan import P0, ledger, orders, topic
+from kdi_assets.stream import KafkaCluster, Stream
+from tests.unit.test_plan import P0, ledger, orders, plan, topic
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
 
@@ -54,3 +61,36 @@ def test_a_plan_of_one_task_is_only_cut_and_a_larger_one_is_brought_together_too
 
 def test_before_a_large_drain_nobody_knows_how_many_rows_a_file_may_have(tmp_path: Path) -> None:
     assert file_size(orders(target_file_size=1_000_000), str(tmp_path), planned(100_001)) == FileSize(2_000_000)
+
+
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
+TEN = plan(ledger({P0: 0}), topic({P0: (0, 10)}))
+READ = Counts(
+    messages=10,
+    became_rows=8,
+    rows=8,
+    others={(0, DEAD_LETTER): 2},
+    digest=1,
+    dead_letter_digest=2,
+    tombstone_digest=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("rows_written", "letters", "read", "said"),
+    [
+        (7, Written(2, 2, None), READ, "7 rows against 8 that were read"),
+        (8, Written(3, 2, None), READ, "3 dead letters against 2 that were read"),
+        (8, Written(2, 3, None), READ, "the dead letters written are not the messages that became no row"),
+        (8, Written(2, 2, None), replace(READ, messages=11), "10 messages with a verdict against 11 that were read"),
+    ],
+)
+def test_what_was_written_must_be_what_was_read(rows_written: int, letters: Written, read: Counts, said: str) -> None:
+    with pytest.raises(AccountingMismatch, match=said):
+        account(read, rows_written=rows_written, letters=letters)
+
+
+def account(read: Counts, **written: Any) -> None:
+    """Account for ten offsets; neither Spark nor the broker is asked before these numbers agree."""
+    nobody: Any = None
+    account_for(TEN, STREAM, read, messages=nobody, **written)

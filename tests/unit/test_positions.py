@@ -1,0 +1,146 @@
+"""Positions, from the log alone: after a RESTORE, beside another writer's, and where a table is missing or has none."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from kdi_assets.drain.refusals import RowsWithoutPositions, TableMissing
+from kdi_assets.drain.settle import Settlement
+from kdi_assets.drain.survey import survey
+from kdi_assets.ledger.entry import Kind
+from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.state import LedgerGap, LedgerState, read_ledger
+from kdi_assets.ledger.table_facts import TableWatch
+from kdi_assets.sources.kafka import BrokerOffsets, TopicState
+from kdi_assets.stream import TopicPartition
+from tests.table_by_hand import TOPIC, TableByHand, data_file, orders, position
+
+P0 = TopicPartition(TOPIC, 0)
+NOON, HOUR = datetime(2026, 5, 5, 12, tzinfo=UTC), timedelta(hours=1)
+RESTORES = pytest.mark.scenario("RESTORE and time travel")
+REPLACED = pytest.mark.scenario("table replaced, dropped or cloned")
+
+
+class Rows(TableByHand):
+    """Each commit adds a row; version n lies n hours behind noon."""
+
+    def append(self, *others: tuple[int, int]) -> None:
+        """A row, and positions of another writer: topic partition and the next offset."""
+        self.commit(self._row(), *(position(TOPIC, at, partition) for partition, at in others), ago=self._next())
+
+    def ours(self, kind: Kind, **positions: int) -> None:
+        at = {TopicPartition(TOPIC, int(name[1:])): offset for name, offset in positions.items()}
+        self.ledger_commit(kind, self._row(), at=at, ago=self._next())
+
+    def _row(self) -> dict[str, object]:
+        return data_file(self.version, self.now.date(), rows=1)
+
+    def _next(self) -> timedelta:
+        return -HOUR * (self.version + 1)
+
+
+@pytest.fixture
+def table(lake: str) -> Rows:
+    return Rows(lake, now=NOON)
+
+
+def ledger(lake: str) -> LedgerState:
+    found = read_ledger(orders(), lake, topic_id="topic", topic_partitions=3)
+    assert found is not None
+    return found
+
+
+@RESTORES
+def test_a_restore_to_a_time_without_a_zone_is_believed_only_where_the_files_agree(table: Rows, lake: str) -> None:
+    """Procedure: Spark names the time by the clock of whoever restores, here UTC, then another."""
+    for kind, offset in (("start", 0), ("drain", 10), ("drain", 20)):
+        table.ours(kind, P0=offset)  # type: ignore[arg-type]
+    table.restore(2, ago=-4 * HOUR, timestamp=f"{NOON + 2.5 * HOUR:%Y-%m-%d %H:%M:%S}")
+    believed = ledger(lake)
+    table.restore(2, ago=-5 * HOUR, timestamp=f"{NOON + 1.5 * HOUR:%Y-%m-%d %H:%M:%S}")
+
+    assert (believed.restored_to, believed.positions) == (2, {P0: 10})
+    with pytest.raises(LedgerGap, match="commit 5 .* depends on a time zone .*\n.*\n.*kdi resolve .* rewind"):
+        ledger(lake)
+    history = live_history(str(table.log.parent), TOPIC)
+    assert history is not None
+    assert (history.entries, history.since) == ((), 6)
+    facts = TableWatch()(orders(), lake, now=NOON)
+    assert (facts.version, facts.drained_at, facts.dead_letters) == (5, None, 0)
+
+
+@RESTORES
+@pytest.mark.parametrize(("others", "kind"), [(((0, 5),), "takeover"), ((), "resolve")])
+def test_a_restore_to_before_the_first_ledger_commit_names_what_decides(
+    table: Rows, lake: str, others: tuple[tuple[int, int], ...], kind: Kind
+) -> None:
+    table.append(*others)
+    table.ours(kind, P0=5)
+    table.ours("drain", P0=9)
+
+    table.restore(1)
+
+    with pytest.raises(LedgerGap, match="commit 1 .* older than .* first ledger commit.*\n.*\n.*kdi resolve .* rewind"):
+        ledger(lake)
+
+
+@RESTORES
+def test_a_restore_of_a_table_that_was_not_ours_yet_goes_back_to_the_other_writers_positions(
+    table: Rows, lake: str
+) -> None:
+    table.append((0, 10))
+    table.append((0, 20))
+    table.restore(1)
+
+    assert (ledger(lake).restored_to, ledger(lake).positions) == (1, {P0: 10})
+
+
+def settlement(lake: str) -> Settlement | None:
+    """What a drain of ten waiting messages would commit first."""
+    return survey(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).settlement
+
+
+@REPLACED
+@pytest.mark.parametrize("statistics", [None, {"numRecords": 10}, {"maxValues": {"kafka": {"offset": 9}}}])
+def test_data_files_without_positions_are_refused_whatever_their_statistics_say(
+    lake: str, statistics: dict[str, object] | None
+) -> None:
+    file = data_file(1, NOON.date(), rows=10)
+    file["add"]["stats"] = json.dumps(statistics) if statistics else None
+    TableByHand(lake).commit(file, ago=HOUR)
+
+    with pytest.raises(RowsWithoutPositions, match=r"no positions.*\n.*\n.*kdi resolve .* adopt"):
+        settlement(lake)
+
+
+@REPLACED
+def test_an_empty_table_starts_and_one_with_positions_of_another_writer_is_taken_over(table: Rows, lake: str) -> None:
+    empty = settlement(lake)
+    table.append((0, 5))
+    ingested = settlement(lake)
+
+    assert empty and ingested
+    assert (empty.kind, empty.positions) == ("start", {P0: 0})
+    assert (ingested.kind, ingested.positions) == ("takeover", {P0: 5})
+
+
+@REPLACED
+@pytest.mark.parametrize("beside", ["_dead_letters", "_ledger", "_removed"])
+def test_a_missing_table_is_not_made_again_while_what_belongs_to_it_lies_beside_its_place(
+    lake: str, beside: str
+) -> None:
+    neighbour = orders().table_uri(lake) + beside
+    write_deltalake(neighbour, pa.table({"id": [1]}))
+
+    with pytest.raises(TableMissing, match=rf"{beside} lies beside.*\n.*\n.*put the table back; or, .* mv "):
+        settlement(lake)
+    Path(neighbour).rename(f"{lake}/elsewhere")
+    started = settlement(lake)
+
+    assert started and started.creates
