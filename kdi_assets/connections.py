@@ -21,7 +21,6 @@ OWNED_CLIENT_PROPERTIES = {
 }
 
 
-@dataclass(eq=False, kw_only=True)
 class EnvironmentVariableMissing(Terminal):
     """A client property is to come from an environment variable that is not set."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.judge import condemned, counted, judge, suspects
-from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder, undecoded, with_records
+from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
 from kdi_assets.stream import KafkaCluster, Stream
 
 if TYPE_CHECKING:
@@ -48,24 +48,20 @@ def judged(
     stream: Stream,
     messages: Sequence[Message | bytes | str | None],
     *,
-    decoded_ahead: bool = False,
     asks: bool = False,
 ) -> Judged:
     """Judge the messages twice, as a drain does: for the rows, then for the dead letters.
 
     Args:
-        decoded_ahead: And kept, as for several streams of a route group.
         asks: Whether messages are read for schemas first; a drain does it once it has met one that it does not know.
     """
     from pyspark.sql import Observation
 
     decoder, frame, counts = stream_decoder(stream), _frame(spark, messages), Observation()
     decoder = (knowing_schemas_of(frame, decoder) if asks else None) or decoder
-    if decoded_ahead:
-        frame = with_records(frame, decoder).persist()
     rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=counts)
     found = [row.asDict(recursive=True) for row in rows.collect()]
-    suspected = suspects(undecoded(frame), counted(counts, stream))
+    suspected = suspects(frame, counted(counts, stream))
     letters = [
         row.asDict(recursive=True) for row in condemned(suspected, stream, decoder, now=datetime.now(UTC)).collect()
     ]

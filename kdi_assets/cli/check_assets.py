@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 HEAD = ("STREAM", "CHECK", "RESULT", "WHAT IT FOUND")
 
 
-@dataclass(eq=False, kw_only=True)
 class NothingToCheck(Terminal):
     """No document describes a stream: a gate that passed here could never fail."""
 

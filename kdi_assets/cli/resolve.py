@@ -212,7 +212,6 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "messages_beyond": decision.beyond.messages,
         "rows_kept_aside": decision.beyond.only_copies,
         "open_dead_letters_beyond": decision.beyond.letters,
-        "open_dead_letters_given_up": decision.letters_given_up,
         "table_version_before": decision.table_version,
         "done": entry is not None,
         "table_version": entry.version if entry else None,

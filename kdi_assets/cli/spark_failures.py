@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from kdi_assets.errors import Transient
 from kdi_assets.stream import Stream
 
 
-@dataclass(eq=False, kw_only=True)
 class SparkFailed(Transient):
     """Spark could not do what a command asked for."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kdi_assets.components.documents import Documents, mistake_in, parse
@@ -16,7 +15,6 @@ LOADED_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
 FOLDER_TYPE = "dagster.DefsFolderComponent"  # the exception: below it Dagster goes on looking
 
 
-@dataclass(eq=False, kw_only=True)
 class DefsFolderMissing(Terminal):
     """The folder of the YAML documents is not there."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -24,7 +23,6 @@ __all__ = [
 ]
 
 
-@dataclass(eq=False, kw_only=True)
 class UnknownStream(Terminal):
     """A command names a stream that no document describes."""
 
@@ -46,7 +44,6 @@ class UnknownStream(Terminal):
         return f": did you mean {close[0]}?" if close else "."
 
 
-@dataclass(eq=False, kw_only=True)
 class AmbiguousStream(Terminal):
     """A command names a stream by a topic or a table's last name that several streams share."""
 

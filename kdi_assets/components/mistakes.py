@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kdi_assets.errors import Terminal
 
 NOTHING_STARTED = "nothing was started; no topic and no table was touched."
 
 
-@dataclass(eq=False, kw_only=True)
 class DocumentMistake(Terminal):
     """One mistake in one document.
 
@@ -36,7 +34,6 @@ class DocumentMistake(Terminal):
         return self.text(), NOTHING_STARTED, "kdi check"
 
 
-@dataclass(eq=False, kw_only=True)
 class Mistakes(Terminal):
     """All mistakes of all documents of a folder, by file and line; never none."""
 

@@ -42,7 +42,6 @@ class Space:
         return self.free_inodes / self.inodes if self.inodes else 1.0
 
 
-@dataclass(eq=False, kw_only=True)
 class DiskShort(Terminal):
     """A file system has little room left, or too little for what waits."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kdi_assets.components.folder import shown
@@ -14,7 +13,6 @@ from kdi_assets.errors import Terminal
 from kdi_assets.wording import counted
 
 
-@dataclass(eq=False, kw_only=True)
 class NoStreams(Terminal):
     """No document describes a stream."""
 

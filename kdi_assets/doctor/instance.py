@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 
-@dataclass(eq=False, kw_only=True)
 class InstanceClosed(Terminal):
     """Dagster's instance does not open."""
 
@@ -32,7 +30,6 @@ class InstanceClosed(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class InstanceUnanswered(Transient):
     """The database of Dagster's instance does not answer."""
 
@@ -47,7 +44,6 @@ class InstanceUnanswered(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class DaemonSilent(Terminal):
     """Parts of Dagster's daemon have not been heard of for too long."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import isfinite
 
 from kdi_assets.doctor.finding import Finding, fine, warning, wrong
@@ -20,7 +19,6 @@ NEAR_SHARE = 0.5
 """Share of its time in the topic that the next message may have lived through without a warning."""
 
 
-@dataclass(eq=False, kw_only=True)
 class RetentionNear(Terminal):
     """What waits has lived through most of the time that the topic keeps it."""
 
@@ -44,7 +42,6 @@ class RetentionNear(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class LagUnknown(Terminal):
     """Messages wait, and how old they are cannot be told."""
 

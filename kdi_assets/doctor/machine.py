@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -21,7 +20,6 @@ JARS_OF = {"pyspark": "spark-sql-kafka-0-10_", "delta-spark": "delta-spark_"}
 """Packages, and the jar that must be of the same release."""
 
 
-@dataclass(eq=False, kw_only=True)
 class PackagesDiffer(Terminal):
     """Python packages are not those that this release is made for."""
 
@@ -35,7 +33,6 @@ class PackagesDiffer(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class JavaSilent(Terminal):
     """The Java that would be taken does not start, or is too old."""
 
@@ -49,7 +46,6 @@ class JavaSilent(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class DriverOutdated(Terminal):
     """The warm driver runs another Spark than this process has."""
 

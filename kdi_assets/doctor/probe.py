@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from kdi_assets.errors import Terminal, Transient
@@ -27,7 +26,6 @@ class Storage(Protocol):
         """Remove it, if it is there."""
 
 
-@dataclass(eq=False, kw_only=True)
 class StorageRefusesProbe(Terminal):
     """The storage answers, and does not let us do what a drain does."""
 
@@ -43,7 +41,6 @@ class StorageRefusesProbe(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class StorageUnanswered(Transient):
     """The storage does not answer, or says that it cannot now."""
 
@@ -58,7 +55,6 @@ class StorageUnanswered(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class PutIfAbsentMissing(Terminal):
     """Of two that created the same object at once, not exactly one was told that it did."""
 

@@ -20,7 +20,6 @@ class Examination:
     look: Callable[[], Iterable[Finding]]
 
 
-@dataclass(eq=False, kw_only=True)
 class NoAnswerInTime(Transient):
     """An examination did not end."""
 
@@ -36,7 +35,6 @@ class NoAnswerInTime(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class ExaminationFailed(Terminal):
     """An examination ended in an error that nobody translated."""
 

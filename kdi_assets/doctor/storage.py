@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from threading import Barrier
 from time import time
@@ -22,7 +21,6 @@ from kdi_assets.wording import duration
 LARGEST_SKEW_SECONDS = 60.0
 
 
-@dataclass(eq=False, kw_only=True)
 class ClockSkewed(Terminal):
     """The storage's clock and ours differ."""
 
@@ -39,7 +37,6 @@ class ClockSkewed(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class StorageUnknown(Terminal):
     """The lake lies where the doctor has no probe for."""
 
@@ -53,7 +50,6 @@ class StorageUnknown(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class ProbeLeft(Terminal):
     """The probe could be written and not removed."""
 

@@ -19,7 +19,6 @@ from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import condemned, suspects
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import undecoded
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.shape import conditions, expectations, expressions
@@ -55,7 +54,6 @@ def carry_out(
     spark: SparkSession,
     *,
     read: ReadMessages | None = None,
-    decoded_by: StreamDecoder | None = None,
     run_id: str = "",
     conflicts: int = 0,
     accept_dead_letters: bool = False,
@@ -65,7 +63,6 @@ def carry_out(
 
     Args:
         read: Gives the messages of ranges of the plan; by default Kafka does.
-        decoded_by: What decoded these, by ``records.with_records``; by default nothing has.
         conflicts: Plans of this drain before, which other commits overtook; recorded.
         accept_dead_letters: However many there are.
 
@@ -93,7 +90,6 @@ def carry_out(
         topic_partitions=len(plan.ranges),
         files=file_size(stream, lake, plan),
         at=at,
-        decoded_by=decoded_by,
     )
     stream = decoder.stream  # its record may have gained fields
     stages.ended("read and write")
@@ -170,7 +166,7 @@ def _write_letters(
 
 
 def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts, read: ReadMessages) -> DataFrame:
-    messages = suspects(undecoded(read(plan.ranges, headers=True)), counts)
+    messages = suspects(read(plan.ranges, headers=True), counts)
     return condemned(messages, stream, decoder, now=plan.now)
 
 

@@ -47,13 +47,11 @@ class Proposal(NamedTuple):
         after: Next offset of the topic partitions whose positions it sets.
         reason: What that means, in a sentence.
         fields: Of the ledger entry, where the decision changes what it carries on.
-        letters: Open dead letters of offsets that are given up.
     """
 
     after: Mapping[TopicPartition, int]
     reason: str
     fields: Mapping[str, Any] = {}
-    letters: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,45 +31,39 @@ _OF_A_MESSAGE, _CHARACTERS = 30, 120
 _TRACKED, _TAKEN = 4096, 1000
 
 
-class UnknownFieldsFound(Terminal):
-    """Messages have fields that the record has not, and the contract is frozen."""
+class ContractBroken(Terminal):
+    """Messages have fields that a frozen contract does not allow; ``offset`` is that of one of them."""
 
     stream: str
     fields: FieldCounts
     messages: int
     topic_partition: TopicPartition
     offset: int
+    found, rule, instead = "", "", ""
 
     def parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
         return (
-            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that would become rows have fields "
-            f"that the record has not: {self.fields.listed()}; one of them: {at}. `contract.new_columns` is freeze.",
+            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that {self.found}: "
+            f"{self.fields.listed()}; one of them: {at}. `contract.{self.rule}` is freeze.",
             "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; declare "
-            "them where the record is said, or let `contract.new_columns` be evolve, discard_value or discard_row",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
+            f"{self.instead} or discard_row",
         )
 
 
-class OtherTypesFound(Terminal):
-    """Messages have values that do not suit their types, and the contract is frozen."""
+class UnknownFieldsFound(ContractBroken):
+    """Messages have fields that the record has not."""
 
-    stream: str
-    fields: FieldCounts
-    messages: int
-    topic_partition: TopicPartition
-    offset: int
+    found, rule = "would become rows have fields that the record has not", "new_columns"
+    instead = "declare them where the record is said, or let `contract.new_columns` be evolve, discard_value"
 
-    def parts(self) -> tuple[str, str, str]:
-        at = f"{self.topic_partition} offset {self.offset}"
-        return (
-            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that should become rows have "
-            f"values that do not suit their types: {self.fields.listed()}; one of them: {at}. `contract.types` is "
-            "freeze.",
-            "nothing was committed and no dead letter was written; positions stay as they are.",
-            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; correct "
-            "`schema`, or let `contract.types` be discard_value or discard_row",
-        )
+
+class OtherTypesFound(ContractBroken):
+    """Messages have values that do not suit their types."""
+
+    found, rule = "should become rows have values that do not suit their types", "types"
+    instead = "correct `schema`, or let `contract.types` be discard_value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +107,7 @@ def with_unknown(
     if not decoder.tells_unknown:
         return judged
     is_row = f"{verdict} = {row}"
-    if PATHS in judged.columns:  # told ahead, for several streams
-        found = judged.withColumn(PATHS, F.expr(f"CASE WHEN {is_row} THEN {PATHS} END"))
-    elif values or stream.rescued:
+    if values or stream.rescued:
         found = decoder.with_unknown(judged, where=is_row).withColumn(PATHS, F.expr(paths_of(UNKNOWN)))
     else:
         found = decoder.with_paths(judged, where=is_row)

@@ -188,7 +188,6 @@ class Draining:
                 self._lake,
                 spark,
                 read=kept,
-                decoded_by=kept.decoded_by if kept else None,
                 run_id=self._run_id,
                 conflicts=self._conflicts,
                 accept_dead_letters=self._options.get("accept_dead_letters", False),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.records import first_line, mistake, named, result
+from kdi_assets.drain.records import first_line, mistake, named, result, steps_to
 from kdi_assets.formats.decoder import RECORD
 from kdi_assets.formats.rules import Rule, literal, name
 from kdi_assets.message_format import RECORDS, AvroContainer
@@ -174,7 +174,8 @@ def _of_expression(stream: Stream, asked: Explode, record: StructType, spark: Sp
         raise mistake(stream, field, f"it gives {found.simpleString()}, and only an array has elements{said}")
     if isinstance(found.elementType, NullType):
         raise mistake(stream, field, "its elements are always null and have no type; cast it")
-    place = _steps(asked.sql, record)
+    path = asked.sql.strip()
+    place = steps_to(path.replace("`", ""), record) if _PATH.fullmatch(path) else ()
     hidden = {"kafka", "date"} | {f.name.lower() for f in record.fields if (f.name,) != place}
     if asked.name.lower() in hidden:
         raise mistake(stream, field, f"there is something called {asked.name} already; give the element its own name")
@@ -192,24 +193,6 @@ def _of_container(stream: Stream, record: StructType) -> Elements:
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise mistake(stream, "format.avro", f"declared twice: {', '.join(twice)}")
     return Elements(f"{RECORD}.{RECORDS}", element)
-
-
-def _steps(sql: str, record: StructType) -> tuple[str, ...]:
-    """The steps to the field that an expression is, as the record spells them; none if it is anything else."""
-    from pyspark.sql.types import StructType
-
-    here: object = record
-    steps: list[str] = []
-    if not _PATH.fullmatch(sql.strip()):
-        return ()
-    for step in sql.strip().replace("`", "").split("."):
-        fields = here.fields if isinstance(here, StructType) else []
-        found = next((f for f in fields if f.name.lower() == step.lower()), None)
-        if found is None:
-            return ()
-        steps.append(found.name)
-        here = found.dataType
-    return tuple(steps)
 
 
 def _typed(elements: Elements) -> dict[str, DataType]:

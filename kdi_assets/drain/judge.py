@@ -186,11 +186,7 @@ def suspects(messages: DataFrame, counts: Counts) -> DataFrame:
 def field_values(
     messages: DataFrame, stream: Stream, decoder: StreamDecoder, column: str, *, now: datetime
 ) -> DataFrame:
-    """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy.
-
-    Args:
-        messages: As Kafka gives them: what was decoded ahead has no values.
-    """
+    """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
     elements = elements_of(stream, decoder.record, messages.sparkSession)
     judged = _judged(messages, stream, decoder, now, elements, values=column == UNKNOWN)
     return judged.where(f"size({column}) > 0").select(column)

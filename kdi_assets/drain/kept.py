@@ -10,11 +10,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import stream_decoder, with_records
-from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.offsets import inside
 from kdi_assets.sources.kafka_frame import read_ranges
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,11 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Messages that were read, headers too, and decoded: a ``carry_out.ReadMessages`` of ranges that lie in theirs."""
+    """Messages that were read, headers too: a ``carry_out.ReadMessages`` of ranges that lie in theirs."""
 
     messages: DataFrame
     ranges: Sequence[OffsetRange]
-    decoded_by: StreamDecoder
 
     def __call__(self, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
         if list(ranges) == list(self.ranges):
@@ -35,19 +32,12 @@ class Kept:
 
 
 @contextmanager
-def kept_messages(spark: SparkSession, stream: Stream, plans: Collection[Plan]) -> Iterator[Kept]:
-    """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks.
-
-    Args:
-        stream: One of those that are drained; they decode alike.
-    """
+def kept_messages(spark: SparkSession, cluster: KafkaCluster, plans: Collection[Plan]) -> Iterator[Kept]:
+    """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks."""
     union = merged([r for plan in plans for r in plan.ranges])
-    read = [read_ranges(spark, stream.cluster, ranges) for ranges in _reads(union)]
-    decoder = stream_decoder(stream)
-    messages = with_records(reduce(lambda one, more: one.unionByName(more), read), decoder)
-    # Decoded: kept as they came, each stream would decode them again, which costs a third more CPU.
-    with kept(messages) as read_once:
-        yield Kept(read_once, union, decoder)
+    read = [read_ranges(spark, cluster, ranges) for ranges in _reads(union)]
+    with kept(reduce(lambda one, more: one.unionByName(more), read)) as read_once:
+        yield Kept(read_once, union)
 
 
 @contextmanager

@@ -7,37 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kdi_assets.drain.backlog import Sample
-from kdi_assets.drain.dead_letters import refuse_replaced
-from kdi_assets.drain.refusals import TableMissing, TableNotMoved
+from kdi_assets.drain.survey import fresh_ledger
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.marks import LogCache, LogMark, LogMarks
 from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
-from kdi_assets.ledger.state import LedgerState, read_ledger
+from kdi_assets.ledger.state import LedgerState
+from kdi_assets.sources.kafka import TopicState
 from kdi_assets.stream import Stream, TopicPartition
-
-
-def fresh_ledger(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None:
-    """The ledger as it is now, with the dead letters that it counts on.
-
-    Raises:
-        TableNotMoved: The document was renamed, and the table was not.
-        TableMissing: The table is gone, and its dead letters or the copy of its ledger are not.
-        KdiError: As ``read_ledger``; or the dead letters are not those any more.
-    """
-    ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=topic_partitions)
-    if ledger:
-        # Whose topic or table is another one has that to decide first, by which new letters may come.
-        if ledger.entry and ledger.knows_table and ledger.knows_topic:
-            refuse_replaced(stream, lake, ledger.entry.dead_letters_at)
-        return ledger
-    uri = stream.table_uri(lake)
-    if stream.renamed_from and TableLog.open(stream.former_uri(lake)):
-        raise TableNotMoved(stream=stream.name, former=stream.former_uri(lake), uri=uri)
-    # A new table would begin at `start`, and not where the missing one ended.
-    if beside := next((there for there in stream.beside_uris(lake) if TableLog.open(there)), None):
-        raise TableMissing(stream=stream.name, uri=uri, beside=beside)
-    return None
 
 
 @dataclass(slots=True)
@@ -81,18 +57,18 @@ class KnownLedgers:
         self._tables: LogCache[_Known] = LogCache()
         self._marks = LogMarks()
 
-    def __call__(self, stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState | None:
+    def __call__(self, stream: Stream, lake: str, topic: TopicState) -> LedgerState | None:
         """The ledger as ``fresh_ledger`` answers it.
 
         Raises:
             KdiError: As there; a refusal is not remembered.
         """
-        uri, asked = stream.table_uri(lake), (topic_id, topic_partitions)
+        uri, asked = stream.table_uri(lake), (topic.topic_id, len(topic.partitions))
         known = self._tables.current(uri)
         if known and known.asked == asked and known.letters == self._letters(stream, lake, known.ledger):
             return known.ledger
         self._tables.forget(uri)
-        ledger = fresh_ledger(stream, lake, topic_id=topic_id, topic_partitions=topic_partitions)
+        ledger = fresh_ledger(stream, lake, topic)
         if ledger is None:
             return None
         # Letters that were taken in the same moment, a drain finds: it reads everything anew.

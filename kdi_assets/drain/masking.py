@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.records import steps_to
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.message_format import Json
@@ -103,7 +104,7 @@ def unlocated(stream: Stream, record: StructType) -> str:
 def made_of_others(stream: Stream, record: StructType) -> str:
     """Why nobody knows which fields of a message what is masked is made of; empty if it is known."""
     for path in stream.mask:
-        if not _field(path, record) or any(overlap(path, column) for column in stream.columns):
+        if not steps_to(path, record) or any(overlap(path, column) for column in stream.columns):
             return f"{path} is made by an expression, so nobody knows where in the message its value stands"
     return ""
 
@@ -122,7 +123,7 @@ def payload(value: str, stream: Stream, record: StructType) -> str:
     tree: dict[str, object] = {}
     for path, mask in stream.mask.items():
         node = tree
-        *outer, last = _field(path, record)
+        *outer, last = steps_to(path, record)
         for step in outer:
             node = node.setdefault(step, {})  # type: ignore[assignment]
         node[last] = mask
@@ -154,22 +155,6 @@ def _node(item: str, node: object, depth: int) -> str:
 
 def _list(texts: Sequence[str]) -> str:
     return ", ".join(f"lower({literal(text)})" for text in texts)
-
-
-def _field(path: str, record: StructType) -> list[str]:
-    """The steps to a field as the record spells them; none if there is no such field."""
-    from pyspark.sql.types import StructType
-
-    here: object = record
-    steps = []
-    for step in path.lower().split("."):
-        fields = here.fields if isinstance(here, StructType) else []
-        found = next((f for f in fields if f.name.lower() == step), None)
-        if found is None:
-            return []
-        steps.append(found.name)
-        here = found.dataType
-    return steps
 
 
 def overlap(one: str, other: str) -> bool:

@@ -10,10 +10,8 @@ from kdi_assets.drain.case import Case, Proposal, another_table, told
 from kdi_assets.drain.dead_letters import refuse_replaced
 from kdi_assets.drain.refusals import DeadLettersReplaced
 from kdi_assets.ledger.entry import DeadLettersAt
-from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.offsets import inside, rows_at
+from kdi_assets.ledger.offsets import rows_at
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.ledger.state import LedgerGap
 from kdi_assets.sources.kafka import offsets_at
@@ -234,28 +232,10 @@ def given_up(case: Case, only: TopicPartition | None, until: int | None, *, star
     count = sum(r.offset_count for r in lost)
     readable = sum(max(0, r.end - max(r.start, held[r.topic_partition].earliest)) for r in lost)
     besides = f"; the broker still holds up to {readable:,} of them" if readable else ""
-    letters = _open_letters(case, after)
-    kept = f"; open dead letters of them: {letters:,}, which stay open, to be replayed or discarded" if letters else ""
-    return Proposal(after, f"{count:,} offsets are given up and recorded as lost{besides}{kept}", letters=letters)
+    return Proposal(after, f"{count:,} offsets are given up and recorded as lost{besides}")
 
 
 def losses(case: Case, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:
     """The offsets that positions pass without a drain."""
     starts = {tp: case.before.get(tp, 0) for tp in after}
     return tuple(OffsetRange(tp, starts[tp], end) for tp, end in after.items() if starts[tp] < end)
-
-
-def _open_letters(case: Case, after: Mapping[TopicPartition, int]) -> int:
-    """Dead letters that an earlier drain made of messages which none will read again."""
-    steps = ((tp, case.before.get(tp, 0), at) for tp, at in after.items())
-    skipped = {tp: OffsetRange(tp, start, end) for tp, start, end in steps if start < end}
-    stream, topic_id = case.stream, case.topic.topic_id
-    history = live_history(case.log.uri, stream.app_id, archive_uri=stream.archive_uri(case.lake))
-    ranges = (r.range for entry in (history.entries if history else ()) for r in entry.ranges)
-    # Positions were never set back over most losses: then no drain has been there, and Spark is not needed.
-    if history is None or not any(
-        r.start < out.end and out.start < r.end for r in ranges if (out := skipped.get(r.topic_partition))
-    ):
-        return 0
-    letters = standing_letters(case.session(), stream, case.lake, history, with_messages=False)
-    return letters.where(f"state = 'open' AND topic_id = '{topic_id}'").where(inside(skipped)).count()

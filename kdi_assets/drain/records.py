@@ -11,10 +11,8 @@ from kdi_assets.formats.decoder import (
     DOCUMENT,
     FRAME,
     MISFITS,
-    PATHS,
     PAYLOAD,
     RECORD,
-    UNKNOWN_DDL,
     VALUE,
     VIOLATION,
     FormatMistake,
@@ -34,8 +32,6 @@ KAFKA_DDL = (
 )
 OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 """The working columns."""
-_KEPT = (FRAME, DECODED, RECORD)
-"""Those of a message that was decoded ahead; to keep all of them costs more than to decode again for every stream."""
 
 
 class ShapeMistake(Terminal):
@@ -93,7 +89,7 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """Decode what Kafka gives; where tombstones become rows, let them pass as records that are null.
 
     Args:
-        messages: As ``kafka_frame.read_ranges`` gives them, or ``with_records`` of this decoder.
+        messages: As ``kafka_frame.read_ranges`` gives them.
 
     Returns:
         The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
@@ -101,51 +97,16 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    decoded = _as_message(messages) if RECORD in messages.columns else _decoded(messages, decoder)
+    decoded = decoder.decode(_as_message(messages))
+    if decoder.stream.tombstones == "row":
+        decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
     return decoded.select(*ours(decoded), *fields)
 
 
 def ours(messages: DataFrame) -> list[str]:
-    """The working columns that are there: unknown fields only where they were told ahead."""
-    return [column for column in messages.columns if column in (*OURS, PATHS)]
-
-
-def with_records(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
-    """The messages beside what is decoded of them, for several streams that decode alike; lazy.
-
-    Rows are made of that. Why a message is not decoded, and what did not fit, ``undecoded`` messages tell.
-    """
-    from pyspark.sql import functions as F
-
-    decoded, kept = _decoded(messages, decoder), list(_KEPT)
-    if decoder.tells_unknown:  # without their values, which are parsed anew
-        decoded = decoder.with_paths(decoded, where=DECODED)
-        kept.append(PATHS)
-    read = {"timestampType": "kafka.timestamp_type", "value": VALUE}
-    columns = [F.expr(read.get(c, f"kafka.{c}")).alias(c) for c in messages.columns]
-    return decoded.select(*columns, *kept)
-
-
-def suffices(ahead: StreamDecoder, wanted: StreamDecoder) -> bool:
-    """Whether messages with the records of one decoder have all that rows of another one's stream are made of."""
-    single_values = wanted.stream.rescued or wanted.stream.contract.leaves_out
-    document = DOCUMENT in wanted.unknown_schema  # where a message brings its schema, and that is not kept
-    return not (single_values or document) and ahead.record.simpleString() == wanted.record.simpleString()
-
-
-def undecoded(messages: DataFrame) -> DataFrame:
-    """The messages alone."""
-    return messages.drop(*_KEPT, PATHS)
-
-
-def _decoded(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    decoded = decoder.decode(_as_message(messages))
-    if decoder.stream.tombstones == "row":
-        decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
-    return decoded
+    """The working columns that are there."""
+    return [column for column in messages.columns if column in OURS]
 
 
 def knowing_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
@@ -162,13 +123,7 @@ def _as_message(messages: DataFrame) -> DataFrame:
     known.append(F.col("value").isNull().alias("tombstone"))
     if "headers" in messages.columns:
         known.append(F.col("headers"))
-    kept = [F.col(c) for c in _KEPT if c in messages.columns]
-    if kept:  # whoever needs the others is to hear of it, and not to find nothing in them
-        kept += [F.expr(f"raise_error('{c} was not kept')").alias(c) for c in (PAYLOAD, VIOLATION, DOCUMENT)]
-        kept.append(F.lit(None).cast(UNKNOWN_DDL).alias(MISFITS))
-    if PATHS in messages.columns:
-        kept.append(F.col(PATHS))
-    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE), *kept)
+    return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
 
 
 def is_unusable(declared: DataType, path: str = "") -> str:
@@ -192,6 +147,22 @@ def is_unusable(declared: DataType, path: str = "") -> str:
         case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():
             return f"{path} is {declared.simpleString()}, which is not supported"
     return ""
+
+
+def steps_to(path: str, record: StructType) -> tuple[str, ...]:
+    """The steps to a field as the record spells them; none if there is no such field."""
+    from pyspark.sql.types import StructType
+
+    here: DataType = record
+    steps: list[str] = []
+    for step in path.split("."):
+        fields = here.fields if isinstance(here, StructType) else []
+        found = next((f for f in fields if f.name.lower() == step.lower()), None)
+        if found is None:
+            return ()
+        steps.append(found.name)
+        here = found.dataType
+    return tuple(steps)
 
 
 def result(field: str) -> str:

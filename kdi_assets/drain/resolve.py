@@ -40,7 +40,6 @@ class Decision:
         declared_losses: Offsets given up by it.
         fields: Of the ledger entry, where it changes what is carried on.
         beyond: Rows and open dead letters at or behind positions that are set back; the rows go with the commit.
-        letters_given_up: Open dead letters of offsets that are given up.
     """
 
     action: Action
@@ -52,7 +51,6 @@ class Decision:
     declared_losses: tuple[OffsetRange, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     beyond: Beyond = Beyond()
-    letters_given_up: int = 0
 
     @property
     def table_version(self) -> int:
@@ -123,7 +121,6 @@ def decide(
         declared_losses=losses(case, after) if action == "accept-loss" else (),
         fields={**proposal.fields, **last_read},
         beyond=beyond,
-        letters_given_up=proposal.letters,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from kdi_assets.drain.evolution import gaining
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import counted, judge
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import knowing_schemas_of, stream_decoder, suffices, undecoded
+from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -42,7 +41,6 @@ def stage(
     topic_partitions: int,
     files: FileSize = AS_IT_COMES,
     at: Callable[[str], None] = lambda point: None,
-    decoded_by: StreamDecoder | None = None,
     dry: bool = False,
 ) -> tuple[Staged, Counts, StreamDecoder]:
     """Judge the messages and write the rows into files: without a version no reader sees them.
@@ -51,11 +49,10 @@ def stage(
     record is to gain; the files before that stay unnamed.
 
     Args:
-        messages: As ``kafka_frame.read_ranges`` gives them, or ``records.with_records``.
+        messages: As ``kafka_frame.read_ranges`` gives them.
         stream: As ``evolution.evolved`` gives it.
         now: By which the date window is judged.
         topic_partitions: How many the messages are of.
-        decoded_by: What decoded them, if something has.
         dry: Whether to write no files, and only count.
 
     Returns:
@@ -68,11 +65,6 @@ def stage(
     from pyspark.sql import Observation
 
     decoder: StreamDecoder | None = stream_decoder(stream)
-    if decoded_by and decoder and suffices(decoded_by, decoder):
-        # By what decoded them: this one may know schemas that were unknown then, and would take them for bad messages.
-        decoder = replace(decoded_by, stream=stream)
-    else:
-        messages = undecoded(messages)
     while decoder is not None:
         used, observation = decoder, Observation()
         rows = _rows(messages, used, now, topic_partitions, observation)
@@ -86,9 +78,8 @@ def stage(
                 staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
             counts = counted(observation, stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
-            if decoder is None and (grown := gaining(undecoded(messages), used.stream, used, counts, now=now)):
+            if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=now)):
                 decoder = stream_decoder(grown)
-        messages = undecoded(messages)  # once more: what was decoded ahead lacks what the next decoder knows
     return staged, counts, used
 
 

@@ -123,7 +123,7 @@ def _read_once(
         kept = None
         if len(plans) > 1:
             with suppress(Exception):  # each will meet it by itself, and say it of itself
-                kept = until_done.enter_context(kept_messages(session(), streams[0], plans))
+                kept = until_done.enter_context(kept_messages(session(), streams[0].cluster, plans))
         yield kept
 
 

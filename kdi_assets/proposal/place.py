@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from kdi_assets.components.documents import parse
@@ -18,7 +17,6 @@ from kdi_assets.wording import did_you_mean
 _NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
-@dataclass(eq=False, kw_only=True)
 class NothingProposed(Terminal):
     """There is nothing to sample, or no place for the document."""
 

@@ -28,7 +28,6 @@ class Missing:
         return sum(self.rows_by_date.values())
 
 
-@dataclass(eq=False, kw_only=True)
 class MessagesNotInKafka(Terminal):
     """Dates cannot be replayed whole: retention, a deletion or compaction took messages that their rows came from.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
@@ -23,7 +22,6 @@ from kdi_assets.runtime.control import ControlConnection, DriverGone, connect_to
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
 
 
-@dataclass(eq=False, kw_only=True)
 class DriverDiffers(Terminal):
     """The warm driver runs another Spark than this process speaks."""
 

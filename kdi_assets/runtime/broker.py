@@ -8,7 +8,6 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
@@ -48,7 +47,6 @@ PROPERTIES = {
 }
 
 
-@dataclass(eq=False, kw_only=True)
 class BrokerDied(Terminal):
     """The broker ended, or did not answer; ``tail`` is the end of what it wrote."""
 

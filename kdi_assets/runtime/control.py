@@ -28,7 +28,6 @@ START_SECONDS = 60.0  # a JVM takes seven of them where the machine has nothing 
 GAP_SECONDS = 5.0  # a supervisor waits for one of them, and the Python of the next driver takes another or two
 
 
-@dataclass(eq=False, kw_only=True)
 class DriverGone(Transient):
     """There is no warm driver to attach to, or it ended while this process was attached."""
 

@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 DRIVER_CONFIG = {**SESSION_CONFIG, "spark.scheduler.mode": "FAIR"}
 
 
-@dataclass(eq=False, kw_only=True)
 class DriverJvmEnded(Transient):
     """The JVM of the warm driver ended under it."""
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from kdi_assets.errors import Terminal
@@ -16,7 +15,6 @@ LOCK = "driver.lock"
 LOOK_SECONDS = 0.5  # whoever looks whether there is a driver holds the lock for a moment
 
 
-@dataclass(eq=False, kw_only=True)
 class DriverRuns(Terminal):
     """A home has one warm driver."""
 

@@ -47,7 +47,6 @@ class Jar:
         return f"{module}-{version}.jar"
 
 
-@dataclass(eq=False, kw_only=True)
 class JarMissing(Terminal):
     """A locked jar is not in the folder."""
 
@@ -64,7 +63,6 @@ class JarMissing(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class JarHashDiffers(Terminal):
     """What a registry served is not what the lock names."""
 
@@ -80,7 +78,6 @@ class JarHashDiffers(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class JarDiffers(Terminal):
     """A file in the folder is not the jar that the lock names."""
 
@@ -95,7 +92,6 @@ class JarDiffers(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class JarsNotFetched(Transient):
     """Ivy could not fetch some of the jars."""
 

@@ -10,7 +10,6 @@ import ssl
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,7 +28,6 @@ exec {java} {options}"$@"
 """
 
 
-@dataclass(eq=False, kw_only=True)
 class JavaMissing(Terminal):
     """No Java that is new enough, and no wheel to fall back to."""
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -33,7 +32,6 @@ AVRO_LIMITS = (
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-@dataclass(eq=False, kw_only=True)
 class SparkDidNotStart(Terminal):
     """The JVM ended before it answered."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,6 @@ SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_
 """What the engine needs of Spark; a caller's configuration goes before it. It names no master."""
 
 
-@dataclass(eq=False, kw_only=True)
 class OtherDriverOpen(Terminal):
     """PySpark speaks to one JVM per process, and this process has the other kind."""
 

@@ -59,7 +59,6 @@ class TopicState:
     partitions: Mapping[TopicPartition, BrokerOffsets]
 
 
-@dataclass(eq=False, kw_only=True)
 class LeaderMissing(Transient):
     """The brokers know the topic, but a topic partition has no leader that answers for it at this moment."""
 
@@ -76,7 +75,6 @@ class LeaderMissing(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TopicMissing(Terminal):
     """The cluster does not know the topic."""
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,6 @@ _ADVERTISED = re.compile(r"(?:\w+://)?(\S+)/\d+: ")
 """A broker as librdkafka names it, by the address that it advertises and its id; a given address has no id."""
 
 
-@dataclass(eq=False, kw_only=True)
 class BrokerUnreachable(Transient):
     """No broker of the cluster answered in time, or it refused the connection."""
 
@@ -47,7 +45,6 @@ class BrokerUnreachable(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class AccessRefused(Terminal):
     """The brokers answer and do not let us in; trying again with the same credentials may lock the account."""
 
@@ -65,7 +62,6 @@ class AccessRefused(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class PropertyRefused(Terminal):
     """The client takes the properties of a cluster not as they are written."""
 

@@ -48,7 +48,6 @@ class Brokers:
     latency_seconds: float
 
 
-@dataclass(eq=False, kw_only=True)
 class AdvertisedUnreachable(Transient):
     """The cluster answers, and some of the brokers that it names do not take a connection from here."""
 

@@ -33,7 +33,6 @@ PRODUCER_CONFIG: dict[str, Any] = {
 }
 
 
-@dataclass(eq=False, kw_only=True)
 class TopicRefused(Terminal):
     """The brokers answer but do not create the topic: a name they do not take, no right to."""
 
@@ -48,7 +47,6 @@ class TopicRefused(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class DeliveryFailed(Transient):
     """The broker did not acknowledge every message; those that failed may still be in the topic."""
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from kdi_assets.drain import known
 from kdi_assets.drain.backlog import StatusWord
 from kdi_assets.drain.look import Look, look
+from kdi_assets.drain.survey import fresh_ledger
 from kdi_assets.ledger.freshness import quantiles
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.recent import recent_commits
@@ -30,11 +31,10 @@ REQUEST = b'{"status": 200, "meta": {"producer": {"timestamp": "2026-07-01T12:00
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The streams whose ledgers were read, one by one."""
     read: list[str] = []
-    fresh = known.fresh_ledger
 
     def counted(stream: Any, *arguments: Any, **options: Any) -> Any:
         read.append(stream.name)
-        return fresh(stream, *arguments, **options)
+        return fresh_ledger(stream, *arguments, **options)
 
     monkeypatch.setattr(known, "fresh_ledger", counted)
     yield read

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake, stream_decoder, suffices
+from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED
 from kdi_assets.formats.avro import why_refused
@@ -144,12 +144,6 @@ def test_containers_of_other_schemas_become_the_streams_records_once_they_were_a
     assert found.counts.unknown.fields == FieldCounts(1, {"gone": 1})
     assert [(x["offset"], x["reason"]) for x in found.letters] == [(2, "incompatible_schema")]
     assert found.counts.unknown_schemas == 0
-
-
-def test_what_is_kept_of_a_container_for_other_tables_does_not_tell_its_schema(spark: SparkSession) -> None:
-    decoder = stream_decoder(stream())
-
-    assert not suffices(decoder, decoder)
 
 
 def test_expressions_see_a_record_and_the_filter_and_expectations_all_of_a_message(spark: SparkSession) -> None:

@@ -95,12 +95,10 @@ COUNTED = {"#999": 2, "items[].places[].#999": 1, "place.#7": 1}
 FILTERED = "name <> 'left out'"
 
 
-@pytest.mark.parametrize("decoded_ahead", [False, True])
-def test_numbers_are_counted_of_rows_alone(spark: SparkSession, decoded_ahead: bool) -> None:
-    """Also where messages are decoded once for several streams; a frozen contract names them."""
+def test_numbers_are_counted_of_rows_alone_and_a_frozen_contract_names_them(spark: SparkSession) -> None:
     stream = stream_of("", format=FORMAT, filter=FILTERED, contract=Contract("freeze"))
 
-    found = judged(spark, stream, VALUES, decoded_ahead=decoded_ahead)
+    found = judged(spark, stream, VALUES)
 
     unknown = found.counts.unknown
     assert (unknown.fields.messages, unknown.fields.named, unknown.fields.others) == (2, COUNTED, 0)

@@ -8,9 +8,8 @@ from pyspark.sql import SparkSession
 from kdi_assets.drain.records import stream_decoder
 from kdi_assets.formats import json_paths
 from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
-from kdi_assets.message_rules import Contract
 from tests import odd_json
-from tests.judged import judged, stream_of
+from tests.judged import stream_of
 
 SEED = 20260311
 CASES = {"nested": (odd_json.DDL, odd_json.FIELDS), "flat": (odd_json.FLAT_DDL, odd_json.FLAT_FIELDS)}
@@ -81,14 +80,3 @@ def test_a_record_of_many_fields_and_one_of_none_are_told_of_alike(spark: SparkS
     texts = ['{"c1":"x","more":1}', "{}", '{"c59":null,"more":null}', '{"more":1,"and":{"a":2}}']
 
     assert [told for told, _ in paths(spark, wide, texts).values()] == [["more"], [], [], ["and", "more"]]
-
-
-def test_messages_that_are_decoded_ahead_have_the_same_paths(spark: SparkSession) -> None:
-    stream = stream_of("id bigint, who struct<name: string>", contract=Contract("discard_row"))
-    messages = ['{"id":1}', '{"id":1,"b":1,"a":2}', '{"id":1,"who":{"mail":2}}', None]
-
-    at_once, ahead = (judged(spark, stream, messages, decoded_ahead=ahead) for ahead in (False, True))
-
-    assert at_once.counts.unknown.fields.named == ahead.counts.unknown.fields.named == {"a": 1, "b": 1, "who.mail": 1}
-    assert [(x["offset"], x["field"]) for x in at_once.letters] == [(1, "a"), (2, "who.mail")]
-    assert ahead.letters == at_once.letters

@@ -28,7 +28,6 @@ _UNSUITABLE = -1
 _FIELD = "format.avro.schema_file"
 
 
-@dataclass(eq=False, kw_only=True)
 class TooManyWriters(Terminal):
     """The containers of one plan were written with more schemas than a topic can have."""
 

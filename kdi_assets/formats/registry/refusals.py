@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kdi_assets.errors import Terminal, Transient
 
 UNTOUCHED = "nothing was committed; positions stay as they are, and schemas that were ever fetched stay known."
 
 
-@dataclass(eq=False, kw_only=True)
 class RegistryUnavailable(Transient):
     """The registry does not answer, or says that it cannot now; what is asked for was never fetched before."""
 
@@ -26,7 +23,6 @@ class RegistryUnavailable(Transient):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class RegistryAccessRefused(Terminal):
     """The registry, or the proxy before it, answers and does not let us in."""
 
@@ -44,7 +40,6 @@ class RegistryAccessRefused(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class RegistryNotTrusted(Terminal):
     """The certificates of the two sides do not fit."""
 
@@ -60,7 +55,6 @@ class RegistryNotTrusted(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class RegistrySettingRefused(Terminal):
     """A setting of the registry's document cannot be used on this machine."""
 
@@ -76,7 +70,6 @@ class RegistrySettingRefused(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class RegistryNotUnderstood(Terminal):
     """Something answers at the address, and not as a registry would: it must not be taken for "there is no such id"."""
 
@@ -94,7 +87,6 @@ class RegistryNotUnderstood(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class SubjectVersionUnknown(Terminal):
     """The registry has no such subject, or no such version of it.
 
@@ -117,7 +109,6 @@ class SubjectVersionUnknown(Terminal):
         )
 
 
-@dataclass(eq=False, kw_only=True)
 class TooManySchemas(Terminal):
     """Messages name more schemas than a topic can have: they hardly begin with the id of one."""
 
