@@ -28,12 +28,9 @@ class EnvironmentVariableMissing(Terminal):
     property: str
     variable: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.of}: {self.property} comes from the environment variable {self.variable}, which is not set.",
-            "nobody was asked; no topic and no table was touched.",
-            f"the same command with {self.variable} set",
-        )
+    what_happened = "{of}: {property} comes from the environment variable {variable}, which is not set."
+    what_is_safe = "nobody was asked; no topic and no table was touched."
+    what_to_run = "the same command with {variable} set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +69,10 @@ class EnvironmentProperties(Mapping[str, str]):
 
     Attributes:
         of: Whose they are, for the error: ``cluster main``, ``registry main``.
-        written: Properties with their values.
-        variables: Properties with the environment variable that holds their value.
     """
 
     of: str
-    written: Mapping[str, str]
-    variables: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, str | FromEnvironment]
 
     def __getitem__(self, name: str) -> str:
         """The value of a property.
@@ -86,30 +80,22 @@ class EnvironmentProperties(Mapping[str, str]):
         Raises:
             EnvironmentVariableMissing: It comes from a variable that is not set.
         """
-        if name not in self.variables:
-            return self.written[name]
-        variable = self.variables[name]
-        if variable not in os.environ:
-            raise EnvironmentVariableMissing(of=self.of, property=name, variable=variable)
-        return os.environ[variable]
+        value = self.written[name]
+        if isinstance(value, str):
+            return value
+        if value.env not in os.environ:
+            raise EnvironmentVariableMissing(of=self.of, property=name, variable=value.env)
+        return os.environ[value.env]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.written
-        yield from self.variables
+        return iter(self.written)
 
     def __len__(self) -> int:
-        return len(self.written) + len(self.variables)
-
-
-def with_secrets(of: str, properties: Mapping[str, str | FromEnvironment]) -> Mapping[str, str]:
-    """Properties, of which some are read from the environment when they are used."""
-    written = {name: value for name, value in properties.items() if isinstance(value, str)}
-    variables = {name: value.env for name, value in properties.items() if isinstance(value, FromEnvironment)}
-    return EnvironmentProperties(of, written, variables) if variables else written
+        return len(self.written)
 
 
 def _of_cluster(properties: Mapping[str, str | FromEnvironment], info: ValidationInfo) -> Mapping[str, str]:
-    return with_secrets(f"cluster {info.data.get('name')}", properties)
+    return EnvironmentProperties(f"cluster {info.data.get('name')}", properties)
 
 
 def _brokers(value: str) -> str:
@@ -211,4 +197,4 @@ class SchemaRegistry(Declared):
         given = {"username": self.username, "password": self.password, "proxy": self.proxy} | {
             f"tls.{name}": getattr(self.tls, name) for name in ("ca", "certificate", "key", "key_password")
         }
-        return with_secrets(f"registry {self.name}", {name: value for name, value in given.items() if value})
+        return EnvironmentProperties(f"registry {self.name}", {name: value for name, value in given.items() if value})

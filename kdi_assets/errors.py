@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
@@ -15,8 +15,13 @@ from typing import Any, dataclass_transform
 class KdiError(Exception):
     """Root of our errors; the fields of a subclass are what logs, run metadata and ``--json`` show.
 
-    A subclass is a dataclass by itself, its fields keywords.
+    A subclass is a dataclass by itself, its fields keywords. It gives its message as three texts with its fields in
+    braces, or as ``parts`` where texts say too little.
     """
+
+    what_happened: ClassVar[str]
+    what_is_safe: ClassVar[str]
+    what_to_run: ClassVar[str]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -24,7 +29,10 @@ class KdiError(Exception):
 
     def parts(self) -> tuple[str, str, str]:
         """What happened, what is safe, which command to run next."""
-        raise NotImplementedError
+        happened, safe, run = (
+            text.format_map(vars(self)) for text in (self.what_happened, self.what_is_safe, self.what_to_run)
+        )
+        return happened, safe, run
 
     def __str__(self) -> str:
         happened, safe, run = self.parts()

@@ -86,31 +86,27 @@ def message(fresh: Sequence[News], *, cluster: str, now: datetime) -> dict[str, 
     """The news as the webhook gets them: ``text`` for people, ``incidents`` for programs."""
     lines: dict[str, list[str]] = {}
     for one in fresh:
-        lines.setdefault(_line(one, now), []).append(one.place.stream)
+        lines.setdefault(_line(one, now), []).append(one.stream)
     text = "\n".join(f"{listed(streams, between=', ')}: {line}" for line, streams in lines.items())
     return {"text": text, "cluster": cluster, "incidents": [_fields(one, now) for one in fresh]}
 
 
 def _line(one: News, now: datetime) -> str:
-    kind = one.place.kind.value.replace("_", " ")
+    kind = one.kind.replace("_", " ")
     if one.incident is None:
-        return f"over: {kind}, after {_minutes(one.since, now)}"
-    return f"{kind}: {one.incident.detail.removeprefix(f'{one.place.stream}: ')}"
+        return f"over: {kind}, after {max(0.0, now.timestamp() - one.since) / 60:,.0f} min"
+    return f"{kind}: {one.incident.detail.removeprefix(f'{one.stream}: ')}"
 
 
 def _fields(one: News, now: datetime) -> dict[str, Any]:
     return {
-        "stream": one.place.stream,
-        "kind": one.place.kind.value,
+        "stream": one.stream,
+        "kind": one.kind,
         "event": "ended" if one.incident is None else "began",
         "since": datetime.fromtimestamp(one.since, UTC).isoformat(timespec="seconds"),
         "at": now.isoformat(timespec="seconds"),
         "detail": one.incident.detail if one.incident else None,
     }
-
-
-def _minutes(since: float, now: datetime) -> str:
-    return f"{max(0.0, now.timestamp() - since) / 60:,.0f} min"
 
 
 class _NoRedirects(HTTPRedirectHandler):

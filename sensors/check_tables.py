@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from kdi_assets.checks.finding import Finding, refused
-from kdi_assets.checks.measures import MEASURES, found, measured
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
-from kdi_assets.components.asset_checks import check_evaluation
+from kdi_assets.components.asset_checks import check_evaluation, is_told_again
 from kdi_assets.components.failures import RETRY_TAG
 from kdi_assets.components.names import check_key
-from kdi_assets.components.standing_failures import is_told_again
 from kdi_assets.drain.look import look_at
-from kdi_assets.errors import KdiError, Transient
+from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream import COSTLY, CheckName, Stream
 from resources.spark import SparkResource
@@ -112,8 +111,7 @@ def findings(
     The topics are looked at once for all, just before: a costly check may take hours, and what waited before it says
     nothing of what waits after it.
 
-    Of a check that blocks and could not be made, the refusal: a verdict that nobody has must neither hold up what is
-    built on the table, nor lift what an earlier one holds up.
+    Of a check that blocks and could not be made, the refusal (``measures.found``).
 
     Args:
         reads: Told of each stream before its costly checks.
@@ -134,14 +132,10 @@ def _of_one(subject: Subject, *, costly: bool) -> Iterator[Made]:
 
 
 def _made(name: CheckName, subject: Subject) -> Finding | Transient:
-    if name not in subject.stream.checks.blocking:
-        return found(name, subject)
     try:
-        return measured(name, subject, MEASURES[name])
+        return found(name, subject)
     except Transient as refusal:
         return refusal
-    except KdiError as refusal:
-        return refused(refusal)
 
 
 def check_schedules(job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:

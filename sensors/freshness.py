@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from pydantic import TypeAdapter, ValidationError
 
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
@@ -29,6 +29,8 @@ AGAIN_SECONDS = 3600.0
 
 TOLD_PER_TICK = 50
 """Each is a row in Dagster's database, and a thousand would hold up the tick; what does not pass goes first."""
+_CURSOR = TypeAdapter(dict[str, tuple[str, float]])
+"""By stream, level and time of what was told."""
 
 
 def freshness_sensors(streams: Collection[Stream], *, look: LookAt | None = None) -> list[dg.SensorDefinition]:
@@ -59,7 +61,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -
             asset_events=[check_evaluation(s, "fresh", finding) for s, finding in new],
             skip_reason="\n".join(f"{s.name}: {finding.said}" for s, finding in made if not finding.passed)
             or "all fresh",
-            cursor=json.dumps({**kept, **{s.name: [f.level, now.timestamp()] for s, f in new}}),
+            cursor=_CURSOR.dump_json({**kept, **{s.name: (f.level, now.timestamp()) for s, f in new}}).decode(),
         )
 
     return freshness
@@ -70,20 +72,16 @@ def _has_verdict(stream: Stream, backlog: Backlog) -> bool:
     return not ("fresh" in stream.checks.blocking and isinstance(backlog.refusal, Transient))
 
 
-def _told(cursor: str | None) -> dict[str, list[object]]:
-    """Level and time of what was told, by stream; of a cursor that cannot be read nothing, and all is told again."""
+def _told(cursor: str | None) -> dict[str, tuple[str, float]]:
+    """What was told; of a cursor that cannot be read nothing, and all is told again."""
     try:
-        kept = json.loads(cursor or "{}")
-        return {name: [str(level), float(at)] for name, (level, at) in kept.items()}
-    except (ValueError, TypeError, AttributeError):
+        return _CURSOR.validate_json(cursor or "{}")
+    except ValidationError:
         return {}
 
 
-def _is_new(before: list[object] | None, finding: Finding, now: datetime) -> bool:
-    if before is None:
-        return True
-    level, at = before
-    return level != finding.level or now.timestamp() - float(str(at)) >= AGAIN_SECONDS
+def _is_new(before: tuple[str, float] | None, finding: Finding, now: datetime) -> bool:
+    return before is None or before[0] != finding.level or now.timestamp() - before[1] >= AGAIN_SECONDS
 
 
 def _no_session() -> SparkSession:

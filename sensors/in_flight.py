@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components.drain_run import BACKFILL_TAG
 from kdi_assets.components.names import letters_key, table_key
+from kdi_assets.components.table_run import BACKFILL_TAG
 from kdi_assets.stream import Stream
 
 UNFINISHED = (

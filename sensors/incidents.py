@@ -47,37 +47,31 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What kind of incident, of which stream."""
-
-    kind: Kind
-    stream: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.value}:{self.stream}"
-
-    @classmethod
-    def of(cls, text: str) -> Place:
-        """The place that is written so."""
-        kind, _, stream = text.partition(":")
-        return cls(Kind(kind), stream)
-
-
-@dataclass(frozen=True, slots=True)
 class News:
     """What to tell.
 
     Attributes:
+        place: Kind and stream, ``stands_still:bronze/orders``.
         since: When it was first seen, in seconds since the epoch.
         incident: ``None``: it is over.
     """
 
-    place: Place
+    place: str
     since: float
     incident: Incident | None = None
 
+    @property
+    def kind(self) -> str:
+        """As programs are told it."""
+        return self.place.partition(":")[0]
 
-Judged = Mapping[Place, Incident | None]
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self.place.partition(":")[2]
+
+
+Judged = Mapping[str, Incident | None]
 """By place what is wrong, or ``None`` where nothing is; what cannot be told now is not in it, and stays as it was."""
 
 
@@ -96,14 +90,14 @@ def judge(
         memories: What the cursor remembers of every stream.
         tables: What the logs say; without the streams whose log cannot be read.
     """
-    judged: dict[Place, Incident | None] = {}
+    judged: dict[str, Incident | None] = {}
     for backlog in backlogs:
         stream, table = streams[backlog.stream], tables.get(backlog.stream)
         runs = backlog.stream in in_flight
         own = [*_of_refusal(backlog), *_of_backlog(backlog, stream, runs=runs), *_of_table(table, stream)]
         if not runs:  # what a run does that has not ended nobody knows
             own += _of_runs(backlog, stream, memories[backlog.stream])
-        judged |= {Place(kind, backlog.stream): incident for kind, incident in own}
+        judged |= {f"{kind}:{backlog.stream}": incident for kind, incident in own}
     return judged
 
 
@@ -181,26 +175,24 @@ def follow(
         streams: Names of all streams; incidents of others are over.
         now: Seconds since the epoch.
     """
-    after = {
-        text: one for text, one in known.items() if text.partition(":")[0] in set(Kind)
-    }  # as this release has them
-    gone: Judged = {place: None for text in after if (place := Place.of(text)).stream not in streams}
+    after = dict(known)
+    gone: Judged = {place: None for place in known if place.partition(":")[2] not in streams}
     for place, incident in {**judged, **gone}.items():
-        before = after.get(str(place))
+        before = after.get(place)
         if incident is not None:
-            after[str(place)] = replace(before, over=0) if before else Followed(since=int(now))
+            after[place] = replace(before, over=0) if before else Followed(since=int(now))
         elif before and before.told:
-            after[str(place)] = replace(before, over=before.over or int(now))
+            after[place] = replace(before, over=before.over or int(now))
         else:
-            after.pop(str(place), None)
+            after.pop(place, None)
     return after
 
 
 def news(followed: Mapping[str, Followed], judged: Judged, *, now: float) -> list[News]:
     """What somebody must be told of now."""
     found = []
-    for text, one in sorted(followed.items()):
-        place, incident = Place.of(text), judged.get(Place.of(text))
+    for place, one in sorted(followed.items()):
+        incident = judged.get(place)
         if incident and not one.told and now - one.since >= incident.patience_seconds:
             found.append(News(place, one.since, incident))
         if one.over and now - one.over >= MOMENT_SECONDS:
@@ -210,6 +202,8 @@ def news(followed: Mapping[str, Followed], judged: Judged, *, now: float) -> lis
 
 def told(followed: Mapping[str, Followed], told: Sequence[News]) -> dict[str, Followed]:
     """What to remember after these news reached somebody."""
-    over = {str(n.place) for n in told if n.incident is None}
-    begun = {str(n.place) for n in told if n.incident is not None}
-    return {text: replace(one, told=one.told or text in begun) for text, one in followed.items() if text not in over}
+    over = {n.place for n in told if n.incident is None}
+    begun = {n.place for n in told if n.incident is not None}
+    return {
+        place: replace(one, told=one.told or place in begun) for place, one in followed.items() if place not in over
+    }

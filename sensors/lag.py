@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
+from kdi_assets.components.asset_checks import standing_failures
 from kdi_assets.components.names import identifier, table_key
-from kdi_assets.components.standing_failures import standing_failures
 from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look, LookAt, by_cluster
 from kdi_assets.settings import Settings

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from kdi_assets.field_types import Declared
 from kdi_assets.stream import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Declared):
     """What is remembered of one stream.
 
     Attributes:
@@ -40,7 +41,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(Declared):
     """What is remembered of an incident; moments are seconds since the epoch.
 
     Attributes:
@@ -55,7 +56,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Memories:
+class Memories(Declared):
     """A cursor: what is remembered of streams, by name, and of incidents."""
 
     streams: Mapping[str, Memory] = field(default_factory=dict)
@@ -64,6 +65,9 @@ class Memories:
     def of(self, stream: str) -> Memory:
         """What is remembered of a stream; nothing, if it is new."""
         return self.streams.get(stream, Memory())
+
+
+_CURSOR = TypeAdapter(Memories)
 
 
 def digest(positions: Mapping[TopicPartition, int | None]) -> str:
@@ -75,23 +79,11 @@ def digest(positions: Mapping[TopicPartition, int | None]) -> str:
 def read_cursor(cursor: str | None) -> Memories:
     """The memories of a cursor; one that cannot be read holds none: a tick without hints is only slower."""
     try:
-        kept = json.loads(cursor or "{}")
-        return Memories(
-            {stream: Memory(**memory) for stream, memory in kept.get("streams", {}).items()},
-            {incident: Followed(**followed) for incident, followed in kept.get("incidents", {}).items()},
-        )
-    except (ValueError, TypeError, AttributeError):
+        return _CURSOR.validate_json(cursor or "{}")
+    except ValidationError:
         return Memories()
 
 
 def write_cursor(memories: Memories) -> str:
     """The cursor that holds the memories; what is as in a new one is left out: Dagster keeps a cursor for each tick."""
-    streams = {stream: _told(memory) for stream, memory in sorted(memories.streams.items())}
-    incidents = {incident: _told(followed) for incident, followed in sorted(memories.incidents.items())}
-    kept = {"streams": streams, **({"incidents": incidents} if incidents else {})}
-    return json.dumps(kept, separators=(",", ":"))
-
-
-def _told(memory: Memory | Followed) -> dict[str, Any]:
-    usual = {f.name: f.default for f in fields(memory)}
-    return {name: value for name, value in asdict(memory).items() if value != usual[name]}
+    return _CURSOR.dump_json(memories, exclude_defaults=True).decode()

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import pairwise
 from typing import Any, Protocol
 
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components import events, letters_events
-from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG, letters_metadata
+from kdi_assets.components import events
+from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.drain.report import Commit
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.stream import Stream
 from sensors.in_flight import assets_in_flight, run_of
-from sensors.leftovers import sweep
 from sensors.memory import Memory
 from sensors.table_log import Piece, read_piece
 
@@ -68,23 +71,20 @@ def untold(
 ) -> list[dg.AssetMaterialization]:
     """The events of these entries that Dagster does not have: of the table, and of its dead letters, oldest first."""
     found = []
-    for of, key in ((events, table_key(stream)), (letters_events, letters_key(stream))):
-        commits = [(entry, Commit.of(entry)) for entry in entries]
-        touched = [(entry, commit, day) for entry, commit in commits for day in of.touched_dates(stream, commit)]
+    commits = [(entry, Commit.of(entry)) for entry in entries]
+    for key, dates_of, event_of in (
+        (table_key(stream), events.touched_dates, events.materialization),
+        (letters_key(stream), events.letters_dates, events.letters_materialization),
+    ):
+        touched = [(entry, commit, day) for entry, commit in commits for day in dates_of(stream, commit)]
         if not touched:
             continue
         told = _told(instance, key, sorted({day for _, _, day in touched}), since=entries[0].version)
-        found += [
-            of.materialization(
-                stream,
-                commit,
-                day,
-                metadata={**letters_metadata(stream, [commit], lake=lake), **_origin(entry, instance)},
-                data_version=told.newest(day),
-            )
-            for entry, commit, day in touched
-            if (entry.attempt_id, day.isoformat()) not in told.pairs
-        ]
+        for entry, commit, day in touched:
+            if (entry.attempt_id, day.isoformat()) not in told.pairs:
+                letters = events.where_letters_are(stream, [commit], lake=lake)
+                metadata = {**letters, **_origin(entry, instance)}
+                found.append(event_of(stream, commit, day, metadata=metadata, data_version=told.newest(day)))
     return found
 
 
@@ -127,3 +127,35 @@ def _origin(entry: LedgerEntry, instance: DagsterInstance) -> Mapping[str, Any]:
     if entry.run_id and instance.has_run(entry.run_id):
         return {TOLD_BY: "reconcile", "drained_by": dg.MetadataValue.dagster_run(entry.run_id)}
     return {TOLD_BY: "reconcile", "drained_by": entry.run_id or f"a {entry.kind} without Dagster"}
+
+
+def _letters_version(entries: Sequence[LedgerEntry], known: int) -> int:
+    """The version of the dead letters that the newest entry counts on; ``known`` if none does."""
+    newest = entries[-1].dead_letters_at if entries else None
+    return newest.version if newest else known
+
+
+def suspects_ghosts(entries: Sequence[LedgerEntry], *, known: int) -> bool:
+    """Whether the dead-letter table moved further than these entries moved it.
+
+    A drain with dead letters, and a replay, append one version and name it; who appended others did not commit. Looking
+    for them reads the whole ledger, so it is not done at every tick.
+
+    Args:
+        known: The version that the entry before these counted on; -1 if unknown.
+    """
+    versions = [known, *(_letters_version([e], known) for e in entries)]
+    steps = (after - before for before, after in pairwise(versions))
+    return any(step > (e.dead_letters > 0 or bool(e.outcomes)) for step, e in zip(steps, entries, strict=True))
+
+
+def sweep(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, known: int) -> int:
+    """Remove ghosts if there may be any; the version of the dead letters to remember, ``known`` to try once more."""
+    from deltalake.exceptions import DeltaError
+
+    if suspects_ghosts(entries, known=known):
+        try:
+            remove_ghosts(stream, lake)
+        except (KdiError, CommitUnreadable, DeltaError, OSError):
+            return known  # they count for nothing, so a tick must not fail for them
+    return _letters_version(entries, known)

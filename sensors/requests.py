@@ -9,8 +9,8 @@ from datetime import datetime
 import dagster as dg
 
 from kdi_assets.components.asset_checks import made_with_every_drain
-from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, table_key
+from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.stream import Stream
 from sensors.policy import Due
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from kdi_assets.components.reading import Loaded, read_streams
+from kdi_assets.components.load import Loaded, read_streams
 from kdi_assets.proposal.document import document
 from kdi_assets.proposal.propose import Proposal, propose
 from kdi_assets.proposal.recognise import Ask

@@ -15,7 +15,7 @@ from kdi_assets.checks.of_ledger import (
 from kdi_assets.checks.of_table import dates_in_window, no_duplicate_coordinates, schema_as_declared, table_health
 from kdi_assets.checks.subject import Subject
 from kdi_assets.drain.failures import jvm_loss_named, root_cause
-from kdi_assets.errors import KdiError, Terminal
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.stream import COSTLY, CheckName
 
 Measure = Callable[[Subject], Finding]
@@ -49,7 +49,7 @@ class TableNotRead(Terminal):
         )
 
 
-def measured(name: CheckName, subject: Subject, measure: Measure) -> Finding:
+def _measured(name: CheckName, subject: Subject, measure: Measure) -> Finding:
     """What a check finds.
 
     Raises:
@@ -71,8 +71,15 @@ def measured(name: CheckName, subject: Subject, measure: Measure) -> Finding:
 
 
 def found(name: CheckName, subject: Subject, measure: Measure | None = None) -> Finding:
-    """As ``measured``; that a check could not be made is a finding as well."""
+    """What a check finds; that it could not be made is a finding as well.
+
+    Raises:
+        Transient: It blocks and could not be made. A verdict that nobody has must neither hold up what is built on the
+            table, nor lift what an earlier one holds up; and a retry can help.
+    """
     try:
-        return measured(name, subject, measure or MEASURES[name])
+        return _measured(name, subject, measure or MEASURES[name])
     except KdiError as refusal:
+        if isinstance(refusal, Transient) and name in subject.stream.checks.blocking:
+            raise
         return refused(refusal)

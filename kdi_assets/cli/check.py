@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kdi_assets.components.documents import Document
+    from kdi_assets.components.load import Loaded
     from kdi_assets.components.mistakes import DocumentMistake
-    from kdi_assets.components.reading import Loaded
     from kdi_assets.drain.records import ShapeMistake
     from kdi_assets.errors import KdiError
     from kdi_assets.formats.registry.refusals import SubjectVersionUnknown

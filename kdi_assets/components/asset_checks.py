@@ -1,12 +1,12 @@
-"""The checks of a table as Dagster sees them: what each says, which block, and what was found."""
+"""The checks of a table as Dagster sees them: what each says, which block, what was found, and what still holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import Any
 
 import dagster as dg
+from dagster import DagsterInstance
 
 from kdi_assets.checks.finding import Finding
 from kdi_assets.components.names import check_key, table_key
@@ -25,17 +25,14 @@ SAYS: Mapping[CheckName, str] = {
     "expectations": "Every message that became a row met what the document expects of it, over the last 24 hours.",
     "fresh": "No message waits longer than `freshness` allows; an idle topic is fresh.",
 }
-SEVERITY = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
+CHECKED_BY = "checked_by"
 
 
 def check_specs(stream: Stream) -> list[dg.AssetCheckSpec]:
     """The stream's checks; those that its document names block what is downstream."""
     return [
         dg.AssetCheckSpec(
-            name,
-            asset=table_key(stream),
-            blocking=name in stream.checks.blocking,
-            description=SAYS[name],
+            name, asset=table_key(stream), blocking=name in stream.checks.blocking, description=SAYS[name]
         )
         for name in stream.check_names
     ]
@@ -61,15 +58,60 @@ def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 
 def check_evaluation(stream: Stream, name: CheckName, finding: Finding) -> dg.AssetCheckEvaluation:
     """The finding as the event of a run that is not about the asset."""
+    blocking, warns = name in stream.checks.blocking, finding.level == "warn"
+    # A warning of a check that blocks passes: Dagster's conditions hold up what is downstream for any that does not,
+    # whatever its severity.
+    passes_with_warning = warns and blocking
+    # Numbers as numbers, so that the UI plots them; lists as lines, the empty ones not at all.
+    lists = {name: "\n".join(lines) for name, lines in finding.lists.items() if lines}
     return dg.AssetCheckEvaluation(
         asset_key=table_key(stream),
         check_name=name,
-        passed=_passes(stream, name, finding),
-        severity=_severity(finding),
-        description=_said(stream, name, finding),
-        metadata=_metadata(finding),
-        blocking=name in stream.checks.blocking,
+        passed=finding.passed or passes_with_warning,
+        severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
+        description=f"warning: {finding.said}" if passes_with_warning else finding.said,
+        metadata={**finding.numbers, **lists},
+        blocking=blocking,
     )
+
+
+def standing_failures(
+    instance: DagsterInstance, stream: Stream, *, but: Collection[dg.AssetCheckKey] = ()
+) -> list[dg.AssetCheckEvaluation]:
+    """The newest results of the blocking checks, of those that failed: to be told *before* new materializations.
+
+    Dagster takes a check's result for outdated as soon as something is materialized after it, unless the same run told
+    both. A drain repairs nothing: without this, the next one would release what the failure holds.
+
+    Args:
+        but: Checks that the run makes itself.
+    """
+    keys = [key for name in stream.checks.blocking if (key := check_key(stream, name)) not in but]
+    return [verdict for key in keys if (verdict := newest_verdict(instance, key)) and not verdict.passed]
+
+
+def newest_verdict(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The newest result of a check, to be told again: with the run that found it. ``None`` if it was never made."""
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
+
+    results = {Status.SUCCEEDED, Status.FAILED}
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=results):
+        if found := record.evaluation:
+            return dg.AssetCheckEvaluation(  # not a copy: what it said of a partition, and when, is the earlier run's
+                asset_key=found.asset_key,
+                check_name=found.check_name,
+                passed=found.passed,
+                severity=found.severity,
+                description=found.description,
+                metadata={CHECKED_BY: dg.MetadataValue.dagster_run(record.run_id), **found.metadata},
+                blocking=found.blocking,
+            )
+    return None
+
+
+def is_told_again(evaluation: dg.AssetCheckEvaluation | None) -> bool:
+    """Whether a verdict is an earlier run's."""
+    return evaluation is not None and CHECKED_BY in evaluation.metadata
 
 
 def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:
@@ -81,23 +123,3 @@ def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:
         return None
     fail, warn = (timedelta(seconds=s) for s in (stream.freshness.fail_seconds, stream.freshness.warn_seconds))
     return dg.FreshnessPolicy.time_window(fail_window=fail, warn_window=warn)
-
-
-def _passes(stream: Stream, name: CheckName, finding: Finding) -> bool:
-    """A warning of a check that blocks passes: Dagster's conditions hold up what is downstream for any that does not,
-    whatever its severity."""
-    return finding.passed or (finding.level == "warn" and name in stream.checks.blocking)
-
-
-def _said(stream: Stream, name: CheckName, finding: Finding) -> str:
-    passes = finding.level == "warn" and _passes(stream, name, finding)
-    return f"warning: {finding.said}" if passes else finding.said
-
-
-def _severity(finding: Finding) -> dg.AssetCheckSeverity:
-    return SEVERITY.get(finding.level, dg.AssetCheckSeverity.ERROR)
-
-
-def _metadata(finding: Finding) -> dict[str, Any]:
-    """Numbers as numbers, so that the UI plots them; lists as lines, the empty ones not at all."""
-    return {**finding.numbers, **{name: "\n".join(lines) for name, lines in finding.lists.items() if lines}}

@@ -7,23 +7,25 @@ from functools import partial
 
 import dagster as dg
 
-from kdi_assets.checks.finding import Finding, refused
-from kdi_assets.checks.measures import MEASURES, Measure, measured
+from kdi_assets.checks.finding import Finding
+from kdi_assets.checks.measures import MEASURES, Measure, found
 from kdi_assets.checks.of_ledger import Audit as Audit
 from kdi_assets.checks.of_ledger import every_offset_accounted_for
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components import names
-from kdi_assets.components.asset_checks import check_evaluation, check_result, check_specs, freshness_policy
-from kdi_assets.components.drain_run import Drain
+from kdi_assets.components.asset_checks import (
+    check_evaluation,
+    check_result,
+    check_specs,
+    freshness_policy,
+    newest_verdict,
+)
 from kdi_assets.components.failures import refusals_shown, refuse_retries
 from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.one_pass import OnePass, drained_by
-from kdi_assets.components.replay_run import ReplayDates
-from kdi_assets.components.run_date import RunDates
-from kdi_assets.components.standing_failures import newest_verdict
-from kdi_assets.components.table_run import dates_told, meant_by, run_and_tell
+from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, TableRun
 from kdi_assets.drain.drain import drain
-from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.audit import audit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.replay_letters import replay_letters
@@ -73,49 +75,43 @@ def table_asset(
         backfill_policy=dg.BackfillPolicy.single_run(),  # a replay of many dates is one pass over the topic
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
-        lake = Settings.from_environment().lake
+        run = TableRun(context, stream, Settings.from_environment().lake, spark.session)
         with refusals_shown(context), spark.watched():
-            meant = meant_by(context) if key in context.selected_asset_keys else RunDates()
+            meant = run.dates() if key in context.selected_asset_keys else RunDates()
             try:
                 together = drained_by(context, group) if meant.drains_under else []
                 by = OnePass(together, spark.drained) if len(together) > 1 else drain
-                run_and_tell(context, stream, meant, drain=by, replay=replay, lake=lake, session=spark.session)
+                run.carry_out(meant, drain=by, replay=replay)
             except Terminal as refusal:
                 # Dagster counts a check that was selected and not made as failed, and some block what is built on the
                 # table: whoever replays a date that Kafka no longer holds would hold up everything downstream.
                 refuse_retries(context)
                 context.log.error(str(refusal))  # now: the step fails only when the checks are made
                 with suppress(Transient):  # it would hide what was refused
-                    subject = Subject(stream, lake, spark.session)
-                    yield from _checked(context, subject, measures, meant, anew=False)
+                    yield from _checked(run, Subject(stream, run.lake, run.session), measures, meant, anew=False)
                 raise
-            subject = Subject(stream, lake, spark.session, drained=meant.drains_under is not None)
-            yield from _checked(context, subject, measures, meant)
+            subject = Subject(stream, run.lake, run.session, drained=meant.drains_under is not None)
+            yield from _checked(run, subject, measures, meant)
 
     return drained
 
 
 def _checked(
-    context: dg.AssetExecutionContext,
-    subject: Subject,
-    measures: Mapping[CheckName, Measure],
-    meant: RunDates,
-    *,
-    anew: bool = True,
+    run: TableRun, subject: Subject, measures: Mapping[CheckName, Measure], meant: RunDates, *, anew: bool = True
 ) -> Iterator[dg.AssetCheckResult]:
     """The checks that were selected.
 
     Args:
         anew: Make those too that read rows, where an earlier verdict could be told again.
     """
-    stream = subject.stream
-    only_of_its_date = meant.replays is not None and not dates_told(context, stream)
+    context, stream = run.context, run.stream
+    only_of_its_date = meant.replays is not None and not run.dates_told()
     for name in stream.check_names:
         key = names.check_key(stream, name)
         if key not in context.selected_asset_check_keys:
             continue
-        found = None if anew or name not in READING_ROWS else newest_verdict(context.instance, key)
-        evaluation = found or check_evaluation(stream, name, _finding(context, name, measures[name], subject))
+        earlier = None if anew or name not in READING_ROWS else newest_verdict(context.instance, key)
+        evaluation = earlier or check_evaluation(stream, name, _finding(context, name, measures[name], subject))
         yield check_result(evaluation)
         if only_of_its_date:
             # Dagster takes the result for one about the run's own date, and for outdated where another date was told of
@@ -124,19 +120,8 @@ def _checked(
 
 
 def _finding(context: dg.AssetExecutionContext, name: CheckName, measure: Measure, subject: Subject) -> Finding:
-    """What a check finds.
-
-    Raises:
-        Transient: It blocks and could not be made: nothing may be built on the table, and a retry can help.
-    """
-    blocks = name in subject.stream.checks.blocking
-    try:
-        finding = measured(name, subject, measure)
-    except KdiError as refusal:
-        if blocks and isinstance(refusal, Transient):
-            raise
-        finding = refused(refusal)
-    if blocks and finding.level == "error":
+    finding = found(name, subject, measure)
+    if name in subject.stream.checks.blocking and finding.level == "error":
         refuse_retries(context)  # a retry would say the same, of the audit after it read the whole table again
     return finding
 

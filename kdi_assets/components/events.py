@@ -1,17 +1,22 @@
-"""What Dagster is told of a commit and of a drain: one materialization per touched date, one observation per drain."""
+"""What Dagster is told of commits, drains and replays: metadata, and one materialization per touched date.
+
+Of a table, by the dates of its rows; of its dead letters, by the dates of the messages' own timestamps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.names import dates, table_key
+from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.ledger.freshness import freshness
+from kdi_assets.replay.chosen import Group, Standing
+from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import Stream
 
 ATTEMPT_TAG = "kdi/attempt"
@@ -20,39 +25,54 @@ FEW_FIELDS, MANY_FIELDS = 10, 100
 """Names in the event of a date, of which a commit may have thousands, and in that of the drain."""
 
 
-def materializations(
-    stream: Stream, commit: Commit, *, facts: Mapping[str, Any], by_date: Mapping[date, Mapping[str, Any]]
-) -> Iterator[dg.AssetMaterialization]:
-    """One event per date that got or lost rows; none for another, or for one that Dagster's partitions do not have.
-
-    Args:
-        facts: Metadata that every event carries.
-        by_date: Metadata of a date in the whole table, where it is known.
-    """
-    for day in touched_dates(stream, commit):
-        yield materialization(stream, commit, day, metadata={**by_date.get(day, {}), **facts})
-
-
 def touched_dates(stream: Stream, commit: Commit) -> list[date]:
     """The dates that got or lost rows and that Dagster's partitions have; another would be stored and never shown."""
+    return _with_partition(stream, commit.touched)
+
+
+def letters_dates(stream: Stream, commit: Commit) -> list[date]:
+    """Those of its dead letters that Dagster's partitions have; letters of others are reached by the command line."""
+    return _with_partition(stream, commit.letters_by_date)
+
+
+def _with_partition(stream: Stream, days: Collection[date]) -> list[date]:
     known = dates(stream)
-    return [day for day in commit.touched if known.has_partition_key(day.isoformat())]
-
-
-def rows_without_partition(stream: Stream, commit: Commit) -> int:
-    """Rows of dates that Dagster's partitions do not have: the window's start moved, or the stream takes every date."""
-    return commit.rows - sum(commit.rows_by_date.get(day, 0) for day in touched_dates(stream, commit))
+    return [day for day in sorted(days) if known.has_partition_key(day.isoformat())]
 
 
 def materialization(
     stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
 ) -> dg.AssetMaterialization:
-    """The event of one date of the table, as ``of_commit``."""
-    said = {**rows_metadata(commit, day), **metadata, **commit_metadata(stream, commit)}
-    return of_commit(table_key(stream), commit, day, metadata=said, data_version=data_version)
+    """The event of one date of the table, as ``_of_commit``.
+
+    Commit-wide counts are one value: as numbers of each date they would be plotted once per date.
+    """
+    # A replay takes the rows of its messages out and puts them in anew, the unchanged ones too.
+    removed = {"rows_removed": commit.removed_by_date.get(day, 0)} if commit.removed_by_date else {}
+    ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in commit.ranges}
+    said = {
+        "rows_added": commit.rows_by_date.get(day, 0),
+        **removed,
+        **metadata,
+        **_which_commit(stream, commit),
+        "offset_ranges": dg.MetadataValue.json(ranges),
+        **({"expectations_not_met": dg.MetadataValue.json(dict(commit.unmet))} if commit.unmet else {}),
+        **_fields_metadata(commit, most=FEW_FIELDS),
+        **_freshness_metadata([commit]),
+    }
+    return _of_commit(table_key(stream), commit, day, metadata=said, data_version=data_version)
 
 
-def of_commit(
+def letters_materialization(
+    stream: Stream, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int = -1
+) -> dg.AssetMaterialization:
+    """The event of one date of the dead letters, as ``_of_commit``; versions are the table's, which they count by."""
+    counted = "letters_written" if commit.ranges else "letters_judged"
+    said = {counted: commit.letters_by_date.get(day, 0), **metadata, **_which_commit(stream, commit)}
+    return _of_commit(letters_key(stream), commit, day, metadata=said, data_version=data_version)
+
+
+def _of_commit(
     key: dg.AssetKey, commit: Commit, day: date, *, metadata: Mapping[str, Any], data_version: int
 ) -> dg.AssetMaterialization:
     """The event of one date of an asset that the commit touched, the table or its dead letters.
@@ -71,40 +91,8 @@ def of_commit(
     )
 
 
-def rows_metadata(commit: Commit, day: date) -> dict[str, int]:
-    """The rows of a date; a replay takes those of its messages out and puts them in anew, the unchanged ones too."""
-    removed = {"rows_removed": commit.removed_by_date.get(day, 0)} if commit.removed_by_date else {}
-    return {"rows_added": commit.rows_by_date.get(day, 0), **removed}
-
-
-def commit_metadata(stream: Stream, commit: Commit) -> dict[str, Any]:
-    """What is true of the whole commit, whichever date it is shown at.
-
-    Its counts are one value: as numbers of each date they would be plotted once per date.
-    """
-    ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in commit.ranges}
-    return {
-        **commit_told(stream, commit),
-        "offset_ranges": dg.MetadataValue.json(ranges),
-        **({"expectations_not_met": dg.MetadataValue.json(dict(commit.unmet))} if commit.unmet else {}),
-        **fields_metadata(commit, most=FEW_FIELDS),
-        **freshness_metadata([commit]),
-    }
-
-
-def commit_told(stream: Stream, commit: Commit) -> dict[str, Any]:
-    """Which commit it is, and what it brought."""
-    return {
-        "commit": dg.MetadataValue.json(commit_counts(commit)),
-        "delta_version": commit.version,
-        "attempt_id": commit.attempt_id,
-        "topic": stream.topic,
-    }
-
-
-def commit_counts(commit: Commit) -> dict[str, int]:
-    """What a commit brought."""
-    return {
+def _which_commit(stream: Stream, commit: Commit) -> dict[str, Any]:
+    brought = {
         "rows": commit.rows,
         **({"rows_removed": sum(commit.removed_by_date.values())} if commit.removed_by_date else {}),
         "dates": len(commit.touched),  # not which: a commit of 3,000 dates has 3,000 events
@@ -114,9 +102,15 @@ def commit_counts(commit: Commit) -> dict[str, int]:
         "gap_offsets": commit.gaps,
         "bytes": commit.bytes,
     }
+    return {
+        "commit": dg.MetadataValue.json(brought),
+        "delta_version": commit.version,
+        "attempt_id": commit.attempt_id,
+        "topic": stream.topic,
+    }
 
 
-def letters_metadata(stream: Stream, commits: Sequence[Commit], *, lake: str) -> dict[str, Any]:
+def where_letters_are(stream: Stream, commits: Sequence[Commit], *, lake: str) -> dict[str, Any]:
     """Where the dead letters of these commits lie, and a statement for Spark that shows them and no others."""
     attempts = [commit.attempt_id for commit in commits if commit.dead_letters]
     if not attempts:
@@ -127,22 +121,12 @@ def letters_metadata(stream: Stream, commits: Sequence[Commit], *, lake: str) ->
     return {"dead_letters_table": dg.MetadataValue.path(uri), "dead_letters_query": query}
 
 
-def drain_observation(
-    stream: Stream, report: DrainReport, *, lake: str, day: str, lag_after: float | None
-) -> dg.AssetObservation:
-    """The drain as a whole, also one that found nothing: it touches no date, so it is no materialization.
+def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str, Any]:
+    """The numbers of a drain, under other names than a date's, whose plots they would spoil; none that is unknown.
 
     Args:
-        day: The run's partition key; the UI lists the drain there.
         lag_after: Age in seconds of the oldest message that waits after the drain; ``None`` if that is unknown.
     """
-    letters = letters_metadata(stream, report.commits, lake=lake)
-    metadata = {**drain_metadata(report, lag_after=lag_after), **letters}
-    return dg.AssetObservation(table_key(stream), partition=day, metadata=metadata)
-
-
-def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str, Any]:
-    """The numbers of a drain, under other names than a date's, whose plots they would spoil; none that is unknown."""
     lag_before = report.lag_seconds if report.backlog_before else 0.0
     known = {
         "drained_rows": report.rows_added,
@@ -161,15 +145,15 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> dict[str,
         "delta_version": report.version,
         "positions_committed_because": "; ".join(report.settled) or None,
         "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
-        "drained_rows_by_date": dg.MetadataValue.json(by_date(report.rows_by_date)),
+        "drained_rows_by_date": _by_date(report.rows_by_date),
         "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),
-        **fields_metadata(report, most=MANY_FIELDS),
-        **freshness_metadata(report.commits),
+        **_fields_metadata(report, most=MANY_FIELDS),
+        **_freshness_metadata(report.commits),
     }
     return {name: value for name, value in known.items() if value is not None}
 
 
-def fields_metadata(of: Commit | DrainReport, *, most: int) -> dict[str, Any]:
+def _fields_metadata(of: Commit | DrainReport, *, most: int) -> dict[str, Any]:
     """Fields of messages that are not in their rows, the most frequent ones by path; nothing if there were none."""
     told = {"unknown_fields": of.unknown, "misfits": of.misfits}
     return {name: dg.MetadataValue.json(_counts(counts, most)) for name, counts in told.items() if counts}
@@ -181,21 +165,94 @@ def _counts(counts: FieldCounts, most: int) -> dict[str, Any]:
     return {"messages": counts.messages, "by_field": shown, **({"others_at_least": others} if others else {})}
 
 
-def freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:
+def _freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:
     """From messages' timestamps to their commit, in seconds; nothing if no message has a time."""
     seen = freshness((commit.ages, commit.seconds) for commit in commits)
     told = {"freshness_p50_seconds": seen.p50, "freshness_p95_seconds": seen.p95}
     return {name: seconds for name, seconds in told.items() if seconds is not None}
 
 
-def in_words(stream: Stream, report: DrainReport) -> str:
+def _by_date(rows: Mapping[date, int]) -> dg.JsonMetadataValue:
+    return dg.MetadataValue.json({day.isoformat(): count for day, count in sorted(rows.items())})
+
+
+def drain_in_words(report: DrainReport) -> str:
     """The drain as a line of the run's log."""
     filtered = f", {report.filtered:,} filtered," if report.filtered else ""
     rows = f"{report.rows_added:,} rows on {len(report.rows_by_date):,} dates"
     became = f"{rows} and {report.dead_letters:,} dead letters{filtered}"
-    return f"{stream.name}: {became} in {report.seconds:.1f} s; {report.backlog_after:,} offsets came meanwhile"
+    return f"{report.stream}: {became} in {report.seconds:.1f} s; {report.backlog_after:,} offsets came meanwhile"
 
 
-def by_date(rows: Mapping[date, int]) -> dict[str, int]:
-    """Counts in the order of their dates, as JSON takes them."""
-    return {day.isoformat(): count for day, count in sorted(rows.items())}
+def replay_metadata(done: ReplayReport) -> dict[str, Any]:
+    """The numbers of a replay of dates, under other names than those of a drain, whose plots they would spoil."""
+    left = {"messages_waiting": done.waiting, "messages_missing": done.missing.messages}
+    return {
+        "replayed": f"{done.first} to {done.last}",
+        "replayed_messages": done.messages,
+        "replayed_into": dg.MetadataValue.json(dict(done.outcomes)),
+        "replayed_changes": dg.MetadataValue.json({f"rows_{change}": rows for change, rows in done.changes.items()}),
+        "rows_added_by_date": _by_date(done.rows_by_date),
+        "rows_removed_by_date": _by_date(done.removed_by_date),
+        **{name: messages for name, messages in left.items() if messages},
+        **({"delta_version": done.commit.version} if done.commit else {}),
+    }
+
+
+def replay_in_words(done: ReplayReport) -> str:
+    """The replay of dates as a line of the run's log."""
+    of = f"{done.stream}: {done.messages:,} messages of {done.first} to {done.last} replayed"
+    changes = [f"{rows:,} rows {change}" for change, rows in sorted(done.changes.items()) if rows]
+    return f"{of}: {', '.join(changes) if done.commit and changes else 'nothing is different'}"
+
+
+def replayed_letters(
+    stream: Stream, done: ReplayReport, standing: Standing, day: date, *, lake: str
+) -> dg.AssetMaterialization:
+    """The event of a date whose open letters were judged again, whatever became of them."""
+    groups = standing.by_date.get(day, ())
+    counts = {state: sum(g.letters for g in groups if g.state == state) for state in ("open", "resolved", "discarded")}
+    still = [g for g in groups if g.state == "open"]
+    told: dict[str, Any] = {
+        **counts,
+        **({"open_by_reason": dg.MetadataValue.md(_table(still))} if still else {}),
+        "dead_letters_table": dg.MetadataValue.path(stream.dead_letters_uri(lake)),
+        "show_them": f"kdi dead-letters show {stream.name} --from {day} --to {day}",
+        "replayed": dg.MetadataValue.json(_letters_outcomes(done)),
+    }
+    if done.commit:
+        return letters_materialization(stream, done.commit, day, metadata=told)
+    tags = {DATA_VERSION_TAG: str(standing.version)}  # nothing was committed: the letters stand as they stood
+    version = {"delta_version": standing.version} if standing.version >= 0 else {}
+    return dg.AssetMaterialization(letters_key(stream), partition=day.isoformat(), tags=tags, metadata=told | version)
+
+
+def letters_in_words(stream: Stream, done: ReplayReport) -> str:
+    """The replay of dead letters as a line of the run's log."""
+    if not done.messages:
+        left = done.withheld + done.waiting
+        return f"{stream.name}: no open dead letter to judge again" + (f"; {left:,} left alone" if left else "")
+    became = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(_letters_outcomes(done).items()) if count)
+    return f"{stream.name}: {done.messages:,} dead letters judged again: {became}"
+
+
+def _letters_outcomes(done: ReplayReport) -> dict[str, int]:
+    """What became of the letters of all dates of a replay, and which it left alone."""
+    return {**done.outcomes, "withheld": done.withheld, "waiting": done.waiting}
+
+
+def _table(groups: Sequence[Group]) -> str:
+    """Reasons as Markdown, the most frequent first."""
+    lines = [
+        f"| {_cell(g.reason)} | {_cell(g.field)} | {g.letters:,} | {g.example[0]} offset {g.example[1]} |"
+        for g in groups[:MANY_FIELDS]
+    ]
+    left = len(groups) - len(lines)
+    more = [f"| and {left:,} more | | | |"] if left else []
+    return "\n".join(["| reason | field | open letters | example |", "| --- | --- | ---: | --- |", *lines, *more])
+
+
+def _cell(text: str) -> str:
+    """A name of a field is whatever producers wrote."""
+    shown = text.replace("\\", "\\\\").replace("|", "\\|")
+    return "".join(c if c.isprintable() else "�" for c in shown)

@@ -40,19 +40,15 @@ def refuse_retries(context: dg.AssetExecutionContext) -> None:
 
 def failure(refusal: KdiError) -> dg.Failure:
     """The refusal as Dagster records it."""
-    happened, safe, run = refusal.parts()
-    own = {field.name: plain(getattr(refusal, field.name)) for field in fields(refusal)}
+    parts = dict(zip(("what happened", "what is safe", "what to run"), refusal.parts(), strict=True))
+    own = {field.name: _plain(getattr(refusal, field.name)) for field in fields(refusal)}
     return dg.Failure(
         description=str(refusal),
-        metadata={"what happened": happened, "what is safe": safe, "what to run": run, "error": _name(refusal), **own},
+        metadata={**parts, "error": type(refusal).__name__, **own},
         allow_retries=isinstance(refusal, Transient),
     )
 
 
-def plain(value: object) -> str | int | float:
+def _plain(value: object) -> str | int | float:
     """A field's value as metadata shows it: numbers as numbers, so that they can be plotted; the rest as text."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _name(refusal: KdiError) -> str:
-    return type(refusal).__name__

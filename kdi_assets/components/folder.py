@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from kdi_assets.components.documents import Documents, mistake_in, parse
-from kdi_assets.components.mistakes import DocumentMistake
+from kdi_assets.components.mistakes import NOTHING_STARTED, DocumentMistake
 from kdi_assets.errors import Terminal
 
 LOADED_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
@@ -20,12 +20,9 @@ class DefsFolderMissing(Terminal):
 
     folder: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.folder} is not a folder; the YAML documents of the streams were to be read from it.",
-            "nothing was started; no topic and no table was touched.",
-            "the same command with --defs, or KDI_DEFS, naming a folder that exists",
-        )
+    what_happened = "{folder} is not a folder; the YAML documents of the streams were to be read from it."
+    what_is_safe = NOTHING_STARTED
+    what_to_run = "the same command with --defs, or KDI_DEFS, naming a folder that exists"
 
 
 def read_folder(folder: Path) -> Documents:

@@ -11,8 +11,8 @@ from dagster import DagsterInstance
 
 from kdi_assets.checks.finding import Level
 from kdi_assets.components.assets import table_asset
-from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import check_key, table_key
+from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.drain.drain import drain
 from kdi_assets.ledger.audit import audit
 from kdi_assets.stream import COSTLY, Stream

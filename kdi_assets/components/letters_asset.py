@@ -6,29 +6,20 @@ Materializing a date judges its open letters again, and brings what is good now 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Callable, Iterator
 from datetime import date
-from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
 
-from kdi_assets.components import letters_events, names
-from kdi_assets.components.drain_run import tell_of_rows
+from kdi_assets.components import events, names
 from kdi_assets.components.failures import refusals_shown
+from kdi_assets.components.table_run import TableRun
 from kdi_assets.replay.chosen import Chosen, standing_by_date
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 from resources.spark import SparkResource
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-class ReplayLetters(Protocol):
-    """``kdi_assets.replay.replay_letters.replay_letters``; a test about Dagster alone passes another."""
-
-    def __call__(
-        self, stream: Stream, *, lake: str, session: "Callable[[], SparkSession]", chosen: Chosen, run_id: str
-    ) -> ReplayReport: ...
+ReplayLetters = Callable[..., ReplayReport]
+"""``kdi_assets.replay.replay_letters.replay_letters``; a test about Dagster alone passes another."""
 
 
 def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefinition:
@@ -48,35 +39,29 @@ def letters_asset(stream: Stream, *, replay: ReplayLetters) -> dg.AssetsDefiniti
     def replayed(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.MaterializeResult[None]]:
         lake = Settings.from_environment().lake
         with refusals_shown(context), spark.watched():
-            replay_and_tell(context, stream, replay=replay, lake=lake, session=spark.session)
+            _replay_and_tell(TableRun(context, stream, lake, spark.session), replay)
         yield from ()  # a result would say the same of every date; a plain return would be one
 
     return replayed
 
 
-def replay_and_tell(
-    context: dg.AssetExecutionContext,
-    stream: Stream,
-    *,
-    replay: ReplayLetters,
-    lake: str,
-    session: "Callable[[], SparkSession]",
-) -> None:
+def _replay_and_tell(run: TableRun, replay: ReplayLetters) -> None:
     """Judge the open letters of the run's dates again; tell of the rows that came of it, and of how each date stands.
 
     Raises:
         KdiError: What the replay refuses.
     """
+    context, stream, lake = run.context, run.stream, run.lake
     asked = [date.fromisoformat(key) for key in context.partition_keys]
     chosen = Chosen(first=asked[0], last=asked[-1])
-    decided = replay(stream, lake=lake, session=session, chosen=chosen, run_id=context.run.run_id)
+    decided = replay(stream, lake=lake, session=run.session, chosen=chosen, run_id=context.run.run_id)
     # What is good now lies on the dates of its rows, which may be others than those of the messages' timestamps.
     if decided.commit:
-        tell_of_rows(context, stream, decided.commit, lake=lake)
-    standing = standing_by_date(session, stream, lake, chosen)
+        run.tell_of_rows(decided.commit)
+    standing = standing_by_date(run.session, stream, lake, chosen)
     for day in asked:
-        context.log_event(letters_events.of_replay(stream, decided, standing, day, lake=lake))
-    context.log.info(letters_events.in_words(stream, decided))
+        context.log_event(events.replayed_letters(stream, decided, standing, day, lake=lake))
+    context.log.info(events.letters_in_words(stream, decided))
 
 
 def letters_spec(stream: Stream) -> dg.AssetSpec:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import dagster as dg
 
@@ -16,13 +16,10 @@ from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.together import Drained, drain_together
 from kdi_assets.stream import Stream
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @dataclass(frozen=True, slots=True)
 class OnePass:
-    """A ``drain_run.Drain`` for the tables of a group that a run selects.
+    """A ``table_run.Drain`` for the tables of a group that a run selects.
 
     Attributes:
         group: The streams that the run drains.
@@ -32,16 +29,7 @@ class OnePass:
     group: Sequence[Stream]
     drained: dict[str, Drained | None]
 
-    def __call__(
-        self,
-        stream: Stream,
-        *,
-        lake: str,
-        session: Callable[[], SparkSession],
-        run_id: str,
-        report: Callable[[str], None],
-        on_commit: Callable[[Commit], None],
-    ) -> DrainReport:
+    def __call__(self, stream: Stream, *, on_commit: Callable[[Commit], None], **of_run: Any) -> DrainReport:
         def tell(of: Stream, commit: Commit) -> None:
             if of is stream:
                 on_commit(commit)  # the others' steps tell of theirs
@@ -53,7 +41,7 @@ class OnePass:
             return mine.result()
         # Also where the step is tried again: what it failed at the first time is no longer what it would meet.
         members = [stream, *(s for s in self.group if s.name not in {stream.name, *self.drained})]
-        done = drain_together(members, lake=lake, session=session, run_id=run_id, report=report, on_commit=tell)
+        done = drain_together(members, on_commit=tell, **of_run)
         self.drained.update({**done, stream.name: None})
         return done[stream.name].result()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from kdi_assets.components.reading import Loaded
+from kdi_assets.components.load import Loaded
 from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.disk import disk
 from kdi_assets.doctor.documents import documents

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kdi_assets.components.folder import shown
+from kdi_assets.components.load import Loaded
 from kdi_assets.components.mistakes import in_order
-from kdi_assets.components.reading import Loaded
 from kdi_assets.doctor.finding import Finding, fine, warning, wrong
 from kdi_assets.errors import Terminal
 from kdi_assets.wording import counted

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 
 import yaml
 
-from kdi_assets.components.reading import TOPIC_TABLE
+from kdi_assets.components.load import TOPIC_TABLE
 from kdi_assets.proposal.dates import KAFKA, Candidate
 from kdi_assets.proposal.ddl_text import ddl_lines, left_out, share
 from kdi_assets.proposal.propose import Proposal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kdi_assets.components.documents import parse
 from kdi_assets.components.folder import FOLDER_TYPE, LOADED_NAMES, shown
-from kdi_assets.components.reading import read_streams
+from kdi_assets.components.load import read_streams
 from kdi_assets.errors import Terminal
 from kdi_assets.sources.kafka import TopicMissing, read_topic
 from kdi_assets.sources.kafka_sample import Sample, sample, topics_of

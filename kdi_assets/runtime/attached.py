@@ -28,12 +28,9 @@ class DriverDiffers(Terminal):
     theirs: str
     ours: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the warm driver runs Spark {self.theirs}, this process has PySpark {self.ours}.",
-            "nothing was read or written.",
-            "kdi driver stop && kdi driver run",
-        )
+    what_happened = "the warm driver runs Spark {theirs}, this process has PySpark {ours}."
+    what_is_safe = "nothing was read or written."
+    what_to_run = "kdi driver stop && kdi driver run"
 
 
 class AttachedContext(SparkContext):

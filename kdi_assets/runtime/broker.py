@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
+from threading import Event
 
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.files import replace_file
@@ -50,17 +51,14 @@ PROPERTIES = {
 class BrokerDied(Terminal):
     """The broker ended, or did not answer; ``tail`` is the end of what it wrote."""
 
-    happened: str
+    ending: str
     data: Path
     log: Path
     tail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the broker with its data in {self.data} {self.happened}. The end of {self.log}:\n{self.tail}",
-            "its data was left as it is.",
-            f"kdi broker run --data {self.data}    (when the cause is mended)",
-        )
+    what_happened = "the broker with its data in {data} {ending}. The end of {log}:\n{tail}"
+    what_is_safe = "its data was left as it is."
+    what_to_run = "kdi broker run --data {data}    (when the cause is mended)"
 
 
 class Broker:
@@ -110,17 +108,17 @@ class Broker:
         self.stop()
         self._child = self._start()
 
-    def refusal(self, happened: str) -> BrokerDied:
+    def refusal(self, ending: str) -> BrokerDied:
         """The error that says what became of it."""
         lines = self.log.read_text(errors="replace").splitlines()
         tail = "\n".join([line for line in lines if not line.startswith("\tat ")][-6:])
-        return BrokerDied(happened=happened, data=self.data, log=self.log, tail=tail)
+        return BrokerDied(ending=ending, data=self.data, log=self.log, tail=tail)
 
     def _start(self) -> Child:
         self.data.mkdir(parents=True, exist_ok=True)
         java: list[str | Path] = [find_java(self._home) / "bin" / "java", *self._jvm_options]
-        java += [f"-Dlog4j2.configurationFile={LOGGING}"]
-        java += ["-cp", os.pathsep.join(str(jar) for jar in jar_paths(self._home / "jars", "broker"))]
+        class_path = os.pathsep.join(str(jar) for jar in jar_paths(self._home / "jars", "broker"))
+        java += [f"-Dlog4j2.configurationFile={LOGGING}", "-cp", class_path]
         if not self._logs.is_dir():
             self._format(java)
         child = Child([*java, "kafka.Kafka", self._write_properties(self._logs)], log=self.log)
@@ -140,17 +138,10 @@ class Broker:
         new = self.data / "logs.new"
         rmtree(new, ignore_errors=True)
         # With "=": an id may begin with "-", and would be taken for an option.
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [
-            *java,
-            "kafka.tools.StorageTool",
-            "format",
-            f"--cluster-id={cluster_id}",
-            "-c",
-            self._write_properties(new),
-        ]
+        cluster_id = f"--cluster-id={urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip('=')}"
+        tool = [*java, "kafka.tools.StorageTool", "format", cluster_id, "-c", self._write_properties(new)]
         with self.log.open("ab") as log:
-            code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+            code = subprocess.run(tool, stdout=log, stderr=log, check=False).returncode
         if code:
             raise self.refusal(f"could not be set up (exit code {code})")
         new.rename(self._logs)
@@ -204,12 +195,9 @@ def start_broker(
         JarMissing: Its jars are not there.
         JavaMissing: No Java to run it.
     """
+    home = home or Settings.from_environment().home
     return Broker(
-        data.absolute(),
-        home=home or Settings.from_environment().home,
-        port=free_port(port),
-        jvm_options=jvm_options,
-        properties=properties or {},
+        data.absolute(), home=home, port=free_port(port), jvm_options=jvm_options, properties=properties or {}
     )
 
 
@@ -222,7 +210,8 @@ def run_broker(data: Path, *, home: Path, port: int, report: Callable[[str], Non
     Raises:
         BrokerDied: It does not come up, or ended by itself.
     """
-    with stop_signals() as asked:
+    asked = Event()
+    with stop_signals(asked.set):
         taken = "" if is_free(port) else f" (port {port} is taken)"
         broker = start_broker(data, port=port, home=home)
         report(f"Kafka answers on {broker.bootstrap_servers}{taken}, data in {broker.data}")

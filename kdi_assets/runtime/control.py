@@ -22,9 +22,7 @@ from kdi_assets.runtime.driver_lock import driver_ended_at, driver_is_there
 from kdi_assets.runtime.files import replace_file
 
 ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; whoever listens there and stays silent is not the driver
-
 START_SECONDS = 60.0  # a JVM takes seven of them where the machine has nothing else to do
-
 GAP_SECONDS = 5.0  # a supervisor waits for one of them, and the Python of the next driver takes another or two
 
 
@@ -34,12 +32,9 @@ class DriverGone(Transient):
     home: Path
     reason: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the warm driver of {self.home} is gone: {self.reason}.",
-            "what was committed stays committed; the next drain starts from what the table says.",
-            "kdi driver run    (and then the same again; or KDI_DRIVER=own for a driver in the process itself)",
-        )
+    what_happened = "the warm driver of {home} is gone: {reason}."
+    what_is_safe = "what was committed stays committed; the next drain starts from what the table says."
+    what_to_run = "kdi driver run    (and then the same again; or KDI_DRIVER=own for a driver in the process itself)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,6 @@ class DriverAddress:
     control_port: int
     secret: str
     spark_version: str
-    java_version: str
 
     @classmethod
     def read(cls, home: Path) -> DriverAddress:
@@ -225,9 +219,8 @@ class _Conversation(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         self.server.conversations.add(self.connection)
         try:
-            self._converse()
-        except OSError:
-            pass  # a reset is an end like any other
+            with suppress(OSError):  # a reset is an end like any other
+                self._converse()
         finally:
             self.server.conversations.discard(self.connection)
 
@@ -249,10 +242,9 @@ class _Conversation(socketserver.StreamRequestHandler):
         for line in self.rfile:
             try:
                 message = json.loads(line)
-                known = hmac.compare_digest(message.pop("secret"), self.server.secret)
+                if not hmac.compare_digest(message.pop("secret"), self.server.secret):
+                    return
             except (ValueError, KeyError, TypeError, AttributeError):
-                return
-            if not known:
                 return
             yield message
 

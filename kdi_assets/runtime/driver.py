@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from shutil import rmtree
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from kdi_assets.errors import Transient
@@ -20,7 +17,9 @@ from kdi_assets.runtime.clients import Clients
 from kdi_assets.runtime.control import ControlConnection, ControlServer, DriverAddress, address_file
 from kdi_assets.runtime.driver_lock import only_driver, until_driver_ended
 from kdi_assets.runtime.launch import gateway_of, jvm_of, start_spark, stop_spark
+from kdi_assets.runtime.processes import stop_signals
 from kdi_assets.runtime.session import SESSION_CONFIG
+from kdi_assets.runtime.threads import begin
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,12 +34,9 @@ class DriverJvmEnded(Transient):
     exit_code: int
     log: Path
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the warm driver's JVM ended with code {self.exit_code}; {self.log} says why.",
-            "what was committed stays committed; the next drains start from what the tables say.",
-            "kdi driver run",
-        )
+    what_happened = "the warm driver's JVM ended with code {exit_code}; {log} says why."
+    what_is_safe = "what was committed stays committed; the next drains start from what the tables say."
+    what_to_run = "kdi driver run"
 
 
 class Ending(Enum):
@@ -50,6 +46,12 @@ class Ending(Enum):
     IDLE = "nobody needed it"
     RECYCLED = "recycled, after as many clients as it was to serve"
     JVM_ENDED = "its JVM ended"
+
+
+Wakes = SimpleQueue[Ending | None]
+"""What the main thread waits for: an ending, or none: a reason to look at the clock again.
+
+Of all queues, this kind is the one that a signal handler may put into."""
 
 
 def run_driver(
@@ -74,18 +76,25 @@ def run_driver(
         DriverJvmEnded: The JVM ended by itself.
         JavaMissing, JarMissing, SparkDidNotStart: The JVM cannot start.
     """
-    wakes = _Wakes()
+    wakes: Wakes = SimpleQueue()
+
+    def left(served: int) -> None:
+        wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
+
+    def stop() -> None:
+        wakes.put(Ending.STOPPED)
+
     log, scratch = settings.home / "driver.log", driver_scratch(settings.home)
-    with only_driver(settings.home), wakes.signals_stop(), log.open("wb") as output:
+    with only_driver(settings.home), stop_signals(stop), log.open("wb") as output:
         rmtree(scratch, ignore_errors=True)  # a JVM that was killed left there what nobody else removes
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
         jvm = jvm_of(session)
-        wakes.watch(jvm)
+        begin(jvm.wait, name="jvm").add_done_callback(lambda _: wakes.put(Ending.JVM_ENDED))
         try:
-            clients = _clients(session, wakes, recycle_after)
+            clients = Clients(session, stop=stop, left=left, recycle_after=recycle_after)
             with _open_doors(settings.home, session, clients):
                 report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
-                ending = wakes.ending(clients.idle_seconds, idle_exit_seconds)
+                ending = _ending(wakes, clients, idle_exit_seconds)
         finally:
             stop_spark(session)
         if ending is Ending.JVM_ENDED:
@@ -113,53 +122,15 @@ def stop_driver(home: Path) -> None:
         connection.tell(stop=True)
 
 
-class _Wakes(SimpleQueue["Ending | None"]):
-    """What the main thread waits for: an ending, or none: a reason to look at the clock again.
-
-    Of all queues, this kind is the one that a signal handler may put into.
-    """
-
-    @contextmanager
-    def signals_stop(self) -> Iterator[None]:
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            self.put(Ending.STOPPED)
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def watch(self, jvm: subprocess.Popen[bytes]) -> None:
-        """Let the end of the JVM be one."""
-
-        def wait() -> None:
-            jvm.wait()
-            self.put(Ending.JVM_ENDED)
-
-        threading.Thread(target=wait, daemon=True).start()
-
-    def ending(self, idle_seconds: Callable[[], float | None], idle_exit_seconds: float | None) -> Ending:
-        """Wait for an ending; ``idle_seconds`` answers none while a client is attached."""
-        while True:
-            idle = idle_seconds()
-            left = None if idle is None or idle_exit_seconds is None else idle_exit_seconds - idle
-            if left is not None and left <= 0:
-                return Ending.IDLE
-            try:
-                ending = self.get(timeout=left)
-            except Empty:
-                continue
-            if ending:
+def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> Ending:
+    while True:
+        idle = clients.idle_seconds()
+        left = None if idle is None or idle_exit_seconds is None else idle_exit_seconds - idle
+        if left is not None and left <= 0:
+            return Ending.IDLE
+        with suppress(Empty):
+            if ending := wakes.get(timeout=left):
                 return ending
-
-
-def _clients(session: SparkSession, wakes: _Wakes, recycle_after: int | None) -> Clients:
-    def left(served: int) -> None:
-        wakes.put(Ending.RECYCLED if recycle_after and served >= recycle_after else None)
-
-    return Clients(session, stop=lambda: wakes.put(Ending.STOPPED), left=left, recycle_after=recycle_after)
 
 
 @contextmanager
@@ -175,7 +146,6 @@ def _open_doors(home: Path, session: SparkSession, clients: Clients) -> Iterator
             control_port=server.port,
             secret=parameters.auth_token,
             spark_version=session.version,
-            java_version=str(gateway.jvm.System.getProperty("java.version")),
         ).publish(home)
         try:
             yield

@@ -20,12 +20,9 @@ class DriverRuns(Terminal):
 
     home: Path
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"a warm driver of {self.home} runs already, or is about to start or end.",
-            "it was left alone.",
-            "kdi driver status    (or kdi driver stop, and then the same again)",
-        )
+    what_happened = "a warm driver of {home} runs already, or is about to start or end."
+    what_is_safe = "it was left alone."
+    what_to_run = "kdi driver status    (or kdi driver stop, and then the same again)"
 
 
 @contextmanager

@@ -28,9 +28,6 @@ LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
 JARS_AT_ONCE = 8  # one resolution costs 0.8 s, each further jar in it 0.3 s; few enough to show progress
 
-Resolve = Callable[[Sequence["Jar"]], Mapping["Jar", Path]]
-"""Jars to files that are deleted later, each as its registry served it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Jar:
@@ -54,13 +51,8 @@ class JarMissing(Terminal):
     paths: tuple[Path, ...]
 
     def parts(self) -> tuple[str, str, str]:
-        folder, names = self.paths[0].parent, ", ".join(path.name for path in self.paths[:3])
-        more = f" and {len(self.paths) - 3} more" if len(self.paths) > 3 else ""
-        return (
-            f"{folder} lacks jars of the group {self.group}: {names}{more}.",
-            "nothing was started.",
-            "kdi jars",
-        )
+        lacking = f"{self.paths[0].parent} lacks jars of the group {self.group}"
+        return f"{lacking}: {_named([path.name for path in self.paths])}.", "nothing was started.", "kdi jars"
 
 
 class JarHashDiffers(Terminal):
@@ -70,12 +62,9 @@ class JarHashDiffers(Terminal):
     expected: str
     found: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.coordinate}: the file served has SHA-256 {self.found}, the lock says {self.expected}.",
-            "the file was not kept; jars that are in the folder are the locked ones.",
-            "kdi jars    (once the registry, mirror or proxy in between serves the file that was locked)",
-        )
+    what_happened = "{coordinate}: the file served has SHA-256 {found}, the lock says {expected}."
+    what_is_safe = "the file was not kept; jars that are in the folder are the locked ones."
+    what_to_run = "kdi jars    (once the registry, mirror or proxy in between serves the file that was locked)"
 
 
 class JarDiffers(Terminal):
@@ -99,14 +88,18 @@ class JarsNotFetched(Transient):
     reason: str
 
     def parts(self) -> tuple[str, str, str]:
-        more = f" and {len(self.coordinates) - 3} more" if len(self.coordinates) > 3 else ""
         return (
-            f"could not fetch {', '.join(self.coordinates[:3])}{more}: {self.reason}",
+            f"could not fetch {_named(self.coordinates)}: {self.reason}",
             "jars that are in the folder are whole and are not fetched again.",
             "kdi jars    (a proxy: HTTPS_PROXY; a mirror: spark.jars.ivySettings in "
             "$SPARK_CONF_DIR/spark-defaults.conf; a ~/.m2 that holds a jar's POM without the jar hides the registry: "
             "move it away)",
         )
+
+
+def _named(jars: Sequence[str]) -> str:
+    more = f" and {len(jars) - 3} more" if len(jars) > 3 else ""
+    return ", ".join(jars[:3]) + more
 
 
 def locked_jars(group: JarGroup | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:
@@ -145,14 +138,7 @@ def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK)
     return len(jars)
 
 
-def fetch_jars(
-    directory: Path,
-    *,
-    home: Path,
-    group: JarGroup | None = None,
-    report: Callable[[str], None],
-    lock: Path = JARS_LOCK,
-) -> None:
+def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lock: Path = JARS_LOCK) -> None:
     """Make ``directory`` hold the locked jars, each verified; only what is missing or differs is fetched.
 
     Args:
@@ -165,61 +151,42 @@ def fetch_jars(
         JarsNotFetched: The registry does not answer, or lacks a jar.
     """
     directory = directory.absolute()  # Ivy takes no other
-    jars = locked_jars(group, lock=lock)
+    jars = locked_jars(lock=lock)
     missing = [jar for jar in jars if not _is_there(jar, directory)]
     for jar in jars:
         if jar not in missing:
             report(f"{jar.group:6}  {jar.coordinate}  is there")
     if missing:
         directory.mkdir(parents=True, exist_ok=True)
-        with ivy(directory, home=home) as resolve:
-            fetch_with(resolve, missing, directory=directory, report=report)
+        # Ivy's cache goes with its folder: a file once served wrong is not served again.
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
+            for start in range(0, len(missing), JARS_AT_ONCE):
+                some = missing[start : start + JARS_AT_ONCE]
+                with _refusals_translated(some, Path(cache) / LOG):
+                    served = _resolve(jvm, some)
+                for jar in some:
+                    _take(jar, served, directory)
+                    report(f"{jar.group:6}  {jar.coordinate}  fetched")
 
 
-def fetch_with(resolve: Resolve, jars: Sequence[Jar], *, directory: Path, report: Callable[[str], None]) -> None:
-    """Fetch jars a few at a time, and let none into ``directory`` that is not the locked one."""
-    for start in range(0, len(jars), JARS_AT_ONCE):
-        for jar, served in resolve(jars[start : start + JARS_AT_ONCE]).items():
-            content = served.read_bytes()
-            if (found := hashlib.sha256(content).hexdigest()) != jar.sha256:
-                raise JarHashDiffers(coordinate=jar.coordinate, expected=jar.sha256, found=found)
-            replace_file(directory / jar.group / jar.file_name, content)
-            report(f"{jar.group:6}  {jar.coordinate}  fetched")
-
-
-@contextmanager
-def ivy(directory: Path, *, home: Path) -> Iterator[Resolve]:
-    """Spark's own Ivy, in a JVM without a session; its settings and mirrors are Spark's (``spark.jars.ivySettings``).
-
-    Its cache is a new folder below ``directory`` and goes with it: a file once served wrong is not served again.
-    """
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".ivy-") as cache, ivy_jvm(Path(cache), home) as jvm:
-
-        def resolve(jars: Sequence[Jar]) -> dict[Jar, Path]:
-            with _refusals_translated(jars, Path(cache) / LOG):
-                served = _resolve(jvm, [jar.coordinate for jar in jars])
-            return {jar: _served_path(jar, served) for jar in jars}
-
-        yield resolve
-
-
-def _resolve(jvm: Any, coordinates: Sequence[str]) -> list[Path]:
+def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:
+    """The files as the registry served them, by name; settings and mirrors are Spark's (``spark.jars.ivySettings``)."""
     client = jvm.org.apache.spark.util.DependencyUtils
     told = client.getIvyProperties()
-    settings = jvm.scala.Option.apply(told.ivySettingsPath())
-    paths = client.resolveMavenDependencies(
-        False, "", ",".join(coordinates), told.repositories(), told.ivyRepoPath(), settings
-    )
-    return [Path(path) for path in jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths)]
+    settings, coordinates = jvm.scala.Option.apply(told.ivySettingsPath()), ",".join(jar.coordinate for jar in jars)
+    paths = client.resolveMavenDependencies(False, "", coordinates, told.repositories(), told.ivyRepoPath(), settings)
+    return {Path(path).name: Path(path) for path in jvm.scala.jdk.javaapi.CollectionConverters.asJava(paths)}
 
 
-def _served_path(jar: Jar, served: Sequence[Path]) -> Path:
-    organisation, module, version = jar.coordinate.split(":")
-    name = f"{organisation}_{module}-{version}.jar"
-    for path in served:
-        if path.name == name:
-            return path
-    raise JarsNotFetched(coordinates=(jar.coordinate,), reason="Ivy answered without it")
+def _take(jar: Jar, served: Mapping[str, Path], directory: Path) -> None:
+    """Let the jar into ``directory`` if it is the locked one."""
+    name = "{}_{}-{}.jar".format(*jar.coordinate.split(":"))
+    if name not in served:
+        raise JarsNotFetched(coordinates=(jar.coordinate,), reason="Ivy answered without it")
+    content = served[name].read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != jar.sha256:
+        raise JarHashDiffers(coordinate=jar.coordinate, expected=jar.sha256, found=found)
+    replace_file(directory / jar.group / jar.file_name, content)
 
 
 def _scala_library() -> Path:
@@ -263,7 +230,7 @@ def ivy_jvm(cache: Path, home: Path) -> Iterator[Any]:
         try:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
-            reason = f"no JVM: {(cache / 'ivy.log').read_text()[-1000:]}"
+            reason = f"no JVM: {(cache / LOG).read_text()[-1000:]}"
             raise JarsNotFetched(coordinates=("jars",), reason=reason) from error
     try:
         yield gateway.jvm

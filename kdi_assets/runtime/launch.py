@@ -38,12 +38,9 @@ class SparkDidNotStart(Terminal):
     java_home: Path
     output: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Spark's JVM ended before it answered (Java of {self.java_home}); {self.output} says why.",
-            "nothing was read or written.",
-            f"{self.java_home}/bin/java -version    (does it start, and is there memory for it?)",
-        )
+    what_happened = "Spark's JVM ended before it answered (Java of {java_home}); {output} says why."
+    what_is_safe = "nothing was read or written."
+    what_to_run = "{java_home}/bin/java -version    (does it start, and is there memory for it?)"
 
 
 def start_spark(

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -80,12 +79,11 @@ class Child:
 
 
 @contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, instead of ending the process; from the main thread only."""
-    asked = threading.Event()
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+def stop_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """While the body lasts, SIGTERM and SIGINT call ``stop`` instead of ending the process; main thread only."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield asked
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

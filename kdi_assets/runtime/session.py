@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.launch import jvm_of, start_spark
-from kdi_assets.runtime.lean import remember_names, spare_pandas
 from kdi_assets.settings import DriverMode, Settings
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -56,6 +59,10 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
 SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_CONFIG})
 """What the engine needs of Spark; a caller's configuration goes before it. It names no master."""
 
+HELPERS = "pyspark.testing.utils"
+NAMES = ("functions", "io", "java", "org", "scala", "PythonSQLUtils", "PythonUtils")
+"""What PySpark asks the JVM for again and again: classes by their short names, and first parts of long ones."""
+
 
 class OtherDriverOpen(Terminal):
     """PySpark speaks to one JVM per process, and this process has the other kind."""
@@ -83,14 +90,14 @@ def open_session(settings: Settings, *, config: Mapping[str, str] | None = None,
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart: Driver ``own``, and the JVM cannot start.
     """
-    spare_pandas()
+    _spare_pandas()
     root = _open_root(settings)
     if root is None and settings.driver == "own":
         session = start_spark(settings, config={**SESSION_CONFIG, **(config or {})}, app_name=app_name).newSession()
     else:
         session = (root or _attach(settings)).newSession()
         _configure(session, {**RUNTIME_CONFIG, **(config or {})})
-    remember_names(session._jvm)
+    _remember_names(session._jvm)
     use_in_thread(session)
     return session
 
@@ -180,3 +187,38 @@ def _configure(session: SparkSession, config: Mapping[str, str]) -> None:
             session.conf.set(key, value)
         except AnalysisException:
             log.warning("%s stays %s: only a new JVM could take %r", key, session.conf.get(key, None), value)
+
+
+def _spare_pandas() -> None:
+    """Let PySpark find out whether numpy is installed without loading pandas and pyarrow.
+
+    On the first call into the JVM and in ``functions.lit`` it asks its own test helpers, and they load both: a second
+    of every process that attaches. In their place stands a module that knows this answer and loads them for any other.
+
+    Source: PySpark 4.2, ``pyspark/sql/types.py`` (``NumpyScalarConverter``), ``pyspark/testing/utils.py``.
+    """
+    if HELPERS in sys.modules:
+        return
+    helpers = ModuleType(HELPERS, "Stands in for PySpark's test helpers until more of them is needed.")
+
+    def load(name: str) -> Any:
+        if name.startswith("__"):  # Python's import asks for these
+            raise AttributeError(name)
+        if sys.modules.get(HELPERS) is helpers:
+            del sys.modules[HELPERS]
+        return getattr(import_module(HELPERS), name)
+
+    vars(helpers).update(have_numpy=find_spec("numpy") is not None, __getattr__=load)
+    sys.modules[HELPERS] = helpers
+
+
+def _remember_names(jvm: JVMView) -> None:
+    """Let the JVM say once what these names stand for; a twentieth of what a drain or a replay takes.
+
+    It looks for a class of that name in every package that PySpark imports and in every jar, for each column anew.
+
+    Source: Py4J 0.10.9, ``py4j/java_gateway.py`` (``JVMView.__getattr__``).
+    """
+    for name in NAMES:
+        if name not in vars(jvm):
+            setattr(jvm, name, getattr(jvm, name))

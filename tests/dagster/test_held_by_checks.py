@@ -7,8 +7,8 @@ from datetime import date
 import dagster as dg
 from dagster import DagsterInstance
 
+from kdi_assets.components.asset_checks import CHECKED_BY, standing_failures
 from kdi_assets.components.names import table_key
-from kdi_assets.components.standing_failures import CHECKED_BY, standing_failures
 from kdi_assets.downstream import on_new_upstream_data
 from tests.dagster.built_on_bronze import BRONZE, World
 from tests.dagster.fakes import today, yesterday

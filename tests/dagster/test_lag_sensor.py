@@ -12,8 +12,8 @@ import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.components.assets import table_asset
-from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import table_key, topic_key
+from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing

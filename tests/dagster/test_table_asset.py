@@ -10,8 +10,8 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI asks for
 
-from kdi_assets.components.drain_run import REQUESTED_TAG
 from kdi_assets.components.names import dates, letters_key, table_key
+from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import FieldCounts

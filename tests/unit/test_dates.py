@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from kdi_assets.components.load import UnknownStream
-from kdi_assets.components.run_date import RunDates, dates_meant
+from kdi_assets.components.table_run import RunDates, dates_meant
 from kdi_assets.downstream import dates_of
 from tests.conftest import CHECKOUT
 

@@ -122,7 +122,7 @@ class Idle:
 def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, version: str, verdict: Verdict) -> None:
     with ControlServer(Idle(), secret="known") as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        DriverAddress(os.getpid(), server.port, server.port, "known", version, "21").publish(tmp_path)
+        DriverAddress(os.getpid(), server.port, server.port, "known", version).publish(tmp_path)
 
         (finding,) = driver(Settings(home=tmp_path, lake="", driver="shared"))
 

@@ -69,7 +69,6 @@ def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
         control_port=server.port,
         secret=secret,
         spark_version="4.2.0",
-        java_version="17",
     )
 
 

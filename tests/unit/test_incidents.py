@@ -14,7 +14,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
-from sensors.incidents import MOMENT_SECONDS, Kind, Place, follow, judge, news, told
+from sensors.incidents import MOMENT_SECONDS, Kind, follow, judge, news, told
 from sensors.memory import Followed, Memory
 from sensors.policy import progress
 
@@ -23,7 +23,7 @@ MAIN = KafkaCluster("main", "localhost:9092")
 SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
 LOST = RetentionPassedPosition(stream=NAME, topic_partition=TP, position=10, earliest=25)
 STANDS, LOSS, REFUSED, FAILS = (
-    str(Place(kind, NAME)) for kind in (Kind.STANDS_STILL, Kind.LOSS_NEAR, Kind.REFUSED, Kind.RUNS_FAIL)
+    f"{kind}:{NAME}" for kind in (Kind.STANDS_STILL, Kind.LOSS_NEAR, Kind.REFUSED, Kind.RUNS_FAIL)
 )
 
 
@@ -69,7 +69,7 @@ class Watcher:
         fresh = news(self.known, judged, now=1e9 + at)
         if self.delivers:
             self.known = told(self.known, fresh)
-        return [f"{'' if n.incident else '!'}{n.place.kind.value}" for n in fresh]
+        return [f"{'' if n.incident else '!'}{n.kind}" for n in fresh]
 
 
 STOP, STALL, GOOD = (backlog(word=word) for word in (StatusWord.STOP, StatusWord.STALL, StatusWord.OK))

@@ -17,7 +17,7 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.report import NothingToAudit
 from kdi_assets.stream import OffsetRange
-from sensors.leftovers import suspects_ghosts, sweep
+from sensors.reconcile import suspects_ghosts, sweep
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders()

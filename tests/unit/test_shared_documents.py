@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.components.load import load_streams
-from kdi_assets.components.reading import Loaded, read_streams
+from kdi_assets.components.load import Loaded, load_streams, read_streams
 from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry, Tls
 from kdi_assets.message_format import JsonRegistry, RegistrySchemas
 from kdi_assets.message_rules import Route, RouteMember
