@@ -12,8 +12,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
-from kdi_assets.ledger.state import table_txn_id, topic_txn_id, version_id
-from kdi_assets.ledger.transaction_ids import partition_id
+from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 
 TOPIC = "orders"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED
 from kdi_assets.formats.avro import why_refused
 from kdi_assets.formats.avro_container.canonical import canonical_form
@@ -218,15 +215,3 @@ def test_a_schema_of_another_unit_is_another_one_and_does_not_become_this_one(sp
     assert canonical_form(millis) != canonical_form(micros)
     assert why_refused(millis, micros) == "at: another unit or scale"
     assert why_refused(micros, micros) == ""
-
-
-def test_a_schema_that_is_none_is_named_with_its_field(spark: SparkSession) -> None:
-    def mistake(schema: Any) -> ShapeMistake:
-        with pytest.raises(ShapeMistake) as refused:
-            analyse(replace(stream(), format=AvroContainer(SchemaFile("a.avsc", json.dumps(schema)))), spark)
-        return refused.value
-
-    assert mistake("string").field == "format.avro.schema_file"
-    assert "describes no record" in mistake("string").message
-    assert "kafka would hide" in mistake(record(field("kafka", "int"))).message
-    assert mistake(record(field("id", "int"), field("ID", "int"))).message == "declared twice: id"

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import ShapeMistake, stream_decoder
-from kdi_assets.message_format import Avro, AvroSingleObject, Format, SchemaFile
+from kdi_assets.message_format import Avro, AvroContainer, AvroSingleObject, Format, SchemaFile
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.avro_bytes import datum, long, single_object
 from tests.verdicts import Verdict, Verdicts, verdicts_of
@@ -150,6 +150,8 @@ def test_a_single_object_is_read_by_the_schema_that_it_names(spark: SparkSession
     [
         (Avro(as_file({"type": "rekord", "name": "R"})), "format.avro.schema_file", "orders.avsc: "),
         (Avro(as_file("string")), "format.avro.schema_file", "orders.avsc describes no record but string"),
+        (AvroContainer(as_file("string")), "format.avro.schema_file", "orders.avsc describes no record"),
+        (AvroContainer(as_file(record(field("kafka", "int")))), "schema", "kafka would hide"),
         (Avro(as_file(record(field("next", ["null", "R"])))), "format.avro.schema_file", "recursive"),
         (Avro(as_file(record(field("kafka", "int")))), "schema", "a field called kafka would hide the struct"),
         (

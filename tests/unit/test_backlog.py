@@ -26,19 +26,9 @@ def backlog(*partitions: PartitionBacklog, pace: Pace = USUAL_PACE) -> Backlog:
 
 
 def a_drain(offsets: int, seconds: float, *, message_bytes: int = 0) -> LedgerCommit:
-    entry = LedgerEntry(
-        version=1,
-        kind="drain",
-        app_id="orders",
-        attempt_id="a",
-        topic="orders",
-        topic_id="t",
-        table_id="u",
-        positions={P0: offsets},
-        ranges=(RangeCounts(OffsetRange(P0, 0, offsets)),),
-        planned_at=NOW,
-        message_bytes=message_bytes,
-    )
+    counts, names = RangeCounts(OffsetRange(P0, 0, offsets)), ("orders", "a", "orders", "t", "u")
+    told = {"ranges": (counts,), "planned_at": NOW, "message_bytes": message_bytes}
+    entry = LedgerEntry(1, "drain", *names, {P0: offsets}, **told)  # type: ignore[arg-type]
     return LedgerCommit(entry, NOW + timedelta(seconds=seconds))
 
 

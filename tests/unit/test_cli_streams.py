@@ -149,12 +149,6 @@ def test_a_line_tells_backlog_lag_times_letters_files_last_drain_and_state(
     assert given.cells(NOW) == ("bronze/orders", *cells)
 
 
-def test_an_open_transaction_is_told_below_the_table() -> None:
-    assert text([status(0, held=12)], NOW).splitlines()[-1] == (
-        "bronze/orders: 12 offsets are held back by an open transaction"
-    )
-
-
 @pytest.mark.parametrize(
     ("refusal", "said", "state"),
     [
@@ -179,12 +173,6 @@ def test_where_positions_cannot_be_read_no_backlog_is_claimed() -> None:
     assert seen.cells(NOW) == ("bronze/orders", "?", "?", "?", "?", "-", "-", "-", "refused")
     assert seen.fields()["backlog_offsets"] is None
     assert seen.fields()["backlog_bytes"] is None
-
-
-def test_of_a_silent_broker_nothing_is_claimed() -> None:
-    fields = status(0, refusal=SILENT, looked=False).fields()
-
-    assert (fields["backlog_offsets"], fields["state"]) == (None, "unreachable")
 
 
 def test_programs_read_raw_numbers_and_every_topic_partition() -> None:
@@ -216,7 +204,11 @@ def test_the_table_fits_120_columns_with_large_numbers_and_long_times() -> None:
 
 
 def test_a_refusal_is_told_in_full_once_for_all_its_streams() -> None:
-    told = text([status(refusal=SILENT, looked=False), status(refusal=SILENT, looked=False)], NOW)
+    silent = status(refusal=SILENT, looked=False)
+    told = text([silent, silent, status(held=12)], NOW)
+
+    assert silent.fields()["backlog_offsets"] is None
+    assert told.splitlines()[-1] == "bronze/orders: 12 offsets are held back by an open transaction"
 
     assert told.count("no answer from localhost:1") == 1
     assert told.count("unreachable") == 2

@@ -17,7 +17,8 @@ from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.state import RETIRED, LedgerState, read_ledger
+from kdi_assets.ledger.state import LedgerState, read_ledger
+from kdi_assets.ledger.transaction_ids import RETIRED
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.sources.kafka_messages import AtPosition
 from kdi_assets.stream import TopicPartition

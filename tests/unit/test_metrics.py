@@ -202,19 +202,7 @@ def test_a_cluster_that_takes_too_long_costs_its_own_streams_and_is_not_looked_a
 CHECKOUT = Path(__file__).parents[2]
 METRIC = re.compile(r"\b(kdi_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
-UNITS = (
-    "_seconds",
-    "_bytes",
-    "_offset",
-    "_offsets",
-    "_files",
-    "_version",
-    "_up",
-    "_state",
-    "_total",
-    "_ratio",
-    "kdi_streams",
-)
+UNITS = tuple("_seconds _bytes _offset _offsets _files _version _up _state _total _ratio kdi_streams".split())
 
 
 @pytest.fixture

@@ -117,72 +117,44 @@ def _reference(value: bytes) -> Row | str | None:
         return None
 
 
-DEFAULTS = {"d": 0.0, "i32": 0, "u64": Decimal(0), "name": "", "raw": b"", "kind": "KIND_UNKNOWN", "ok": False}
-ABSENT = ("maybe", "note", "maybe_kind", "maybe_big", "place", "at", "took", "card", "free", "w_text", "meta", "empty")
-
-
-def test_no_bytes_are_a_message_of_defaults_and_null_is_what_can_be_absent() -> None:
-    (row,) = shop([b""])
-
-    assert isinstance(row, dict)
-    assert {name: row[name] for name in DEFAULTS} == DEFAULTS
-    assert {row[name] for name in ABSENT} == {None}
-    assert row["items"] == row["tags"] == row["counts"] == []
-
-
 PAIR = of(1, 0, varint(253402300800))
 NAN = b"\x11" + bytes.fromhex("000000000000f87f")
 ENTRY_A, ENTRY_B = (of(1, 2, of(1, 2, name) + of(2, 2, b"")) for name in (b"a", b"b"))
 WIRE: list[tuple[bytes, Row | Reason]] = [
     (of(16, 0, varint(77)), {"kind": "77"}),
     (of(16, 0, varint(2**64 - 5)), {"kind": "BELOW"}),
-    (of(16, 0, varint(1)), {"kind": "RED"}),
     (of(25, 2, varint(1) + varint(99) + varint(2)), {"kinds": ["RED", "99", "GREEN"]}),
     (of(25, 0, varint(2)) + of(25, 2, varint(1)), {"kinds": ["GREEN", "RED"]}),  # packed or not
     (of(6, 0, varint(2**64 - 1)), {"u64": Decimal(2**64 - 1)}),
-    (of(5, 0, varint(2**32 - 1)), {"u32": 2**32 - 1}),
     (of(17, 0, varint(0)), {"maybe": 0}),
     (of(34, 2, b"x") + of(35, 0, varint(3)), {"card": None, "account": 3}),  # of a oneof the last
-    (of(35, 0, varint(3)) + of(37, 2, b""), {"account": None, "free": True}),
     (
         of(21, 2, of(1, 2, b"a")) + of(21, 2, of(2, 2, b"b")),
         {"place": {"city": "a", "zip": "b", "spot": None}},
     ),  # merged
     (of(28, 2, of(1, 2, b"k") + of(2, 0, b"\x01")) + of(28, 2, of(1, 2, b"k")), {"counts": [("k", 0)]}),  # the last
-    (of(28, 2, b""), {"counts": [("", 0)]}),
     (of(3, 2, b"wrong wire type"), {"i32": 0}),
     (of(999, 2, b"unknown") + of(3, 0, varint(1)), {"i32": 1}),
     (of(998, 3, of(1, 0, b"\x01") + varint(998 << 3 | 4)) + of(3, 0, varint(1)), {"i32": 1}),  # an unknown group
     (of(41, 2, b""), {"w_text": ""}),
     (of(55, 2, b""), {"empty": True}),
-    (of(27, 2, b"") * 2, {"nothings": [True, True]}),
     (of(54, 2, of(1, 2, b"u") + of(2, 2, b"\xff")), {"anything": {"type_url": "u", "value": b"\xff"}}),
     (of(52, 2, of(1, 0, b"\x00")), {"any_value": "null"}),
-    (of(52, 2, b""), {"any_value": "null"}),
     (of(51, 2, ENTRY_B + ENTRY_A), {"meta": '{"a": null, "b": null}'}),
     (of(38, 2, PAIR), ("out_of_range", "at")),
-    (of(38, 2, of(2, 0, varint(2**64 - 1))), ("out_of_range", "at")),
     (of(40, 2, b"") + of(40, 2, PAIR), ("out_of_range", "ats[]")),
-    (of(22, 2, of(2, 2, PAIR)), ("out_of_range", "items[].at")),
     (of(30, 2, of(1, 0, b"\x01") + of(2, 2, of(2, 2, PAIR))), ("out_of_range", "by_big[].at")),
-    (of(32, 2, of(2, 2, PAIR)), ("out_of_range", "times[]")),
     (of(39, 2, of(1, 0, b"\x01") + of(2, 0, varint(2**64 - 1))), ("out_of_range", "took")),
     (of(58, 2, of(1, 0, varint(315_576_000_001))), ("out_of_range", "spans[]")),
     (of(52, 2, NAN), ("out_of_range", "any_value")),
     (of(14, 2, b"\xff"), ("invalid_utf8", "name")),
-    (of(18, 2, b"\xed\xa0\x80"), ("invalid_utf8", "note")),
-    (of(41, 2, of(1, 2, b"\xff")), ("invalid_utf8", "w_text")),
     (of(23, 2, b"ok") + of(23, 2, b"\xff"), ("invalid_utf8", "tags[]")),
     (of(28, 2, of(1, 2, b"\xff")), ("invalid_utf8", "counts[]")),
-    (of(29, 2, of(2, 2, b"\xff")), ("invalid_utf8", "names[]")),
     (of(22, 2, of(3, 2, of(1, 2, b"\xff"))), ("invalid_utf8", "items[].places[].city")),
     (of(51, 2, of(1, 2, of(1, 2, b"\xff"))), ("invalid_utf8", "meta")),
     (of(14, 2, b"\xff") + of(14, 2, b"fine"), ("invalid_utf8", "")),
     (b"\x0a", ("malformed_protobuf", "")),
-    (b"\x00", ("malformed_protobuf", "")),
     (b"\xff" * 11, ("malformed_protobuf", "")),
-    (b'{"id": 1}', ("malformed_protobuf", "")),
-    (of(998, 3, b""), ("malformed_protobuf", "")),
     (of(14, 2, b"abc")[:-1], ("malformed_protobuf", "")),
 ]
 
@@ -192,7 +164,6 @@ PART = of(1, 0, b"\x01")
 OLD_WIRE: list[tuple[bytes, Row | Reason]] = [
     (ID, {"id": "a", "count": None, "kind": None, "hint": None}),  # a default is not written, and so not there
     (ID + of(3, 0, varint(9)) + of(4, 0, b"\x01") + of(4, 0, varint(9)) + of(4, 0, b"\x02"), {"kind": "9"}),
-    (ID + of(4, 0, b"\x01") + of(4, 0, varint(9)) + of(4, 0, b"\x02"), {"kinds": ["RED", "9", "GREEN"]}),
     (ID + of(8, 0, b"\x01") + of(8, 2, b"\x02\x03"), {"packed": [1, 2, 3]}),
     (ID + of(6, 2, PART + of(100, 0, b"\x01")), {"part": {"number": 1, "label": None}}),
     (b"", ("missing_field", "id")),
@@ -200,7 +171,6 @@ OLD_WIRE: list[tuple[bytes, Row | Reason]] = [
     (ID + of(5, 2, PART) + of(5, 2, b""), ("missing_field", "parts[].number")),
     (ID + of(7, 2, of(1, 2, b"k")), ("missing_field", "by_name[].number")),
     (of(1, 2, b"\xff"), ("invalid_utf8", "id")),
-    (ID + of(9, 2, b"\xff"), ("invalid_utf8", "hint")),
     (ID + of(6, 2, PART + of(2, 2, b"\xff")), ("invalid_utf8", "part.label")),
     (ID + of(7, 2, of(1, 2, b"\xff") + of(2, 2, PART)), ("invalid_utf8", "by_name[]")),
 ]

@@ -32,17 +32,11 @@ WIRE: dict[bytes, list[str] | None] = {
     of(999, 2, b"unknown"): ["#999"],
     of(999, 0, ONE) + of(3, 0, ONE) + of(999, 0, ONE): ["#999"],
     of(998, 3, of(1, 0, ONE) + varint(998 << 3 | 4)): ["#998"],  # a group
-    of(999, 5, b"abcd") + of(998, 1, b"abcdefgh"): ["#999", "#998"],
     of(999, 5, b"abcd") + of(998, 1, b"abcdefgh") + of(21, 2, MARKS): ["#999", "#998", "place.#7"],
-    of(998, 3, of(1, 0, ONE) + of(2, 2, b"x") + varint(998 << 3 | 4)) + of(21, 2, MARKS): ["#998", "place.#7"],
-    of(999, 0, varint(2**64 - 1)) + of(21, 2, MARKS): ["#999", "place.#7"],
-    of(999, 0, b"\x81\x80\x00") + of(21, 2, MARKS): ["#999", "place.#7"],
     of(34, 2, b"card") + of(57, 2, b"a newer one of the oneof"): ["#57"],
     of(536_870_911, 0, ONE): ["#536870911"],
-    of(21, 2, MARKS): ["place.#7"],
     of(21, 2, of(3, 2, MARKS)): ["place.spot.#7"],
     of(22, 2, b"") + of(22, 2, MARKS) + of(22, 2, of(3, 2, MARKS)): ["items[].#7", "items[].places[].#7"],
-    of(36, 2, MARKS): ["desk.#7"],
     of(37, 2, MARKS): ["free.#7"],  # a message without fields has none to begin with
     of(27, 2, MARKS): ["nothings[].#7"],
     of(30, 2, of(1, 0, ONE) + of(2, 2, MARKS)): ["by_big[].#7"],
@@ -52,17 +46,13 @@ WIRE: dict[bytes, list[str] | None] = {
     of(51, 2, of(1, 2, KEY + of(2, 2, MARKS))): ["meta.fields[].#7"],
     of(54, 2, of(2, 2, MARKS)): None,  # what an Any holds is bytes, which are kept
     of(3, 2, b"of another type than int32"): ["#3"],
-    of(23, 0, ONE): ["#23"],
     of(21, 0, ONE) + of(21, 2, MARKS): ["#21", "place.#7"],
     # Not as Protobuf's library would write them, and nothing unknown.
     of(14, 2, b"n") + of(3, 0, ONE): None,
     of(3, 0, b"\x81\x80\x00"): None,
-    of(3, 0, b"\x00") + of(14, 2, b""): None,
     of(3, 0, ONE) + of(3, 0, ONE): None,
     of(25, 0, varint(2)) + of(25, 2, varint(1)): None,
-    of(28, 2, b""): None,
     of(28, 2, of(1, 2, b"k")) + of(28, 2, of(1, 2, b"a") + of(2, 0, ONE)): None,
-    of(34, 2, b"x") + of(35, 0, varint(3)): None,
     of(16, 0, varint(77)) + of(25, 2, varint(99)) + of(31, 2, of(1, 0, ONE) + of(2, 0, varint(9))): None,
     # As long without its unknown field as with it.
     of(3, 0, b"\xff\xff\xff\xff\x0f") + of(999, 0, b"\x81\x80\x00"): ["#999"],

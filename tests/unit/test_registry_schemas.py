@@ -166,18 +166,6 @@ def test_the_latest_version_is_asked_for_each_time_and_remembered_for_when_nobod
         down.version("a", 4)
 
 
-def test_ids_alone_do_not_say_which_version_is_the_latest(registry: RunningRegistry, tmp_path: Path) -> None:
-    """The latest is not the highest: deleted versions are among the ids."""
-    registry.register("a", '"0"')
-    registry.register("a", '"1"')
-    registry.deleted.add(("a", 2))
-    Schemas(registry.described(), home=tmp_path).ids_of("a")
-    registry.stop()
-
-    with pytest.raises(RegistryUnavailable):
-        Schemas(registry.described(), home=tmp_path).version("a")
-
-
 def test_a_version_that_is_gone_is_refused_while_the_registry_answers(
     registry: RunningRegistry, tmp_path: Path
 ) -> None:

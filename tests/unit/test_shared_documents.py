@@ -83,7 +83,6 @@ def test_secrets_are_read_from_the_environment_when_they_are_used(
         ("name: main, url: 'https://us:er@r'", "url: holds user or password; write them as username and password"),
         ("name: main, url: https://r, username: kdi", "attributes: of username and password one is missing; give"),
         ("name: main, url: https://r, username: kdi, password: 1234", "password: takes text, not 1234; put it in"),
-        ("name: main, url: https://r, proxy: proxy", "proxy: 'proxy' is not the address of a proxy; e.g"),
         ("name: main, url: https://r, tls: {key: c.key}", "tls: there is a key and no certificate; give"),
         ("name: main, url: https://r, tls: {cert: c}", "tls.cert: no such field; known: ca, certificate, key, key_pas"),
     ],
@@ -146,7 +145,6 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
     [
         ({"orders": ", route: {}"}, ("orders", "route"), "takes no message"),
         ({"orders": ", route: {when: ''}"}, ("orders", "route.when"), "is empty"),
-        ({"orders": ", route: {wen: id < 1}"}, ("orders", "route.wen"), "no such field"),
         ({"payments": ", route: {rest: yes}"}, ("payments", "route.rest"), "takes dead_letters or rows, not True"),
         ({"payments": ", route: {when: id < 20}"}, ("orders", "route"), "no stream of t has the rest"),
         (
@@ -159,7 +157,6 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
             ("orders", "compression"),
             "is another one than that of bronze/payments (payments/defs.yaml:2)",
         ),
-        ({"orders": f"{ORDERS}, tombstones: row"}, ("orders", "tombstones"), "is another one than"),
         ({"orders": f"{ORDERS}, contract: {{types: freeze}}"}, ("orders", "contract.types"), "is another one than"),
         (
             {"orders": f"{ORDERS}, contract: {{new_columns: evolve}}"},

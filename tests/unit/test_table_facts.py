@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.log import NotADeltaTable, TableLog
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.table_by_hand import TableByHand
@@ -81,14 +81,6 @@ def test_a_drain_that_a_restore_undid_counts_no_more(table: TableByHand, tmp_pat
     assert (before.dead_letters, after.dead_letters) == (11, 1)
     assert after.drained_at == NOW - timedelta(hours=5)
     assert facts(tmp_path) == after
-
-
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "bronze" / "orders").mkdir(parents=True)
-    (tmp_path / "bronze" / "orders" / "notes.txt").write_text("no table")
-
-    with pytest.raises(NotADeltaTable):
-        facts(tmp_path)
 
 
 def test_a_file_is_small_where_it_could_be_one_with_another(table: TableByHand, tmp_path: Path) -> None:
