@@ -208,7 +208,7 @@ def test_a_refusal_is_told_in_full_once_for_all_its_streams() -> None:
     told = text([silent, silent, status(held=12)], NOW)
 
     assert silent.fields()["backlog_offsets"] is None
-    assert told.splitlines()[-1] == "bronze/orders: 12 offsets are held back by an open transaction"
+    assert "bronze/orders: 12 offsets are held back by an open transaction" in told.splitlines()
 
     assert told.count("no answer from localhost:1") == 1
     assert told.count("unreachable") == 2

@@ -78,7 +78,7 @@ def test_every_message_of_the_sample_is_accounted_for_by_the_comments(tmp_path: 
 def test_what_speaks_for_a_type_or_another_date_stands_beside_it() -> None:
     found = objects(created_at=AT, updated_at=AT, status=lambda n: "OK" if n == 3 else 200)
 
-    text = text_of(proposed(found))
+    text = " ".join(text_of(proposed(found)).split())
 
     assert "status string -- 100%; 99.0% integer, 1.0% text; bigint makes dead letters of the others" in text
     assert "# Another candidate: to_date(updated_at), `updated_at`: a timestamp, in 100%" in text
