@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from kdi_assets.cli.bounds import Typed, bounds_meant, typed
-from kdi_assets.cli.given import (
-    AsJson,
-    Defs,
-    OneSession,
-    StreamName,
-    one_session,
-    stream_meant,
-    topic_partition_meant,
-)
-from kdi_assets.cli.output import EXIT_DECIDE, counted, json_line, refusal_in_json
-from kdi_assets.cli.spark_failures import spark_failures
+from kdi_assets.cli.given import AsJson, Defs, StreamName, moment_meant, stream_meant, topic_partition_meant
+from kdi_assets.cli.output import EXIT_DECIDE, answer, counted, progress
+from kdi_assets.cli.session import OneSession, session_over
 from kdi_assets.settings import Settings
+from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from kdi_assets.drain.compare import Comparison
+    from kdi_assets.ledger.coverage import Bounds
     from kdi_assets.ledger.report import AuditReport
-    from kdi_assets.stream import Stream
+
+FROM, TO, PARTITION = "--from", "--to", "--partition"
 
 
 def audit(
@@ -52,18 +48,11 @@ def audit(
     """
     chosen = stream_meant(stream, defs)
     asked = typed(topic_partition_meant(topic_partition, chosen), from_, to)
-    with (
-        refusal_in_json(chosen.name, as_json=as_json),
-        one_session("audit") as session,
-        session.watched(),
-        spark_failures("audit", chosen),
-    ):
+    with session_over(chosen, "audit", as_json=as_json) as session:
         report, comparison = _audited(chosen, asked, session, against_kafka=against_kafka)
-    if as_json:
-        against = {"against_kafka": comparison.fields()} if comparison else {}
-        json_line({**report.fields(), **against, "error": None})
-    else:
-        typer.echo("\n".join([report.line(), *_details(report), *(_compared(comparison) if comparison else ())]))
+    lines = [report.line(), *_details(report), *(_compared(comparison) if comparison else ())]
+    against = {"against_kafka": comparison.fields()} if comparison else {}
+    answer("\n".join(lines), {**report.fields(), **against}, as_json=as_json)
     if not report.complete or (comparison is not None and not comparison.agrees):
         raise typer.Exit(EXIT_DECIDE)
 
@@ -77,7 +66,7 @@ def _audited(
     from kdi_assets.ledger.coverage import coverage
 
     lake, bounds = Settings.from_environment().lake, None
-    if asked:
+    if any(option is not None for option in asked):
         bounds = bounds_meant(stream, asked, coverage(audited_history(stream, lake).entries).bounds())
     report = account(stream, lake=lake, session=session, bounds=bounds)
     return report, compare(stream, lake=lake, session=session, bounds=bounds) if against_kafka else None
@@ -98,3 +87,76 @@ def _compared(comparison: Comparison) -> list[str]:
     lines = [f"  changed: {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.changed_at]
     lines += [f"  absent:  {at}, {counted(at.range.offset_count, 'offset')}" for at in comparison.absent_at]
     return [comparison.line(), *lines, *(f"  note:    {note}" for note in comparison.notes)]
+
+
+class Typed(NamedTuple):
+    """The options, read; ``None`` where one was not given."""
+
+    only: TopicPartition | None
+    start: int | datetime | None
+    end: int | datetime | None
+
+
+def typed(only: TopicPartition | None, start: str | None, end: str | None) -> Typed:
+    """Read the options.
+
+    Raises:
+        typer.BadParameter: One is neither an offset nor a moment, or they are the wrong way round.
+    """
+    read = Typed(only, _position(start, FROM), _position(end, TO))
+    if type(read.start) is type(read.end) and read.start is not None and read.start >= read.end:  # type: ignore[operator]
+        raise typer.BadParameter(f"{start} is not before {TO} {end}", param_hint=FROM)
+    return read
+
+
+def bounds_meant(stream: Stream, typed: Typed, audited: Bounds) -> Bounds:
+    """The offsets that are meant, cut to those that can be audited.
+
+    Args:
+        audited: From the first position of every topic partition to its current one.
+
+    Raises:
+        typer.BadParameter: The topic partition is not there, or the bounds leave nothing of it.
+        BrokerUnreachable, TopicMissing: A moment cannot be translated.
+    """
+    chosen = {tp: r for tp, r in audited.items() if typed.only in (None, tp)}
+    if not chosen:
+        there = ", ".join(map(str, sorted(audited)))
+        raise typer.BadParameter(f"{typed.only} was never drained; there are {there}", param_hint=PARTITION)
+    for option, value in ((FROM, typed.start), (TO, typed.end)):
+        if isinstance(value, int) and len(chosen) > 1:
+            raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
+    starts, ends = _offsets(stream, typed.start, chosen, FROM), _offsets(stream, typed.end, chosen, TO)
+    cut = {
+        tp: OffsetRange(tp, max(r.start, starts.get(tp, r.start)), min(r.end, ends.get(tp, r.end)))
+        for tp, r in chosen.items()
+    }
+    left = {tp: r for tp, r in cut.items() if r.start < r.end}
+    if not left:
+        held = ", ".join(map(str, chosen.values()))
+        raise typer.BadParameter(f"nothing of {held} lies there", param_hint=FROM if typed.start is not None else TO)
+    return left
+
+
+def _position(text: str | None, option: str) -> int | datetime | None:
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    return moment_meant(text, option, or_else="an offset, ")
+
+
+def _offsets(
+    stream: Stream, position: int | datetime | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
+) -> Mapping[TopicPartition, int]:
+    """The first offset at or behind the position; before the broker's earliest there is no way to tell."""
+    from kdi_assets.sources.kafka import offsets_at, read_topic
+
+    if position is None:
+        return {}
+    if isinstance(position, int):
+        return dict.fromkeys(chosen, position)
+    topic = read_topic(stream.cluster, stream.topic)
+    found = offsets_at(stream.cluster, topic, position)
+    for tp, r in chosen.items():
+        if tp in found and r.start < found[tp] == topic.partitions[tp].earliest:
+            progress(f"{tp}: Kafka has nothing before offset {found[tp]} any more; {option} is taken for that offset")
+    return found

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kdi_assets.cli.given import Defs
+from kdi_assets.cli.output import EXIT_DECIDE, exit_code, json_line, refuse
+from kdi_assets.cli.session import one_session
+from kdi_assets.errors import KdiError
 from kdi_assets.message_rules import ROUTE
 
 if TYPE_CHECKING:
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from kdi_assets.components.load import Loaded
     from kdi_assets.components.mistakes import DocumentMistake
     from kdi_assets.drain.records import ShapeMistake
-    from kdi_assets.errors import KdiError
     from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
     from kdi_assets.stream import Stream
 
@@ -29,15 +31,20 @@ RIGHT = {
     "coordinates": "e.g. kafka",
     "tombstones": "skip or dead_letter",
     "dead_letter_payload": "withhold, or keep if dead letters may hold what is masked",
+    "explode.": "a name of its own, and Spark SQL of an array over the fields of `schema` and the struct kafka",
+    "format.avro": "a schema of Avro, of a record",
+    "format.json": "a JSON Schema of an object, or a schema in the document, which goes ahead of it",
+    "format.protobuf": "a message that a table can hold",
+    "mask.": "the path of a column of the table",
 }
+"""By what the path of a field begins with."""
+
 PLAIN_DATE = "current_date()"
 RIGHT_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 
 
 def check(
-    defs: Annotated[
-        Path | None, typer.Option("--defs", help="Folder of the YAML documents; default: KDI_DEFS, else the package's.")
-    ] = None,
+    defs: Defs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check every document: fields, clusters, tables, and with Spark the schemas and expressions.
@@ -45,7 +52,6 @@ def check(
     Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1. With
     none, and a registry that does not answer, it is 75.
     """
-    from kdi_assets.cli.output import EXIT_DECIDE, exit_code, refuse
     from kdi_assets.components.load import defs_folder, read_streams
     from kdi_assets.components.mistakes import in_order
 
@@ -86,27 +92,15 @@ def asked_of_spark(loaded: Loaded) -> Answers:
     Raises:
         JavaMissing, JarMissing, DriverGone: There is no Spark to ask.
     """
-    from pyspark.logger import PySparkLogger
-
-    from kdi_assets.runtime.session import close_session, open_session
-    from kdi_assets.settings import Settings
-
-    typer.echo("asking Spark about schemas and expressions …", err=True)
-    # PySpark prints every refusal with the JVM's whole stack, which would bury the line that we print of it.
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-    session = open_session(Settings.from_environment(), app_name="kdi check")
     answers = Answers()
-    try:
+    with one_session("check") as session:
         for name, stream in loaded.streams.items():
-            _ask(stream, loaded.documents[name], session, answers)
-    finally:
-        close_session(session)
+            _ask(stream, loaded.documents[name], session(), answers)
     return answers
 
 
 def _ask(stream: Stream, document: Document, session: SparkSession, answers: Answers) -> None:
-    from kdi_assets.connections import EnvironmentVariableMissing
-    from kdi_assets.formats.registry import refusals
+    from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
 
     registry = stream.registry.name if stream.registry else ""
     if registry in answers.refusals:
@@ -115,16 +109,11 @@ def _ask(stream: Stream, document: Document, session: SparkSession, answers: Ans
     try:
         for wrong in _refusals(stream, session):
             answers.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), _right(wrong.field)))
-    except refusals.SubjectVersionUnknown as unknown:
+    except SubjectVersionUnknown as unknown:
         answers.mistakes.append(_unknown(unknown, document))
-    except (
-        refusals.RegistryUnavailable,
-        refusals.RegistryAccessRefused,
-        refusals.RegistryNotTrusted,
-        refusals.RegistryNotUnderstood,
-        refusals.RegistrySettingRefused,
-        EnvironmentVariableMissing,
-    ) as refusal:
+    except KdiError as refusal:
+        if not registry:
+            raise
         answers.refusals[registry] = refusal
         answers.unchecked.append(stream.name)
 
@@ -159,38 +148,24 @@ def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
 
 def _without(stream: Stream, field: str) -> Stream | None:
     """The stream without one expression, or none if everything else builds on the field."""
-    path = field.removeprefix("columns.")
-    if path in stream.columns and field != path:
-        return replace(stream, columns={p: sql for p, sql in stream.columns.items() if p != path})
-    if (expected := field.removeprefix("expectations.")) != field:
-        return replace(stream, expectations={n: e for n, e in stream.expectations.items() if n != expected})
-    if (path := field.removeprefix("mask.")) != field:
-        return replace(stream, mask={p: mask for p, mask in stream.mask.items() if p != path})
-    if field == ROUTE:
-        return replace(stream, route=None)
-    if field == "filter":
-        return replace(stream, filter="")
-    if field == "tombstones":
-        return replace(stream, tombstones="skip")
-    if field == "dead_letter_payload":
-        return replace(stream, dead_letter_payload=None)
-    if field == "date" and stream.date_expression != PLAIN_DATE:
-        return replace(stream, date_expression=PLAIN_DATE)
-    return None
+    of, _, name = field.partition(".")
+    if of in ("columns", "expectations", "mask") and name in getattr(stream, of):
+        rest: dict[str, Any] = {of: {key: value for key, value in getattr(stream, of).items() if key != name}}
+        return replace(stream, **rest)
+    if field == "date" and stream.date_expression == PLAIN_DATE:
+        return None
+    plain: dict[str, dict[str, Any]] = {
+        ROUTE: {"route": None},
+        "filter": {"filter": ""},
+        "tombstones": {"tombstones": "skip"},
+        "dead_letter_payload": {"dead_letter_payload": None},
+        "date": {"date_expression": PLAIN_DATE},
+    }
+    return replace(stream, **plain[field]) if field in plain else None
 
 
 def _right(field: str) -> str:
-    if field.startswith("explode."):
-        return "a name of its own, and Spark SQL of an array over the fields of `schema` and the struct kafka"
-    if field.startswith("format.avro"):
-        return "a schema of Avro, of a record"
-    if field.startswith("mask."):
-        return "the path of a column of the table"
-    if field.startswith("format.protobuf"):
-        return "a message that a table can hold"
-    if field.startswith("format.json"):
-        return "a JSON Schema of an object, or a schema in the document, which goes ahead of it"
-    return RIGHT.get(field, RIGHT_OTHERWISE)
+    return next((right for path, right in RIGHT.items() if field.startswith(path)), RIGHT_OTHERWISE)
 
 
 def _show(mistakes: Iterable[DocumentMistake]) -> None:
@@ -208,8 +183,6 @@ def _show_summary(loaded: Loaded, *, mistakes: int, unchecked: int) -> None:
 
 def _show_json(loaded: Loaded, mistakes: Iterable[DocumentMistake], found: Answers) -> None:
     from dataclasses import asdict
-
-    from kdi_assets.cli.output import json_line
 
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
     silent = {"unchecked": found.unchecked, "errors": list(found.refusals.values())} if found.refusals else {}

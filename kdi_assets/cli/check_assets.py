@@ -25,12 +25,9 @@ class NothingToCheck(Terminal):
 
     folder: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"no document in {self.folder} describes a stream, so nothing was checked.",
-            "nothing was drained.",
-            "kdi check-assets --defs FOLDER    (or set KDI_DEFS to the folder of the documents)",
-        )
+    what_happened = "no document in {folder} describes a stream, so nothing was checked."
+    what_is_safe = "nothing was drained."
+    what_to_run = "kdi check-assets --defs FOLDER    (or set KDI_DEFS to the folder of the documents)"
 
 
 def check_assets(

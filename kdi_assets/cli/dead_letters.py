@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kdi_assets.cli.dead_letters_told import letter_fields, letter_text, listed
-from kdi_assets.cli.dead_letters_view import view
 from kdi_assets.cli.given import (
+    DATE,
     AsJson,
     Defs,
-    OneSession,
     StreamName,
-    dates_meant,
-    one_session,
+    refuse_empty_span,
     stream_meant,
     topic_partition_meant,
     whoami,
 )
-from kdi_assets.cli.output import json_line, refusal_in_json
+from kdi_assets.cli.output import answer, refusal_in_json
 from kdi_assets.cli.replay_told import tell
-from kdi_assets.cli.spark_failures import spark_failures
+from kdi_assets.cli.session import session_over
 from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, Stream
 
@@ -36,22 +32,19 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Messages that could not become rows: list, show, replay, discard, view.")
 
 
-class States(StrEnum):
-    """Which letters are listed."""
-
-    open = "open"
-    resolved = "resolved"
-    discarded = "discarded"
-    all = "all"
-
-
-First = Annotated[str | None, typer.Option("--from", metavar="DATE", help="Of the messages' timestamps, UTC.")]
-Last = Annotated[str | None, typer.Option("--to", metavar="DATE", help="The last date, inclusive.")]
+First = Annotated[
+    datetime | None, typer.Option("--from", metavar="DATE", formats=[DATE], help="Of the messages' timestamps, UTC.")
+]
+Last = Annotated[
+    datetime | None, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")
+]
 Reason = Annotated[str, typer.Option(help="Only those with this reason, as `list` shows it.")]
 Field = Annotated[str, typer.Option(help="Only those that failed at this field.")]
 At = Annotated[str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this topic partition.")]
 Offset = Annotated[int | None, typer.Option(min=0, help="Only this offset; needs one topic partition.")]
-WhichStates = Annotated[States, typer.Option("--state", help="open, resolved, discarded or all.")]
+WhichState = Annotated[
+    Literal["open", "resolved", "discarded", "all"], typer.Option("--state", help="open, resolved, discarded or all.")
+]
 
 
 @app.callback()
@@ -62,7 +55,7 @@ def dead_letters() -> None:
 @app.command("list")
 def list_(
     stream: StreamName,
-    state: WhichStates = States.all,
+    state: WhichState = "all",
     first: First = None,
     last: Last = None,
     defs: Defs = None,
@@ -79,20 +72,18 @@ def list_(
 
     chosen = stream_meant(stream, defs)
     which = _chosen(chosen, first, last)
-    with _looking(chosen, "dead-letters list", as_json=as_json) as session:
+    with session_over(chosen, "dead-letters list", as_json=as_json) as session:
         letters = _letters(session(), chosen, state, which, with_messages=False)
         found = () if letters is None else groups(letters, chosen.topic)
-    if as_json:
-        json_line({"stream": chosen.name, "groups": [g._asdict() for g in found], "error": None})
-    else:
-        typer.echo(listed(chosen, found))
+    fields = {"stream": chosen.name, "groups": [g._asdict() for g in found]}
+    answer(listed(chosen, found), fields, as_json=as_json)
 
 
 @app.command()
 def show(
     stream: StreamName,
     count: Annotated[int, typer.Option(min=1, max=1000, help="Letters at most.")] = 5,
-    state: WhichStates = States.open,
+    state: WhichState = "open",
     first: First = None,
     last: Last = None,
     reason: Reason = "",
@@ -108,13 +99,12 @@ def show(
     """
     chosen = stream_meant(stream, defs)
     which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
-    with _looking(chosen, "dead-letters show", as_json=as_json) as session:
+    with session_over(chosen, "dead-letters show", as_json=as_json) as session:
         letters = _letters(session(), chosen, state, which, with_messages=True)
         found = [] if letters is None else letters.orderBy("partition", "offset").limit(count).collect()
-    if as_json:
-        json_line({"stream": chosen.name, "dead_letters": [letter_fields(r) for r in found], "error": None})
-    else:
-        typer.echo("\n".join(map(letter_text, found)) or f"{chosen.name}: no such dead letter")
+    text = "\n".join(map(letter_text, found)) or f"{chosen.name}: no such dead letter"
+    fields = {"stream": chosen.name, "dead_letters": [letter_fields(r) for r in found]}
+    answer(text, fields, as_json=as_json)
 
 
 @app.command()
@@ -143,7 +133,7 @@ def replay(
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
-    with _looking(chosen, "dead-letters replay", as_json=as_json) as session:
+    with session_over(chosen, "dead-letters replay", as_json=as_json) as session:
         act = replay_dry if dry_run else replay_letters
         done = act(chosen, lake=lake, session=session, chosen=which)
     tell(done, as_json=as_json, looked=dry_run)
@@ -176,32 +166,57 @@ def discard(
         raise typer.BadParameter("say why; whoever looks for the messages will ask", param_hint="--because")
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
-    with _looking(chosen, "dead-letters discard", as_json=as_json) as session:
+    with session_over(chosen, "dead-letters discard", as_json=as_json) as session:
         done = discard_letters(
             chosen, lake=lake, session=session, chosen=which, decided_by=whoami(), because=because, dry=not yes
         )
     tell(done, as_json=as_json, looked=not yes, to_do_it="the same command with --yes does it")
 
 
-app.command()(view)
+@app.command()
+def view(
+    stream: StreamName,
+    name: Annotated[
+        str, typer.Option(help="Of the view; in a schema (audit.letters) it stays. Default: TABLE_dead_letters.")
+    ] = "",
+    defs: Defs = None,
+    as_json: AsJson = False,
+) -> None:
+    """A statement for Spark that makes a view of four columns.
 
+    base64_bytes, json_string, error and timestamp, as kafka-delta-ingest's
+    dead letter tables have them. It shows every dead letter that counts by
+    the table's newest version, and those of later drains when it is made
+    anew. Needs neither Spark nor a broker.
 
-@contextmanager
-def _looking(stream: Stream, command: str, *, as_json: bool) -> Iterator[OneSession]:
-    """A session, and every failure said as a refusal."""
-    with (
-        refusal_in_json(stream.name, as_json=as_json),
-        one_session(command) as session,
-        session.watched(),
-        spark_failures(command, stream),
-    ):
-        yield session
+    Exit codes: 0 printed; 1 the log cannot be read; 75 a retry helps.
+    """
+    from kdi_assets.ledger.history import live_history
+    from kdi_assets.ledger.letters_view import condemning, select_sql, view_sql
+
+    chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
+    with refusal_in_json(chosen.name, as_json=as_json):
+        history = live_history(chosen.table_uri(lake), chosen.app_id, archive_uri=chosen.archive_uri(lake))
+        commits = condemning(history) if history else ()
+        statement = view_sql(
+            name or f"{chosen.table.rpartition('/')[2]}_dead_letters", select_sql(chosen, lake, commits)
+        )
+    version = f"version {history.version}" if history else "no version yet"
+    text = f"-- {chosen.name}: the dead letters that count by {version} of its table\n{statement};"
+    fields = {
+        "stream": chosen.name,
+        "table_version": history.version if history else None,
+        "dead_letters_table": chosen.dead_letters_uri(lake),
+        "condemned_by": [{"attempt_id": c.attempt_id, "version": c.version, "at": c.at} for c in commits],
+        "statement": statement,
+    }
+    answer(text, fields, as_json=as_json)
 
 
 def _chosen(
     stream: Stream,
-    first: str | None,
-    last: str | None,
+    first: datetime | None,
+    last: datetime | None,
     reason: str = "",
     field: str = "",
     topic_partition: str | None = None,
@@ -209,18 +224,18 @@ def _chosen(
 ) -> Chosen:
     from kdi_assets.replay.chosen import Chosen
 
-    begin, end = dates_meant(first, last)
+    refuse_empty_span(first, last)
     only = topic_partition_meant(topic_partition, stream)
     if offset is not None and only is None:
         raise typer.BadParameter("it needs --topic-partition", param_hint="--offset")
     offsets = None
     if only is not None:
         offsets = OffsetRange(only, 0, 2**63 - 1) if offset is None else OffsetRange(only, offset, offset + 1)
-    return Chosen(begin, end, reason, field, offsets)
+    return Chosen(first and first.date(), last and last.date(), reason, field, offsets)
 
 
 def _letters(
-    spark: SparkSession, stream: Stream, state: States, chosen: Chosen, *, with_messages: bool
+    spark: SparkSession, stream: Stream, state: str, chosen: Chosen, *, with_messages: bool
 ) -> DataFrame | None:
     """The letters that are meant; ``None`` where there is no table."""
     from kdi_assets.ledger.history import live_history
@@ -231,4 +246,4 @@ def _letters(
     if history is None:
         return None
     letters = standing_letters(spark, stream, lake, history, with_messages=with_messages).where(chosen.sql())
-    return letters if state is States.all else letters.where(f"state = '{state}'")
+    return letters if state == "all" else letters.where(f"state = '{state}'")

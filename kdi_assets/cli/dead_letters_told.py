@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.output import clock, columns, counted, printable
+from kdi_assets.cli.output import clock, columns, counted, decoded, printable, shown
 from kdi_assets.cli.replay_told import at
 from kdi_assets.stream import Stream
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from kdi_assets.replay.chosen import Group
-
-SHOWN_CHARACTERS = 500
 
 
 def listed(stream: Stream, found: tuple[Group, ...]) -> str:
@@ -40,12 +38,11 @@ def letter_text(letter: Row) -> str:
     place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}, {clock(_utc(letter), date=True)}"
     field = f" in {printable(letter['field'])}" if letter["field"] else ""
     value = letter["value"]
-    text = "(no value)" if value is None else bytes(value).decode("utf-8", "backslashreplace")
-    if len(text) > SHOWN_CHARACTERS:
-        text = f"{text[:SHOWN_CHARACTERS]} … ({len(text):,} characters)"
-    if letter["withheld"]:
-        text = "(its message is withheld)" if value is None else f"{text}  (masked; key and headers are withheld)"
-    return f"{place}: {letter['state']}: {letter['reason']}{field}\n  {printable(text)}"
+    if value is None:
+        text = "(its message is withheld)" if letter["withheld"] else "(no value)"
+    else:
+        text = shown(value) + ("  (masked; key and headers are withheld)" if letter["withheld"] else "")
+    return f"{place}: {letter['state']}: {letter['reason']}{field}\n  {text}"
 
 
 def letter_fields(letter: Row) -> dict[str, object]:
@@ -59,7 +56,7 @@ def letter_fields(letter: Row) -> dict[str, object]:
     return {
         **{name: letter[name] for name in ("topic", "partition", "offset", "state", "reason", "field", "schema_id")},
         "timestamp": _utc(letter),
-        "value": None if value is None else bytes(value).decode("utf-8", "backslashreplace"),
+        "value": None if value is None else decoded(value),
         "withheld": letter["withheld"],
         "drained_by_version": letter["drained_by"],
         "said_by_version": letter["said_by"],

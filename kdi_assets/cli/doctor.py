@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.given import Defs, StreamNames
-from kdi_assets.cli.output import columns, error_fields, exit_code, json_line, printable
+from kdi_assets.cli.output import columns, exit_code, json_line, printable
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def fields(finding: Finding) -> dict[str, object]:
         "verdict": finding.verdict,
         "found": finding.found,
         "facts": finding.facts,
-        "error": error_fields(finding.trouble) if finding.trouble else None,
+        "error": finding.trouble,
     }
 
 

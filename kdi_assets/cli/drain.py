@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, OneSession, one_session, streams_meant
-from kdi_assets.cli.output import counted, error_fields, exit_code, json_line, progress, refuse
+from kdi_assets.cli.given import AsJson, Defs, streams_meant
+from kdi_assets.cli.output import answer, counted, exit_code, progress, refuse
+from kdi_assets.cli.session import OneSession, one_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
@@ -46,44 +46,28 @@ def drain(
         )
     from kdi_assets.drain.together import in_passes
 
-    outcomes = []
+    refusals: list[KdiError] = []
     chosen = streams_meant(streams or (), defs)
     with one_session("drain") as session:
         for together in in_passes(chosen):
-            for outcome in drain_all(together, session, accept_dead_letters=accept_dead_letters):
-                outcomes.append(outcome)
-                if as_json:
-                    json_line(_fields(outcome))
-                else:
-                    typer.echo(_text(outcome))
-    if code := exit_code(o.refusal for o in outcomes if o.refusal):
-        raise typer.Exit(code)
+            refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
+    if refusals:
+        raise typer.Exit(exit_code(refusals))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one stream: a report or a refusal; ``did`` landed in either case."""
-
-    stream: Stream
-    did: Commits
-    report: DrainReport | None = None
-    refusal: KdiError | None = None
-
-
-def drain_all(
-    together: Sequence[Stream], session: OneSession, *, accept_dead_letters: bool = False
-) -> Iterator[Outcome]:
-    """Drain streams in one pass, with a line of progress for every step; a refusal is shown and becomes the outcome."""
+def _drain(
+    together: Sequence[Stream], session: OneSession, *, accept_dead_letters: bool, as_json: bool
+) -> Iterator[KdiError]:
+    """Drain streams in one pass, with a line of progress for every step; say what became of each."""
     from kdi_assets.drain.together import drain_together
 
     def on_commit(stream: Stream, commit: Commit) -> None:
         progress(f"{stream.name}: committed v{commit.version}: {counted(commit.rows, 'row')}")
 
     with session.watched():
-        lake = Settings.from_environment().lake
         drained = drain_together(
             together,
-            lake=lake,
+            lake=Settings.from_environment().lake,
             session=session,
             accept_dead_letters=accept_dead_letters,
             report=progress,
@@ -91,17 +75,21 @@ def drain_all(
         )
     for stream in together:
         done = drained[stream.name]
+        report: DrainReport | None = None
+        refusal: KdiError | None = None
         try:
             with session.watched():
-                outcome = Outcome(stream, done.did, done.result())
-        except KdiError as refusal:
-            refuse(refusal)
-            outcome = Outcome(stream, done.did, refusal=refusal)
-        yield outcome
+                report = done.result()
+        except KdiError as refused:
+            refusal = refused
+            refuse(refused)
+            yield refused
+        said, fields = _text(stream, done.did, report), _fields(stream, done.did, report)
+        answer(said, fields, as_json=as_json, error=refusal)
 
 
-def _text(outcome: Outcome) -> str:
-    name, did, report = outcome.stream.name, outcome.did, outcome.report
+def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
+    name = stream.name
     if not did.commits:
         if report is None:
             return f"{name}: not drained"
@@ -122,10 +110,9 @@ def _text(outcome: Outcome) -> str:
     return "\n".join([f"{name}: {', '.join(facts)}{later}", *(f"  {d}  {rows:>{width},}" for d, rows in dates.items())])
 
 
-def _fields(outcome: Outcome) -> dict[str, object]:
-    did, report, refusal = outcome.did, outcome.report, outcome.refusal
+def _fields(stream: Stream, did: Commits, report: DrainReport | None) -> dict[str, object]:
     return {
-        "stream": outcome.stream.name,
+        "stream": stream.name,
         "rows_added": did.rows_added,
         "rows_by_date": did.rows_by_date,
         "dead_letters": did.dead_letters,
@@ -144,7 +131,6 @@ def _fields(outcome: Outcome) -> dict[str, object]:
         "lag_seconds": report.lag_seconds if report else None,
         "seconds": report.seconds if report else None,
         "cpu_seconds": report.cpu_seconds if report else None,
-        "error": error_fields(refusal) if refusal else None,
     }
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
-from kdi_assets.cli.output import columns, error_fields, exit_code, json_line, refuse
+from kdi_assets.cli.output import columns, duration, exit_code, json_line, refuse
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
@@ -35,62 +34,55 @@ def freshness(
     Exit codes: 0 it could look; 1 documents are wrong, or a table's log cannot
     be read; 75 a retry helps.
     """
-    chosen, lake = streams_meant(streams or (), defs), Settings.from_environment().lake
-    since = datetime.now(UTC) - timedelta(hours=hours)
-    seen = [(stream, _seen(stream, lake, since)) for stream in chosen]
-    refusals = [found for _, found in seen if isinstance(found, KdiError)]
-    if as_json:
-        for stream, found in seen:
-            json_line(_fields(stream, found, hours))
-    else:
-        typer.echo(columns(HEAD, list(_rows(seen)), align="<>>>>><") if seen else "no document describes a stream")
-        for refusal in refusals:
-            refuse(refusal)
+    from kdi_assets.ledger.freshness import freshness_since
+
+    lake, since = Settings.from_environment().lake, datetime.now(UTC) - timedelta(hours=hours)
+    rows: list[tuple[str, ...]] = []
+    refusals: list[KdiError] = []
+    for stream in streams_meant(streams or (), defs):
+        found: Freshness | None = None
+        refusal: KdiError | None = None
+        try:
+            found = freshness_since(stream.table_uri(lake), stream.app_id, since)
+        except KdiError as refused:
+            refusal = refused
+            refusals.append(refused)
+        rows.append(_row(stream, found, "?" if refusal else "-"))
+        if as_json:
+            json_line(_fields(stream, found, refusal, hours))
+    if not as_json:
+        typer.echo(columns(HEAD, rows, align="<>>>>><") if rows else "no document describes a stream")
+        for each in refusals:
+            refuse(each)
     if refusals:
         raise typer.Exit(exit_code(refusals))
 
 
-def _seen(stream: Stream, lake: str, since: datetime) -> Freshness | KdiError | None:
-    from kdi_assets.ledger.freshness import freshness_since
-
-    try:
-        return freshness_since(stream.table_uri(lake), stream.app_id, since)
-    except KdiError as refusal:
-        return refusal
-
-
-def _rows(seen: Sequence[tuple[Stream, Freshness | KdiError | None]]) -> Iterator[tuple[str, ...]]:
-    for stream, found in seen:
-        limits = stream.freshness
-        said = f"warn {_span(limits.warn_seconds)}, fail {_span(limits.fail_seconds)}" if limits else "-"
-        if isinstance(found, KdiError):
-            yield (stream.name, *"?????", said)
-        elif found is None:
-            yield (stream.name, *"-----", said)
-        else:
-            spans = (_span(found.p50), _span(found.p95), _span(found.p99))
-            yield (stream.name, f"{found.drains:,}", f"{found.messages:,}", *spans, said)
+def _row(stream: Stream, found: Freshness | None, nothing: str) -> tuple[str, ...]:
+    limits = stream.freshness
+    said = f"warn {_span(limits.warn_seconds)}, fail {_span(limits.fail_seconds)}" if limits else "-"
+    if found is None:
+        return (stream.name, *5 * nothing, said)
+    spans = map(_span, (found.p50, found.p95, found.p99))
+    return (stream.name, f"{found.drains:,}", f"{found.messages:,}", *spans, said)
 
 
 def _span(seconds: float | None) -> str:
-    from kdi_assets.cli.output import duration
-
     if seconds is None:
         return "-"
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
 
 
-def _fields(stream: Stream, found: Freshness | KdiError | None, hours: float) -> dict[str, object]:
-    known = None if isinstance(found, KdiError) else found
+def _fields(stream: Stream, found: Freshness | None, refusal: KdiError | None, hours: float) -> dict[str, object]:
     return {
         "stream": stream.name,
         "hours": hours,
-        "drains": known.drains if known else None,
-        "messages": known.messages if known else None,
-        "p50_seconds": known.p50 if known else None,
-        "p95_seconds": known.p95 if known else None,
-        "p99_seconds": known.p99 if known else None,
+        "drains": found.drains if found else None,
+        "messages": found.messages if found else None,
+        "p50_seconds": found.p50 if found else None,
+        "p95_seconds": found.p95 if found else None,
+        "p99_seconds": found.p99 if found else None,
         "warn_seconds": stream.freshness.warn_seconds if stream.freshness else None,
         "fail_seconds": stream.freshness.fail_seconds if stream.freshness else None,
-        "error": error_fields(found) if isinstance(found, KdiError) else None,
+        "error": refusal,
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
-from kdi_assets.cli.output import clock, columns, json_line, printable, refusal_in_json
+from kdi_assets.cli.output import answer, clock, columns, printable, refusal_in_json
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def history(
     with refusal_in_json(chosen.name, as_json=as_json):
         told = life(chosen, Settings.from_environment().lake)
         events = list(islice((e for e in told if not (decisions and e.what == "drain")), count))
-    if as_json:
-        json_line({"stream": chosen.name, "commits": [_fields(e) for e in events], "error": None})
-    else:
-        typer.echo(_text(events) if events else f"{chosen.name}: nothing happened yet; the table does not exist")
+    text = _text(events) if events else f"{chosen.name}: nothing happened yet; the table does not exist"
+    answer(text, {"stream": chosen.name, "commits": [_fields(e) for e in events]}, as_json=as_json)
 
 
 def _text(events: list[Event]) -> str:

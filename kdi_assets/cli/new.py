@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from kdi_assets.cli.given import Defs
-from kdi_assets.cli.output import json_line, progress, refusal_in_json
+from kdi_assets.cli.output import answer, progress, refusal_in_json
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,12 +68,8 @@ def new(
         text = document(proposal, table=table, cluster=of_topic.name, now=now)
         if file:
             write(folder, file, text, topic=topic)
-    if as_json:
-        json_line(_fields(proposal, table, of_topic.name, file, text))
-    elif file:
-        typer.echo(_written(proposal, table, file))
-    else:
-        typer.echo(text, nl=False)
+    said = _written(proposal, table, file) if file else text.removesuffix("\n")
+    answer(said, _fields(proposal, table, of_topic.name, file, text), as_json=as_json)
 
 
 def _meant(name: str | None, known: Mapping[str, Described], option: str) -> Described | None:
@@ -121,5 +117,4 @@ def _fields(proposal: Proposal, table: str, cluster: str, file: Path | None, tex
             for (reason, field), count in found.letters.most_common()
         ],
         "document": text,
-        "error": None,
     }

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from math import isinf
 
 import typer
 
@@ -20,6 +21,10 @@ from kdi_assets.wording import duration as duration
 
 EXIT_DECIDE, EXIT_USAGE, EXIT_RETRY = 1, 2, 75
 """0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h. Ctrl-C ends with 130, as shells expect."""
+
+UNCHANGED = "Nothing was changed; the same command with --yes does it."
+SHOWN_CHARACTERS = 500
+"""Of a value."""
 
 
 def progress(line: str) -> None:
@@ -58,8 +63,16 @@ def refusal_in_json(stream: str, *, as_json: bool) -> Iterator[None]:
         yield
     except KdiError as refusal:
         if as_json:
-            json_line({"stream": stream, "error": error_fields(refusal)})
+            json_line({"stream": stream, "error": refusal})
         raise
+
+
+def answer(text: str, fields: Mapping[str, object], *, as_json: bool, error: KdiError | None = None) -> None:
+    """Print an answer: for people, or as one JSON object with ``error`` as its last field."""
+    if as_json:
+        json_line({**fields, "error": error})
+    else:
+        typer.echo(text)
 
 
 def json_line(answer: Mapping[str, object]) -> None:
@@ -86,6 +99,8 @@ def plain(value: object) -> object:
             return {"messages": messages, "by_field": dict(named), "others_at_least": others}
         case StrEnum():
             return value.value
+        case float() if isinf(value):
+            return None  # JSON has no number for it
         case None | bool() | int() | float() | str():
             return value
         case datetime():
@@ -95,7 +110,7 @@ def plain(value: object) -> object:
         case Mapping():
             return {str(plain(key)): plain(item) for key, item in value.items()}
         case KdiError():
-            return error_fields(value)
+            return plain(error_fields(value))
         case list() | tuple():
             return [plain(item) for item in value]
     return str(value)
@@ -117,6 +132,18 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[str]], *, align: str) -
 def printable(text: str) -> str:
     """The text with what would steer a terminal escaped; messages are other people's."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def decoded(value: bytes) -> str:
+    """The bytes as text; what is no UTF-8 as ``\\x..``."""
+    return bytes(value).decode("utf-8", "backslashreplace")
+
+
+def shown(value: bytes) -> str:
+    """The beginning of a message's value, control characters escaped."""
+    text = decoded(value)
+    more = f" … ({len(text):,} characters)" if len(text) > SHOWN_CHARACTERS else ""
+    return printable(text[:SHOWN_CHARACTERS]) + more
 
 
 def clock(moment: datetime, *, date: bool) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant, topic_partition_meant
-from kdi_assets.cli.output import clock, json_line, printable, progress, refusal_in_json
-from kdi_assets.cli.spark_failures import spark_failures
+from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant, topic_partition_meant
+from kdi_assets.cli.output import answer, clock, decoded, printable, progress, shown
+from kdi_assets.cli.session import session_over
 from kdi_assets.message_rules import TombstonePolicy
 from kdi_assets.settings import Settings
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 WINDOW = 1000
 """Offsets of a topic partition looked through for its first or last messages; markers and compacted ones are none."""
-SHOWN_CHARACTERS = 500
 SHOWN_ROWS = 10
 """Of one message."""
 Which = Literal["next", "newest", "from offset"]
+TITLES = {"next": "the next to be drained", "newest": "the newest", "from offset": "as asked"}
 At = tuple[int, int]
 """Number of a topic partition, and an offset."""
 
@@ -52,13 +52,14 @@ def peek(
     """
     chosen = stream_meant(stream, defs)
     only = topic_partition_meant(topic_partition, chosen)
-    with refusal_in_json(chosen.name, as_json=as_json), one_session("peek") as session, session.watched():
+    with session_over(chosen, "peek", as_json=as_json) as session:
         which, windows = _windows(_looked(chosen, as_json=as_json), only, offset)
         messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
-    if as_json:
-        json_line({"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages], "error": None})
-    else:
-        typer.echo("\n".join([f"{chosen.name}: {_title(which, len(messages))}", *(m.text() for m in messages)]))
+    text = "\n".join(
+        [f"{chosen.name}: {TITLES[which] if messages else 'no message there'}", *(m.text() for m in messages)]
+    )
+    fields = {"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages]}
+    answer(text, fields, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Peeked:
         if self.reason is None:
             return at
         field = f" in {self.field}" if self.field else ""
-        value = "(its value is withheld)" if self.value is None else _cut(printable(_decoded(self.value)))
+        value = "(its value is withheld)" if self.value is None else shown(self.value)
         return f"{at}: {self.reason}{field}" + (f"\n  {value}" if self.has_value else "")
 
     def fields(self) -> dict[str, object]:
@@ -116,7 +117,7 @@ class Peeked:
             "row_count": self.count,
             "reason": self.reason,
             "field": self.field,
-            "value": None if self.value is None else _decoded(self.value),
+            "value": None if self.value is None else decoded(self.value),
         }
 
 
@@ -127,7 +128,6 @@ def peek_at(
 
     Raises:
         ShapeMistake: The stream's document does not work.
-        SparkFailed: It could not read or decode the messages.
     """
     from kdi_assets.drain.evolution import evolved
     from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
@@ -135,18 +135,17 @@ def peek_at(
 
     stream = evolved(stream, Settings.from_environment().lake, spark)
     decoder = stream_decoder(stream)
-    with spark_failures("peek", stream):
-        picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
-        if not picked:
-            return []
-        exact = _ranges(stream.topic, list(picked))
-        messages = read_ranges(spark, stream.cluster, exact)
-        decoder = knowing_schemas_of(messages, decoder) or decoder
-        rows, letters = _judged(messages, stream, decoder, len(exact))
-        found_rows: dict[At, list[Row]] = {}
-        for row in sorted(rows.collect(), key=lambda r: int(r["index"])):
-            found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
-        found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
+    picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
+    if not picked:
+        return []
+    exact = _ranges(stream.topic, list(picked))
+    messages = read_ranges(spark, stream.cluster, exact)
+    decoder = knowing_schemas_of(messages, decoder) or decoder
+    rows, letters = _judged(messages, stream, decoder, len(exact))
+    found_rows: dict[At, list[Row]] = {}
+    for row in sorted(rows.collect(), key=lambda r: int(r["index"])):
+        found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
+    found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
     peeked = []
     for at, (timestamp, has_value) in sorted(picked.items()):
         letter = found_letters.get(at)
@@ -239,17 +238,3 @@ def _judged(
         raise
     said = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
     return rows.select(*coordinates(rows, stream), said).where(F.col("index") < SHOWN_ROWS), letters
-
-
-def _title(which: Which, shown: int) -> str:
-    if not shown:
-        return "no message there"
-    return {"next": "the next to be drained", "newest": "the newest", "from offset": "as asked"}[which]
-
-
-def _decoded(value: bytes) -> str:
-    return bytes(value).decode("utf-8", "backslashreplace")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} … ({len(text):,} characters)"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
-from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
+from kdi_assets.cli.output import answer, columns, counted, refusal_in_json
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 
@@ -33,10 +31,7 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     with refusal_in_json(chosen.name, as_json=as_json):
         seen = survey(chosen, lake)
         step = seen.settlement or _plan(chosen, lake, seen)
-    if as_json:
-        json_line(_fields(chosen, seen, step))
-    else:
-        typer.echo(_text(chosen, seen, step))
+    answer(_text(chosen, seen, step), _fields(chosen, seen, step), as_json=as_json)
 
 
 def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
@@ -103,7 +98,6 @@ def _fields(stream: Stream, seen: Survey, step: Plan | Settlement) -> dict[str, 
         "backlog_offsets": seen.backlog(),
         "open_transaction_offsets": _open_transaction_offsets(seen),
         "table_version": seen.ledger.version if seen.ledger else None,
-        "error": None,
     }
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, dates_meant, one_session, stream_meant
-from kdi_assets.cli.output import refusal_in_json
+from kdi_assets.cli.given import DATE, AsJson, Defs, StreamName, refuse_empty_span, stream_meant
 from kdi_assets.cli.replay_told import tell
-from kdi_assets.cli.spark_failures import spark_failures
+from kdi_assets.cli.session import session_over
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,8 +18,10 @@ if TYPE_CHECKING:
 
 def replay(
     stream: StreamName,
-    first: Annotated[str, typer.Option("--from", metavar="DATE", help="The first date of the rows, UTC.")],
-    last: Annotated[str, typer.Option("--to", metavar="DATE", help="The last date, inclusive.")],
+    first: Annotated[
+        datetime, typer.Option("--from", metavar="DATE", formats=[DATE], help="The first date of the rows, UTC.")
+    ],
+    last: Annotated[datetime, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be different.")] = False,
     into: Annotated[
         str | None,
@@ -47,17 +48,12 @@ def replay(
     from kdi_assets.replay.replay_dates import look_at_dates, replay_dates
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
-    dates_meant(first, last)  # refuses what is none
-    begin, end = date.fromisoformat(first), date.fromisoformat(last)
+    refuse_empty_span(first, last)
+    begin, end = first.date(), last.date()
     if (dry_run or into is not None) and (leave_missing or accept_dead_letters):
         raise typer.BadParameter("a look replays nothing", param_hint="--leave-missing and --accept-dead-letters")
     compares = None if into is None else _unused(into, chosen, lake)
-    with (
-        refusal_in_json(chosen.name, as_json=as_json),
-        one_session("replay") as session,
-        session.watched(),
-        spark_failures("replay", chosen),
-    ):
+    with session_over(chosen, "replay", as_json=as_json) as session:
         if dry_run or compares:
             done = look_at_dates(chosen, lake=lake, session=session, first=begin, last=end, into=compares or "")
         else:

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-import typer
-
-from kdi_assets.cli.output import columns, counted, json_line, printable
+from kdi_assets.cli.output import answer, columns, counted, printable
 from kdi_assets.stream import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,10 +33,8 @@ def tell(
         into: The table that was made to compare.
         to_do_it: What does it then.
     """
-    if as_json:
-        json_line(_fields(done, looked=looked, into=into))
-    else:
-        typer.echo("\n".join(_lines(done, looked=looked, into=into, to_do_it=to_do_it)))
+    text = "\n".join(_lines(done, looked=looked, into=into, to_do_it=to_do_it))
+    answer(text, _fields(done, looked=looked, into=into), as_json=as_json)
 
 
 def _fields(done: ReplayReport, *, looked: bool, into: str) -> dict[str, object]:
@@ -47,7 +43,7 @@ def _fields(done: ReplayReport, *, looked: bool, into: str) -> dict[str, object]
     missing = {field.name: getattr(done.missing, field.name) for field in fields(done.missing)}
     version = done.commit.version if done.commit else None
     whole = {**said, **tables, "messages": done.messages, "missing": missing, "into": into or None}
-    return {**whole, "done": not looked, "table_version": version, "error": None}
+    return {**whole, "done": not looked, "table_version": version}
 
 
 def _lines(done: ReplayReport, *, looked: bool, into: str, to_do_it: str) -> Iterator[str]:

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.accept_routes import accept_routes
 from kdi_assets.cli.given import (
     AsJson,
     Defs,
     StreamName,
     moment_meant,
-    one_session,
     stream_meant,
+    streams_meant,
     topic_partition_meant,
     whoami,
 )
-from kdi_assets.cli.output import columns, counted, json_line, refusal_in_json
-from kdi_assets.cli.spark_failures import spark_failures
+from kdi_assets.cli.output import UNCHANGED, answer, columns, counted, json_line
+from kdi_assets.cli.session import session_over
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.drain import case
+    from kdi_assets.drain.accept_routes import RouteDecision
     from kdi_assets.drain.resolve import Decision
     from kdi_assets.ledger.entry import LedgerEntry
     from kdi_assets.stream import Stream
 
 
-class Action(StrEnum):
-    """What can be decided."""
+Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
 
-    accept_loss = "accept-loss"
-    new_topic = "new-topic"
-    rewind = "rewind"
-    adopt = "adopt"
-    adopt_dead_letters = "adopt-dead-letters"
-    accept_routes = "accept-routes"
+TARGETS = ("--to", "--to-timestamp", "--to-version")
+FITTING: Mapping[str, Sequence[str]] = {
+    "accept-loss": ("--topic-partition", "--from", "--until"),
+    "rewind": ("--topic-partition", *TARGETS),
+}
+"""Options by the action that looks at them; the others look at none of them."""
+
+NEEDED = {"--from": "--until", "--until": "--topic-partition", "--to": "--topic-partition"}
 
 
 def resolve(
@@ -92,23 +91,19 @@ def resolve(
     from kdi_assets.drain.resolve import carry_out_decision, decide
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
-    targets = {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
-    _refuse_misfits(action, topic_partition, (start, until), targets, because)
-    if action is Action.accept_routes:
-        accept_routes(chosen, defs, because=because, yes=yes, as_json=as_json)
+    options = {"--topic-partition": topic_partition, "--from": start, "--until": until}
+    options |= {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
+    _refuse_misfits(action, [option for option, value in options.items() if value is not None], because)
+    if action == "accept-routes":
+        _accept_routes(chosen, streams_meant((), defs), lake, because=because, yes=yes, as_json=as_json)
         return
     moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
     only = topic_partition_meant(topic_partition, chosen)
-    with (
-        refusal_in_json(chosen.name, as_json=as_json),
-        one_session("resolve") as session,
-        session.watched(),
-        spark_failures("resolve", chosen),
-    ):
+    with session_over(chosen, "resolve", as_json=as_json) as session:
         decision = decide(
             chosen,
             lake,
-            cast("case.Action", action.value),
+            action,
             topic_partition=only,
             start=start,
             until=until,
@@ -119,54 +114,25 @@ def resolve(
         )
         told = {"decided_by": whoami(), "because": because}
         entry = carry_out_decision(session(), decision, chosen, lake, **told) if yes else None
-    _show(chosen, decision, entry, as_json=as_json)
+    done = f"Done: committed as v{entry.version}." if entry else UNCHANGED
+    answer(f"{_text(chosen, decision)}\n{done}", _fields(chosen, decision, entry), as_json=as_json)
 
 
-def _refuse_misfits(
-    action: Action,
-    topic_partition: str | None,
-    offsets: tuple[int | None, int | None],
-    targets: Mapping[str, int | str | None],
-    because: str,
-) -> None:
+def _refuse_misfits(action: Action, options: Sequence[str], because: str) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
-    start, until = offsets
-    fitting: dict[str, tuple[object, tuple[Action, ...]]] = {
-        "--from": (start, (Action.accept_loss,)),
-        "--until": (until, (Action.accept_loss,)),
-        **{option: (given, (Action.rewind,)) for option, given in targets.items()},
-        "--topic-partition": (topic_partition, (Action.accept_loss, Action.rewind)),
-    }
-    for option, (given, actions) in fitting.items():
-        if given is not None and action not in actions:
-            raise typer.BadParameter(f"it belongs to {' and '.join(actions)}, not to {action}", param_hint=option)
-    if until is not None and topic_partition is None:
-        raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--until")
-    if start is not None and until is None:
-        raise typer.BadParameter("it needs --until, the first offset that is not given up", param_hint="--from")
-    if action is Action.accept_routes and not because.strip():
-        raise typer.BadParameter("it needs --because, which the ledger keeps", param_hint="accept-routes")
-    named = [option for option, given in targets.items() if given is not None]
-    if len(named) > 1:
-        raise typer.BadParameter(f"{' and '.join(named)} exclude each other", param_hint="rewind")
-    if action is Action.rewind and topic_partition is None and "--to" in named:
-        raise typer.BadParameter("it needs --topic-partition, to which it belongs", param_hint="--to")
-    if action is Action.rewind and topic_partition is not None and not named:
-        raise typer.BadParameter(f"it needs one of {', '.join(targets)}", param_hint="--topic-partition")
-
-
-def _show(stream: Stream, decision: Decision, entry: LedgerEntry | None, *, as_json: bool) -> None:
-    """What was decided, and the commit that did it, if it was to be done."""
-    if as_json:
-        json_line(_fields(stream, decision, entry))
-        return
-    typer.echo(_text(stream, decision))
-    done = (
-        f"Done: committed as v{entry.version}."
-        if entry
-        else "Nothing was changed; the same command with --yes does it."
-    )
-    typer.echo(done)
+    for option in options:
+        if option not in FITTING.get(action, ()):
+            actions = " and ".join(one for one, fitting in FITTING.items() if option in fitting)
+            raise typer.BadParameter(f"it belongs to {actions}, not to {action}", param_hint=option)
+        if (needed := NEEDED.get(option)) and needed not in options:
+            raise typer.BadParameter(f"it needs {needed}", param_hint=option)
+    if action == "accept-routes" and not because.strip():
+        raise typer.BadParameter("it needs --because, which the ledger keeps", param_hint=action)
+    targets = [option for option in options if option in TARGETS]
+    if len(targets) > 1:
+        raise typer.BadParameter(f"{' and '.join(targets)} exclude each other", param_hint=action)
+    if action == "rewind" and options and not targets:
+        raise typer.BadParameter(f"it needs one of {', '.join(TARGETS)}", param_hint="--topic-partition")
 
 
 def _text(stream: Stream, decision: Decision) -> str:
@@ -213,6 +179,51 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "rows_kept_aside": decision.beyond.only_copies,
         "open_dead_letters_beyond": decision.beyond.letters,
         "table_version_before": decision.table_version,
+        "done": entry is not None,
+        "table_version": entry.version if entry else None,
+    }
+
+
+def _accept_routes(
+    stream: Stream, streams: Sequence[Stream], lake: str, *, because: str, yes: bool, as_json: bool
+) -> None:
+    """Let all tables of the route group change over to the conditions of the documents; an object per table."""
+    from kdi_assets.drain.accept_routes import commit_routes, decide_routes
+
+    with session_over(stream, "resolve", as_json=as_json) as session:
+        decision = decide_routes(stream, streams, lake)
+        done = commit_routes(session(), decision, decided_by=whoami(), because=because) if yes else {}
+    if as_json:
+        for name in decision.members:
+            json_line(_routes_fields(name, decision, done.get(name)))
+    else:
+        versions = ", ".join(f"{name} v{entry.version}" for name, entry in done.items())
+        typer.echo(_routes_text(decision))
+        typer.echo(f"Done: committed as {versions}." if done else UNCHANGED)
+
+
+def _routes_text(decision: RouteDecision) -> str:
+    from kdi_assets.drain.route_change import in_words, positions_in_words
+
+    rows = [
+        (name, positions_in_words(table.positions), in_words(table.recorded, table.wanted) or "as in the documents")
+        for name, table in sorted((name, one.table) for name, one in decision.members.items())
+    ]
+    lines = [columns(("TABLE", "POSITIONS", "DRAINED BY SO FAR"), rows, align="<<<")]
+    lines.append("From these positions on, the route conditions of the documents hold.")
+    if apart := decision.accepted.apart:
+        lines.append(f"Messages between these offsets may then be in two tables, or in none: {apart}.")
+    return "\n".join(lines)
+
+
+def _routes_fields(name: str, decision: RouteDecision, entry: LedgerEntry | None) -> dict[str, object]:
+    table = decision.members[name].table
+    return {
+        "stream": name,
+        "action": "accept-routes",
+        "positions": table.positions,
+        "changes": table.changes,
+        "apart": bool(decision.accepted.apart),
         "done": entry is not None,
         "table_version": entry.version if entry else None,
         "error": None,

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import EXIT_RETRY, json_line
-from kdi_assets.cli.screen import screen
 from kdi_assets.cli.stream_status import StreamStatus, text
 from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream
 
-WATCH_SECONDS = 5.0
+WATCH_SECONDS, CLEAR = 5.0, "\x1b[2J\x1b[H"
 
 
 def status(
     streams: StreamNames = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    every: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.2, help="With --watch: so often, instead of every 5 seconds."),
-    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look every 5 seconds, until Ctrl-C.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,13 +46,15 @@ def status(
     Exit codes: 0 it could look, whatever it saw, refusals too; 1 the documents
     are wrong; 75 no broker answered for any of the streams; 130 after Ctrl-C.
     """
-    if every is not None and not watch:
-        raise typer.BadParameter("goes with --watch", param_hint="--every")
     look = looks(streams_meant(streams or (), defs), Settings.from_environment().lake)
-    if watch:
-        _watch(look, seconds=every or WATCH_SECONDS, as_json=as_json)
-    seen = look()
+    began, seen = time.monotonic(), look()
     _show(seen, as_json=as_json)
+    while watch:
+        time.sleep(max(0.0, began + WATCH_SECONDS - time.monotonic()))
+        began, seen = time.monotonic(), look()
+        if sys.stdout.isatty():
+            typer.echo(CLEAR, nl=False)
+        _show(seen, as_json=as_json)
     if seen and all(isinstance(one.backlog.refusal, Transient) for one in seen):
         raise typer.Exit(EXIT_RETRY)
 
@@ -82,15 +80,3 @@ def _show(seen: Sequence[StreamStatus], *, as_json: bool) -> None:
             json_line(one.fields())
     else:
         typer.echo(text(seen, datetime.now(UTC)))
-
-
-def _watch(look: Callable[[], list[StreamStatus]], *, seconds: float, as_json: bool) -> NoReturn:
-    """Look until Ctrl-C."""
-    with screen() as draw:
-        while True:
-            began, seen = time.monotonic(), look()
-            if as_json:
-                _show(seen, as_json=True)
-            else:
-                draw(text(seen, datetime.now(UTC)))
-            time.sleep(max(0.0, began + seconds - time.monotonic()))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kdi_assets.cli.output import brief, clock, columns, error_fields
+from kdi_assets.cli.output import brief, clock, columns
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts, TableWatch
@@ -67,8 +67,8 @@ class StreamStatus:
             "backlog_bytes": backlog.bytes if backlog.offsets or not backlog.known else 0,
             "lag_seconds": backlog.lag_seconds,
             "arrival_rate_offsets_per_second": backlog.arrival_rate,
-            "time_to_close_seconds": _finite(backlog.time_to_close_seconds),
-            "time_to_loss_seconds": _finite(backlog.time_to_loss_seconds),
+            "time_to_close_seconds": backlog.time_to_close_seconds,
+            "time_to_loss_seconds": backlog.time_to_loss_seconds,
             "unsettled": backlog.unsettled,
             "open_transaction_offsets": backlog.open_transaction_offsets if backlog.topic_partitions else None,
             "topic_partitions": {tp: _partition_fields(held) for tp, held in sorted(backlog.topic_partitions.items())},
@@ -79,7 +79,7 @@ class StreamStatus:
             "table_bytes": table.files.bytes if table.files else None,
             "small_files": table.files.small if table.files else None,
             "drained_at": table.drained_at,
-            "error": error_fields(backlog.refusal) if backlog.refusal else None,
+            "error": backlog.refusal,
         }
 
     def notes(self) -> list[str]:
@@ -105,7 +105,7 @@ def _partition_fields(held: PartitionBacklog) -> dict[str, object]:
         "backlog_offsets": None if held.position is None else held.offsets,
         "lag_seconds": held.lag_seconds,
         "arrival_rate_offsets_per_second": held.arrival_rate,
-        "time_to_loss_seconds": _finite(held.time_to_loss_seconds),
+        "time_to_loss_seconds": held.time_to_loss_seconds,
         "open_transaction_offsets": held.open_transaction_offsets,
         "status": held.word.value if held.word else None,
     }
@@ -120,7 +120,3 @@ def _time(seconds: float | None) -> str:
 def _moment(at: datetime, now: datetime) -> str:
     """The time of a moment of today, the date of another one."""
     return clock(at, date=True)[:10] if now - at > timedelta(hours=20) else clock(at, date=False)
-
-
-def _finite(seconds: float | None) -> float | None:
-    return None if seconds == math.inf else seconds

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, one_session, stream_meant
-from kdi_assets.cli.output import counted, duration, json_line, refusal_in_json
+from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
+from kdi_assets.cli.output import UNCHANGED, answer, counted, duration, refusal_in_json
+from kdi_assets.cli.session import one_session
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,18 +38,11 @@ def upkeep(
     with refusal_in_json(chosen.name, as_json=as_json):
         planned = plan_clean_up(chosen, lake, now=now)
         if not yes:
-            _show(_planned_text(planned), _fields(chosen, planned, None), as_json=as_json)
+            answer(_planned_text(planned), _fields(chosen, planned, None), as_json=as_json)
             return
         with one_session("upkeep") as session, session.watched():
             done = clean_up(chosen, lake, session=session, now=now)
-    _show(_done_text(done), _fields(chosen, planned, done), as_json=as_json)
-
-
-def _show(text: str, fields: dict[str, object], *, as_json: bool) -> None:
-    if as_json:
-        json_line(fields)
-    else:
-        typer.echo(text)
+    answer(_done_text(done), _fields(chosen, planned, done), as_json=as_json)
 
 
 def _planned_text(planned: CleanUp) -> str:
@@ -56,8 +50,7 @@ def _planned_text(planned: CleanUp) -> str:
     renewed = "; the newest ledger commit is among them and would be renewed first" if planned.renews else ""
     return (
         f"{planned.stream}: {older} are older than {duration(planned.retention.total_seconds())}{renewed}; "
-        f"{counted(planned.uncopied, 'commit')} would be copied to the archive\n"
-        "Nothing was changed; the same command with --yes does it."
+        f"{counted(planned.uncopied, 'commit')} would be copied to the archive\n{UNCHANGED}"
     )
 
 
@@ -80,5 +73,4 @@ def _fields(stream: Stream, planned: CleanUp, done: CleanedUp | None) -> dict[st
         "uncopied_commits": None if done else planned.uncopied,
         "removed_commits": done.removed if done else None,
         "renewed_at_version": done.renewed_at if done else None,
-        "error": None,
     }

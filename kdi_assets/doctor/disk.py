@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from kdi_assets.doctor.finding import Finding, fine, warning, wrong
-from kdi_assets.doctor.places import nearest_existing
-from kdi_assets.errors import Terminal
+from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
+from kdi_assets.runtime.driver import driver_scratch
+from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 
 LOW_SHARE, EMPTY_SHARE = 0.1, 0.01
 """Shares of a file system, or of its inodes, that are free: below the first is a warning, below the second wrong."""
+
+JAVAS_TEMPORARY = Path("/tmp")  # noqa: S108 - what Java takes on Linux, whatever TMPDIR says
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,46 +24,22 @@ class Space:
     """A file system.
 
     Attributes:
-        purposes: What lies there, e.g. ``lake, home``.
         inodes: How many it can have; 0 where it does not count them.
     """
 
-    purposes: str
-    path: Path
+    path: str
     bytes: int
     free_bytes: int
     inodes: int
     free_inodes: int
 
-    @property
-    def free_share(self) -> float:
-        return self.free_bytes / self.bytes if self.bytes else 0.0
-
-    @property
-    def free_inode_share(self) -> float:
-        return self.free_inodes / self.inodes if self.inodes else 1.0
-
-
-class DiskShort(Terminal):
-    """A file system has little room left, or too little for what waits."""
-
-    purposes: str
-    path: Path
-    free_bytes: int
-    bytes: int
-    free_inodes: int
-    inodes: int
-    needed_bytes: int
-
-    def parts(self) -> tuple[str, str, str]:
-        inodes = f" and {self.free_inodes:,} of {self.inodes:,} inodes" if self.inodes else ""
-        needed = f"; what waits is about {byte_size(self.needed_bytes)}, uncompressed" if self.needed_bytes else ""
-        return (
-            f"{self.purposes} ({self.path}): {byte_size(self.free_bytes)} of {byte_size(self.bytes)}{inodes} are free"
-            f"{needed}.",
-            "what is committed stays; a drain that runs out of room commits nothing.",
-            f"df -h {self.path}; df -i {self.path}    (make room, or move it: KDI_LAKE, KDI_HOME, SPARK_LOCAL_DIRS)",
-        )
+    @classmethod
+    def of(cls, path: Path) -> Space:
+        """The file system that the path lies on."""
+        told = os.statvfs(path)
+        # What is kept for root is free to nobody else.
+        size, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+        return cls(str(path), size, free, told.f_files, told.f_favail)
 
 
 def disk(places: Mapping[str, Path], *, needed_bytes: int = 0) -> Iterator[Finding]:
@@ -71,47 +49,83 @@ def disk(places: Mapping[str, Path], *, needed_bytes: int = 0) -> Iterator[Findi
         places: Folders by purpose; where one does not exist, what is above it counts.
         needed_bytes: What waits, uncompressed.
     """
-    by_device: dict[int, list[str]] = defaultdict(list)
-    paths: dict[int, Path] = {}
+    by_device: dict[int, dict[str, Path]] = {}
     for purpose, path in places.items():
         there = nearest_existing(path)
-        device = there.stat().st_dev
-        by_device[device].append(purpose)
-        paths.setdefault(device, there)
-    for device, purposes in by_device.items():
-        yield judged(_space(", ".join(purposes), paths[device]), needed_bytes if "lake" in purposes else 0)
+        by_device.setdefault(there.stat().st_dev, {})[purpose] = there
+    for paths in by_device.values():
+        space = Space.of(next(iter(paths.values())))
+        yield judged(", ".join(paths), space, needed_bytes if "lake" in paths else 0)
 
 
-def judged(space: Space, needed_bytes: int) -> Finding:
-    """The verdict of one file system."""
-    inodes = f", {space.free_inode_share:.0%} of the inodes" if space.inodes else ""
-    found = f"{byte_size(space.free_bytes)} free, {space.free_share:.0%}{inodes}"
-    facts = {
-        "path": str(space.path),
-        "free_bytes": space.free_bytes,
-        "bytes": space.bytes,
-        "free_inodes": space.free_inodes,
-        "inodes": space.inodes,
-        "needed_bytes": needed_bytes,
-    }
-    share = min(space.free_share, space.free_inode_share)
+def judged(purposes: str, space: Space, needed_bytes: int) -> Finding:
+    """The verdict of one file system.
+
+    Args:
+        purposes: What lies there, e.g. ``lake, home``.
+    """
+    free_share = space.free_bytes / space.bytes if space.bytes else 0.0
+    free_inode_share = space.free_inodes / space.inodes if space.inodes else 1.0
+    inodes = f", {free_inode_share:.0%} of the inodes" if space.inodes else ""
+    found = f"{byte_size(space.free_bytes)} free, {free_share:.0%}{inodes}"
+    facts = {**asdict(space), "needed_bytes": needed_bytes}
+    share = min(free_share, free_inode_share)
     if share >= LOW_SHARE and 2 * needed_bytes <= space.free_bytes:
-        return fine("disk", space.purposes, found, **facts)
-    short = DiskShort(
-        purposes=space.purposes,
-        path=space.path,
-        free_bytes=space.free_bytes,
-        bytes=space.bytes,
-        free_inodes=space.free_inodes,
-        inodes=space.inodes,
-        needed_bytes=needed_bytes,
-    )
+        return fine("disk", purposes, found, **facts)
     verdict = wrong if share < EMPTY_SHARE or needed_bytes > space.free_bytes else warning
-    return verdict("disk", space.purposes, short, found=found, facts=facts)
+    return verdict("disk", purposes, _short(purposes, space, needed_bytes), found, **facts)
 
 
-def _space(purposes: str, path: Path) -> Space:
-    told = os.statvfs(path)
-    # What is kept for root is free to nobody else.
-    size, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
-    return Space(purposes, path, size, free, told.f_files, told.f_favail)
+def _short(purposes: str, space: Space, needed_bytes: int) -> Trouble:
+    path, free, size = space.path, byte_size(space.free_bytes), byte_size(space.bytes)
+    inodes = f" and {space.free_inodes:,} of {space.inodes:,} inodes" if space.inodes else ""
+    needed = f"; what waits is about {byte_size(needed_bytes)}, uncompressed" if needed_bytes else ""
+    return Trouble(
+        kind="disk short",
+        happened=f"{purposes} ({path}): {free} of {size}{inodes} are free{needed}.",
+        safe="what is committed stays; a drain that runs out of room commits nothing.",
+        run=f"df -h {path}; df -i {path}    (make room, or move it: KDI_LAKE, KDI_HOME, SPARK_LOCAL_DIRS)",
+    )
+
+
+def places(settings: Settings, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """Folders by what they are for; they need not exist."""
+    lake = local_path(settings.lake)
+    scratch = spark_local_dirs(environment) or [_scratch_of_ours(settings)]
+    named = {f"spark {n}" if len(scratch) > 1 else "spark": path for n, path in enumerate(scratch, 1)}
+    return {**({"lake": lake} if lake else {}), "home": settings.home, **named}
+
+
+def local_path(uri: str) -> Path | None:
+    """The path of a lake that is a folder of this machine, else ``None``."""
+    parts = urlsplit(uri)
+    if not parts.scheme:
+        return Path(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path, or the folder in which it would be made."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+
+
+def spark_local_dirs(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where Spark's own configuration lets the driver's Spark spill to; empty if it says nothing.
+
+    Source: Spark's docs, "Configuration": ``SPARK_LOCAL_DIRS`` goes before ``spark.local.dir``.
+    """
+    told = environment.get("SPARK_LOCAL_DIRS") or _spark_default("spark.local.dir", environment)
+    return [Path(path) for path in told.split(",")] if told else []
+
+
+def _scratch_of_ours(settings: Settings) -> Path:
+    return driver_scratch(settings.home) if settings.driver == "shared" else JAVAS_TEMPORARY
+
+
+def _spark_default(key: str, environment: Mapping[str, str]) -> str:
+    folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if (home := environment.get("SPARK_HOME")) else "")
+    file = Path(folder, "spark-defaults.conf")
+    if not folder or not file.is_file():
+        return ""
+    lines = (line.split(maxsplit=1) for line in file.read_text().splitlines())
+    return next((line[1].strip() for line in lines if len(line) == 2 and line[0].rstrip("=:") == key), "")

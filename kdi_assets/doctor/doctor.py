@@ -7,31 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from kdi_assets.components.folder import shown
 from kdi_assets.components.load import Loaded
+from kdi_assets.components.mistakes import in_order
 from kdi_assets.doctor import kafka, machine
-from kdi_assets.doctor.disk import disk
-from kdi_assets.doctor.documents import documents
-from kdi_assets.doctor.finding import Finding, Verdict
+from kdi_assets.doctor.disk import disk, places
+from kdi_assets.doctor.finding import Finding, Trouble, Verdict, fine, warning, wrong
 from kdi_assets.doctor.instance import dagster
-from kdi_assets.doctor.places import places
 from kdi_assets.doctor.registry import registry
 from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.doctor.storage import storage
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.wording import counted
 
 ALONE_SECONDS, BROKERS_SECONDS = 10.0, 15.0
 """How long the slowest examination of a round may take."""
 
 
-def examine(
-    settings: Settings,
-    loaded: Loaded,
-    folder: Path,
-    *,
-    streams: Sequence[Stream],
-    environment: Mapping[str, str] = os.environ,
-) -> list[Finding]:
+def examine(settings: Settings, loaded: Loaded, folder: Path, *, streams: Sequence[Stream]) -> list[Finding]:
     """Examine everything that a drain of these streams needs.
 
     Args:
@@ -42,31 +36,57 @@ def examine(
     """
     streams = [stream for stream in streams if stream.status != "retired"]  # their topics may be gone
     clusters = {stream.cluster.name: stream.cluster for stream in streams}
-    registries = {stream.registry.name: stream.registry for stream in streams if stream.registry}
     said = list(documents(loaded, folder))
-    looks = [Examination("registry", name, partial(registry, r, settings.home)) for name, r in registries.items()]
-    looks = [*_alone(settings, environment), *looks, *map(_brokers, clusters.values())]
-    alone = side_by_side(looks, seconds=ALONE_SECONDS)
+    alone = side_by_side([*_of_machine(settings), *_of_servers(settings, streams, clusters)], seconds=ALONE_SECONDS)
     silent = {f.of for f in alone if f.examination == "brokers" and f.verdict is not Verdict.OK}
     answering = [cluster for name, cluster in clusters.items() if name not in silent]
     by_brokers = side_by_side(list(_by_brokers(answering, streams, settings.lake)), seconds=BROKERS_SECONDS)
-    room = side_by_side([_disk(settings, environment, by_brokers)], seconds=ALONE_SECONDS)
-    return [*said, *room, *alone, *by_brokers]
+    room = partial(disk, places(settings), needed_bytes=kafka.waiting_bytes(by_brokers))
+    return [
+        *said,
+        *side_by_side([Examination("disk", "this machine", room)], seconds=ALONE_SECONDS),
+        *alone,
+        *by_brokers,
+    ]
 
 
-def _alone(settings: Settings, environment: Mapping[str, str]) -> Iterator[Examination]:
+def documents(loaded: Loaded, folder: Path) -> Iterator[Finding]:
+    """The mistakes of every document; streams and clusters without one are examined further."""
+    of = shown(folder)
+    for mistake in in_order(loaded.mistakes):
+        yield wrong("documents", of, mistake)
+    if not loaded.mistakes and not loaded.streams:
+        nothing = Trouble(
+            kind="no streams",
+            happened=f"{of} has no document that describes a stream.",
+            safe="nothing was started; no topic and no table was touched.",
+            run="add a document (docs/streams.md), or name another folder with --defs or KDI_DEFS",
+        )
+        yield warning("documents", of, nothing)
+    elif not loaded.mistakes:
+        found = f"{counted(len(loaded.streams), 'stream')}; expressions are for kdi check"
+        yield fine("documents", of, found, streams=sorted(loaded.streams))
+
+
+def _of_machine(settings: Settings) -> Iterator[Examination]:
     yield Examination("packages", "Python", machine.packages)
-    yield Examination("java", "Java", partial(machine.java, settings.home, environment=environment))
+    yield Examination("java", "Java", partial(machine.java, settings.home))
     yield Examination("jars", "spark", partial(machine.jars, settings.home / "jars"))
     if settings.driver == "shared":
         yield Examination("driver", "shared", partial(machine.driver, settings))
-    yield Examination("storage", settings.lake, partial(storage, settings.lake, environment=environment))
-    if home := environment.get("DAGSTER_HOME"):
+    yield Examination("storage", settings.lake, partial(storage, settings.lake))
+    if home := os.environ.get("DAGSTER_HOME"):
         yield Examination("dagster", home, partial(dagster, home))
 
 
-def _brokers(cluster: KafkaCluster) -> Examination:
-    return Examination("brokers", cluster.name, partial(kafka.brokers, cluster))
+def _of_servers(
+    settings: Settings, streams: Iterable[Stream], clusters: Mapping[str, KafkaCluster]
+) -> Iterator[Examination]:
+    registries = {stream.registry.name: stream.registry for stream in streams if stream.registry}
+    for name, described in registries.items():
+        yield Examination("registry", name, partial(registry, described, settings.home))
+    for name, cluster in clusters.items():
+        yield Examination("brokers", name, partial(kafka.brokers, cluster))
 
 
 def _by_brokers(clusters: Iterable[KafkaCluster], streams: Sequence[Stream], lake: str) -> Iterator[Examination]:
@@ -75,8 +95,3 @@ def _by_brokers(clusters: Iterable[KafkaCluster], streams: Sequence[Stream], lak
         topics = sorted({stream.topic for stream in own})
         yield Examination("rights", cluster.name, partial(kafka.rights, cluster, topics))
         yield Examination("stream", cluster.name, partial(kafka.streams, cluster, own, lake=lake))
-
-
-def _disk(settings: Settings, environment: Mapping[str, str], seen: Sequence[Finding]) -> Examination:
-    needed = kafka.waiting_bytes(seen)
-    return Examination("disk", "this machine", lambda: disk(places(settings, environment), needed_bytes=needed))

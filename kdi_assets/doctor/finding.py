@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kdi_assets.errors import KdiError
+from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.wording import kind_in_words
 
 
@@ -16,6 +16,30 @@ class Verdict(StrEnum):
     OK = "ok"
     WARNING = "warning"
     WRONG = "wrong"
+
+
+class Words(KdiError):
+    """What an examination itself has to say; its figures are the facts of the finding.
+
+    Attributes:
+        kind: What it is, in two or three words.
+    """
+
+    kind: str
+    happened: str
+    safe: str
+    run: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return self.happened, self.safe, self.run
+
+
+class Trouble(Words, Terminal):
+    """Something that a person must mend."""
+
+
+class Unanswered(Words, Transient):
+    """Something did not answer: a retry may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +67,15 @@ def fine(examination: str, of: str, found: str, **facts: object) -> Finding:
     return Finding(examination, of, Verdict.OK, found, facts)
 
 
-def warning(
-    examination: str, of: str, trouble: KdiError, *, found: str = "", facts: Mapping[str, object] | None = None
-) -> Finding:
+def warning(examination: str, of: str, trouble: KdiError, found: str = "", /, **facts: object) -> Finding:
     """Drains go on, as yet."""
-    return Finding(examination, of, Verdict.WARNING, found or kind_in_words(trouble), facts or {}, trouble)
+    return Finding(examination, of, Verdict.WARNING, found or _kind(trouble), facts, trouble)
 
 
-def wrong(
-    examination: str, of: str, trouble: KdiError, *, found: str = "", facts: Mapping[str, object] | None = None
-) -> Finding:
+def wrong(examination: str, of: str, trouble: KdiError, found: str = "", /, **facts: object) -> Finding:
     """A drain would stop, or must not be believed."""
-    return Finding(examination, of, Verdict.WRONG, found or kind_in_words(trouble), facts or {}, trouble)
+    return Finding(examination, of, Verdict.WRONG, found or _kind(trouble), facts, trouble)
+
+
+def _kind(trouble: KdiError) -> str:
+    return trouble.kind if isinstance(trouble, Words) else kind_in_words(trouble)

@@ -8,56 +8,11 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
-from kdi_assets.doctor.finding import Finding, fine, wrong
-from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, fine, wrong
 from kdi_assets.wording import counted, duration
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
-
-
-class InstanceClosed(Terminal):
-    """Dagster's instance does not open."""
-
-    home: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Dagster's instance of DAGSTER_HOME={self.home} does not open: {self.detail}",
-            "tables and positions are not in it; kdi drain works without it.",
-            f"dagster instance info    (and correct {self.home}/dagster.yaml, or the storage that it names)",
-        )
-
-
-class InstanceUnanswered(Transient):
-    """The database of Dagster's instance does not answer."""
-
-    home: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the database of Dagster's instance of DAGSTER_HOME={self.home} does not answer: {self.detail}",
-            "tables and positions are not in it; kdi drain works without it.",
-            "kdi doctor    (once more; if it repeats, look at the database, its address and its password)",
-        )
-
-
-class DaemonSilent(Terminal):
-    """Parts of Dagster's daemon have not been heard of for too long."""
-
-    home: str
-    silent: tuple[str, ...]
-    heard_at: datetime | None
-
-    def parts(self) -> tuple[str, str, str]:
-        heard = f"last heard of at {self.heard_at:%Y-%m-%dT%H:%M:%SZ}" if self.heard_at else "never heard of"
-        return (
-            f"Dagster's daemon of DAGSTER_HOME={self.home} is silent: {', '.join(self.silent)}; {heard}.",
-            "nothing is lost; no sensor starts a run until it is back, and what waits goes on waiting.",
-            "dagster-daemon run    (in the deployment: start its daemon again)",
-        )
 
 
 def dagster(home: str) -> Iterator[Finding]:
@@ -72,31 +27,55 @@ def _examined(home: str) -> Finding:
     from dagster import DagsterInstance
 
     if not Path(home).is_dir():
-        return wrong("dagster", home, InstanceClosed(home=home, detail="there is no such folder"))
+        return wrong("dagster", home, _closed(home, "there is no such folder"))
     with DagsterInstance.from_config(home) as instance:
         return daemon(instance, home)
 
 
-def _refusal(home: str, failure: BaseException) -> KdiError:
+def _closed(home: str, detail: str) -> Trouble:
+    return Trouble(
+        kind="instance closed",
+        happened=f"Dagster's instance of DAGSTER_HOME={home} does not open: {detail}",
+        safe="tables and positions are not in it; kdi drain works without it.",
+        run=f"dagster instance info    (and correct {home}/dagster.yaml, or the storage that it names)",
+    )
+
+
+def _refusal(home: str, failure: BaseException) -> Trouble | Unanswered:
     from sqlalchemy.exc import OperationalError
 
-    detail = (str(failure).strip() or type(failure).__name__).splitlines()[0]
     cause: BaseException | None = failure
-    while cause is not None:
-        if isinstance(cause, OperationalError):
-            return InstanceUnanswered(home=home, detail=str(cause.orig).strip().splitlines()[0])
+    while cause is not None and not isinstance(cause, OperationalError):
         cause = cause.__cause__ or cause.__context__
-    return InstanceClosed(home=home, detail=detail)
+    if cause is None:
+        return _closed(home, (str(failure).strip() or type(failure).__name__).splitlines()[0])
+    detail = str(cause.orig).strip().splitlines()[0]
+    return Unanswered(
+        kind="instance unanswered",
+        happened=f"the database of Dagster's instance of DAGSTER_HOME={home} does not answer: {detail}",
+        safe="tables and positions are not in it; kdi drain works without it.",
+        run="kdi doctor    (once more; if it repeats, look at the database, its address and its password)",
+    )
 
 
 def daemon(instance: DagsterInstance, home: str) -> Finding:
     """The heartbeats, as Dagster's own UI judges them."""
     statuses = instance.get_daemon_statuses()
     beats = [s.last_heartbeat.timestamp for s in statuses.values() if s.last_heartbeat]
-    silent = tuple(sorted(kind for kind, status in statuses.items() if status.required and not status.healthy))
+    silent = sorted(kind for kind, status in statuses.items() if status.required and not status.healthy)
     if silent:
-        heard = datetime.fromtimestamp(max(beats), UTC) if beats else None
-        return wrong("dagster", home, DaemonSilent(home=home, silent=silent, heard_at=heard))
+        heard = (
+            f"last heard of at {datetime.fromtimestamp(max(beats), UTC):%Y-%m-%dT%H:%M:%SZ}"
+            if beats
+            else "never heard of"
+        )
+        trouble = Trouble(
+            kind="daemon silent",
+            happened=f"Dagster's daemon of DAGSTER_HOME={home} is silent: {', '.join(silent)}; {heard}.",
+            safe="nothing is lost; no sensor starts a run until it is back, and what waits goes on waiting.",
+            run="dagster-daemon run    (in the deployment: start its daemon again)",
+        )
+        return wrong("dagster", home, trouble, silent=silent)
     age = time() - min(beats) if beats else 0.0
     found = f"the instance opens, {counted(len(beats), 'daemon')} heard of within {duration(age)}"
     return fine("dagster", home, found, daemons=sorted(statuses), oldest_heartbeat_seconds=age)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from kdi_assets.doctor.finding import Finding, fine, warning, wrong
+from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.drain.look import Backlog, look_at
-from kdi_assets.errors import KdiError, Terminal
+from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicState, read_topics
 from kdi_assets.sources.kafka_client import AccessRefused
 from kdi_assets.sources.kafka_config import TRANSACTIONS, Retention, knows_transactions, read_retention, topic_configs
@@ -17,43 +17,6 @@ from kdi_assets.wording import byte_size, counted, duration
 
 NEAR_SHARE = 0.5
 """Share of its time in the topic that the next message may have lived through without a warning."""
-
-
-class RetentionNear(Terminal):
-    """What waits has lived through most of the time that the topic keeps it."""
-
-    stream: str
-    topic: str
-    lag_seconds: float
-    time_to_loss_seconds: float
-    time_to_close_seconds: float | None
-
-    def parts(self) -> tuple[str, str, str]:
-        left = self.time_to_loss_seconds
-        when = f"in {duration(left)}" if left > 0 else "at any moment"
-        close = self.time_to_close_seconds
-        takes = f"; a drain that begins now is expected to take {duration(close)}" if close and isfinite(close) else ""
-        return (
-            f"{self.stream}: the oldest message that waits is {duration(self.lag_seconds)} old, and retention may "
-            f"delete it {when}{takes}.",
-            "every offset below the position is accounted for; nothing is lost yet.",
-            f"kdi drain {self.stream}    (if it cannot be in time, raise retention.ms or retention.bytes of "
-            f"{self.topic} first)",
-        )
-
-
-class LagUnknown(Terminal):
-    """Messages wait, and how old they are cannot be told."""
-
-    stream: str
-    topic: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: messages wait in {self.topic}, and the oldest has no time, or could not be read in time.",
-            "every offset below the position is accounted for.",
-            f"kdi peek {self.stream}    (what does it hold?); kdi drain {self.stream}",
-        )
 
 
 def brokers(cluster: KafkaCluster) -> Iterator[Finding]:
@@ -88,7 +51,7 @@ def _rights(cluster: KafkaCluster, topic: str, refusals: Sequence[KdiError]) -> 
         yield fine("rights", topic, "Describe, Read and DescribeConfigs tried", cluster=cluster.name)
     said = {str(refusal): refusal for refusal in refusals}  # a missing topic is missing for each of the three
     for refusal in said.values():
-        yield wrong("rights", topic, refusal, facts={"cluster": cluster.name})
+        yield wrong("rights", topic, refusal, cluster=cluster.name)
 
 
 def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
@@ -96,7 +59,7 @@ def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
     try:
         known = knows_transactions(cluster)
     except AccessRefused as hidden:
-        yield warning("rights", TRANSACTIONS, hidden, facts={"cluster": cluster.name})
+        yield warning("rights", TRANSACTIONS, hidden, cluster=cluster.name)
     else:
         found = f"Describe tried: {'transactions began here' if known else 'no transaction ever began'}"
         yield fine("rights", TRANSACTIONS, found, cluster=cluster.name, transactions=known)
@@ -120,7 +83,7 @@ def _stream(stream: Stream, backlog: Backlog) -> Finding:
         "status_word": backlog.word,
     }
     if backlog.refusal:
-        return wrong("stream", stream.name, backlog.refusal, facts=facts)
+        return wrong("stream", stream.name, backlog.refusal, **facts)
     lag = f", the oldest for {duration(backlog.lag_seconds)}" if backlog.lag_seconds is not None else ""
     return fine("stream", stream.name, f"{counted(backlog.offsets, 'offset')} wait{lag}", **facts)
 
@@ -132,24 +95,40 @@ def retention(stream: Stream, backlog: Backlog, kept: Retention) -> Finding:
         "retention_seconds": kept.seconds,
         "retention_bytes": kept.bytes,
         "lag_seconds": lag,
-        "time_to_loss_seconds": left if left is None or isfinite(left) else None,
+        "time_to_loss_seconds": left,
     }
     if not backlog.offsets:
         return fine("retention", stream.name, f"{_kept(kept)}; nothing waits", **facts)
     if lag is None or left is None:
-        return warning("retention", stream.name, LagUnknown(stream=stream.name, topic=stream.topic), facts=facts)
+        return warning("retention", stream.name, _lag_unknown(stream), **facts)
     if isfinite(left) and lag >= NEAR_SHARE * (lag + left):
-        near = RetentionNear(
-            stream=stream.name,
-            topic=stream.topic,
-            lag_seconds=lag,
-            time_to_loss_seconds=left,
-            time_to_close_seconds=close,
-        )
         verdict = wrong if left <= (close or 0.0) else warning
-        return verdict("retention", stream.name, near, facts=facts)
+        return verdict("retention", stream.name, _near_loss(stream, lag, left, close), **facts)
     until = f"{duration(left)} until loss" if isfinite(left) else "never lost"
     return fine("retention", stream.name, f"{_kept(kept)}; what waits is {duration(lag)} old, {until}", **facts)
+
+
+def _lag_unknown(stream: Stream) -> Trouble:
+    return Trouble(
+        kind="lag unknown",
+        happened=f"{stream.name}: messages wait in {stream.topic}, and the oldest has no time, or could not be read in "
+        "time.",
+        safe="every offset below the position is accounted for.",
+        run=f"kdi peek {stream.name}    (what does it hold?); kdi drain {stream.name}",
+    )
+
+
+def _near_loss(stream: Stream, lag: float, left: float, close: float | None) -> Trouble:
+    when = f"in {duration(left)}" if left > 0 else "at any moment"
+    takes = f"; a drain that begins now is expected to take {duration(close)}" if close and isfinite(close) else ""
+    return Trouble(
+        kind="retention near",
+        happened=f"{stream.name}: the oldest message that waits is {duration(lag)} old, and retention may "
+        f"delete it {when}{takes}.",
+        safe="every offset below the position is accounted for; nothing is lost yet.",
+        run=f"kdi drain {stream.name}    (if it cannot be in time, raise retention.ms or retention.bytes of "
+        f"{stream.topic} first)",
+    )
 
 
 def _kept(kept: Retention) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from kdi_assets.doctor.finding import Finding, fine, warning, wrong
-from kdi_assets.errors import Terminal
+from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
 from kdi_assets.runtime.control import DriverAddress, driver_status
 from kdi_assets.runtime.jars import JARS_LOCK, JarMissing, locked_jars, refuse_unlocked
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
@@ -20,47 +19,6 @@ JARS_OF = {"pyspark": "spark-sql-kafka-0-10_", "delta-spark": "delta-spark_"}
 """Packages, and the jar that must be of the same release."""
 
 
-class PackagesDiffer(Terminal):
-    """Python packages are not those that this release is made for."""
-
-    differing: tuple[str, ...]
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Python packages do not fit this release: {'; '.join(self.differing)}.",
-            "nothing was started; tables and positions stay as they are.",
-            "pip install with this release's requirements, in an environment of its own; then kdi doctor",
-        )
-
-
-class JavaSilent(Terminal):
-    """The Java that would be taken does not start, or is too old."""
-
-    java_home: Path
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the Java of {self.java_home} does not say that it is a Java {OLDEST_JAVA} or newer.",
-            "nothing was started.",
-            f"{self.java_home}/bin/java -version    (or install a Java {OLDEST_JAVA}+ and set JAVA_HOME)",
-        )
-
-
-class DriverOutdated(Terminal):
-    """The warm driver runs another Spark than this process has."""
-
-    home: Path
-    theirs: str
-    ours: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the warm driver of {self.home} runs Spark {self.theirs}, this installation has PySpark {self.ours}.",
-            "nothing was read or written; runs that attach are refused.",
-            "kdi driver stop && kdi driver run",
-        )
-
-
 def packages(requirements: Sequence[str] | None = None, *, lock: Path = JARS_LOCK) -> Iterator[Finding]:
     """Whether the packages are those that the release names, and the locked jars those of the packages.
 
@@ -70,10 +28,15 @@ def packages(requirements: Sequence[str] | None = None, *, lock: Path = JARS_LOC
     try:
         needed = requirements if requirements is not None else metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        yield wrong("packages", "Python", PackagesDiffer(differing=(f"{DISTRIBUTION} itself is not installed",)))
-        return
+        needed = [DISTRIBUTION]
     if differing := (*_unfit(needed), *_unfit_jars(lock)):
-        yield wrong("packages", "Python", PackagesDiffer(differing=differing))
+        trouble = Trouble(
+            kind="packages differ",
+            happened=f"Python packages do not fit this release: {'; '.join(differing)}.",
+            safe="nothing was started; tables and positions stay as they are.",
+            run="pip install with this release's requirements, in an environment of its own; then kdi doctor",
+        )
+        yield wrong("packages", "Python", trouble, differing=differing)
     else:
         versions = {name: metadata.version(name) for name in ("pyspark", "delta-spark", "deltalake", "dagster")}
         yield fine("packages", "Python", ", ".join(map(" ".join, versions.items())), versions=versions)
@@ -115,7 +78,13 @@ def java(home: Path, *, environment: Mapping[str, str] = os.environ) -> Iterator
     java_home = find_java(home, environment=environment)
     version = java_version(java_home)
     if version is None or version < OLDEST_JAVA:
-        yield wrong("java", str(java_home), JavaSilent(java_home=java_home))
+        silent = Trouble(
+            kind="java silent",
+            happened=f"the Java of {java_home} does not say that it is a Java {OLDEST_JAVA} or newer.",
+            safe="nothing was started.",
+            run=f"{java_home}/bin/java -version    (or install a Java {OLDEST_JAVA}+ and set JAVA_HOME)",
+        )
+        yield wrong("java", str(java_home), silent)
     else:
         yield fine("java", str(java_home), f"Java {version}", version=version)
 
@@ -145,8 +114,14 @@ def driver(settings: Settings) -> Iterator[Finding]:
     """
     told, address = driver_status(settings.home), DriverAddress.read(settings.home)
     ours = _installed("pyspark") or "none"
-    if address.spark_version != ours:
-        yield wrong("driver", "shared", DriverOutdated(home=settings.home, theirs=address.spark_version, ours=ours))
+    if (theirs := address.spark_version) != ours:
+        outdated = Trouble(
+            kind="driver outdated",
+            happened=f"the warm driver of {settings.home} runs Spark {theirs}, this installation has PySpark {ours}.",
+            safe="nothing was read or written; runs that attach are refused.",
+            run="kdi driver stop && kdi driver run",
+        )
+        yield wrong("driver", "shared", outdated)
         return
     attached, jobs = len(told["clients"]), told["jobs"]
     found = f"process {told['pid']}, {attached} attached, {counted(jobs, 'job')} running"

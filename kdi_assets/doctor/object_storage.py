@@ -1,15 +1,16 @@
-"""Probes in an S3 bucket, through the client of dagster-aws; credentials and endpoint are those of the AWS client."""
+"""Probes in an S3 bucket, through boto3 (dagster-aws brings it); credentials and endpoint are the AWS client's."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from kdi_assets.doctor.probe import PutIfAbsentMissing, StorageRefusesProbe, StorageUnanswered
+from kdi_assets.doctor.finding import Unanswered
+from kdi_assets.doctor.probe import probe_refused, put_if_absent_missing
 
 RETRIES = 1
 """How often the client asks again; more would outlast the examination."""
@@ -23,16 +24,17 @@ Source: Amazon S3, "How to prevent object overwrites with conditional writes".
 NO_CONDITIONS = frozenset({"NotImplemented", "501"})
 
 
-def object_storage(lake: str, environment: Mapping[str, str] = os.environ) -> ObjectStorage | None:
+def object_storage(lake: str) -> ObjectStorage | None:
     """The bucket of an ``s3://`` or ``s3a://`` lake; ``None`` of any other."""
     parts = urlsplit(lake)
     if parts.scheme not in ("s3", "s3a"):
         return None
-    from dagster_aws.s3 import S3Resource
+    import boto3
+    from botocore.config import Config
 
     # delta-rs goes by AWS_REGION, which boto3 does not read; the rest both take from the same variables and files.
-    region = environment.get("AWS_REGION") or None
-    client = S3Resource(max_attempts=RETRIES, region_name=region).get_client()
+    region = os.environ.get("AWS_REGION") or None
+    client = boto3.client("s3", region_name=region, config=Config(retries={"max_attempts": RETRIES}))
     return ObjectStorage(lake, client, bucket=parts.netloc, prefix=parts.path.strip("/"))
 
 
@@ -50,11 +52,7 @@ class ObjectStorage:
     prefix: str
 
     def create(self, name: str, content: bytes) -> bool:
-        """By a put with ``If-None-Match: *``.
-
-        Raises:
-            PutIfAbsentMissing: The storage knows no such condition, and says so.
-        """
+        """By a put with ``If-None-Match: *``; that the storage knows no such condition is a ``Trouble``."""
         from botocore.exceptions import ClientError
 
         with self._refusals("write"):
@@ -63,7 +61,7 @@ class ObjectStorage:
             except ClientError as refused:
                 code = refused.response["Error"]["Code"]
                 if code in NO_CONDITIONS:
-                    raise PutIfAbsentMissing(lake=self.lake, created=0, detail=str(refused)) from refused
+                    raise put_if_absent_missing(self.lake, created=0, detail=f" ({refused})") from refused
                 if code not in LOST:
                     raise
                 return False
@@ -93,9 +91,17 @@ class ObjectStorage:
             yield
         except ClientError as refused:
             if refused.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
-                raise StorageUnanswered(lake=self.lake, detail=str(refused)) from refused
-            raise StorageRefusesProbe(lake=self.lake, action=action, detail=str(refused)) from refused
+                raise self._unanswered(refused) from refused
+            raise probe_refused(self.lake, action, refused) from refused
         except (ConnectionError, HTTPClientError) as silent:
-            raise StorageUnanswered(lake=self.lake, detail=str(silent)) from silent
+            raise self._unanswered(silent) from silent
         except BotoCoreError as refused:  # no credentials, no region: the client itself does not go on
-            raise StorageRefusesProbe(lake=self.lake, action=action, detail=str(refused)) from refused
+            raise probe_refused(self.lake, action, refused) from refused
+
+    def _unanswered(self, silent: Exception) -> Unanswered:
+        return Unanswered(
+            kind="storage unanswered",
+            happened=f"{self.lake}: the storage does not answer: {silent}",
+            safe="no table was touched; positions stay as they are.",
+            run="kdi doctor    (once more; if it repeats, look at the storage, its address and the network between)",
+        )

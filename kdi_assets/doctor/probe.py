@@ -1,16 +1,21 @@
-"""What a storage is asked to do with a probe, and how it may refuse."""
+"""What a storage is asked to do with a probe, how it may refuse; and a folder, which is one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.doctor.disk import nearest_existing
+from kdi_assets.doctor.finding import Trouble
 
 
 class Storage(Protocol):
     """A lake's, for probes under names that nobody else has.
 
-    Each call may raise ``StorageRefusesProbe`` or ``StorageUnanswered``.
+    Each call may raise ``Trouble`` where the storage refuses it, or ``Unanswered``.
     """
 
     def create(self, name: str, content: bytes) -> bool:
@@ -26,47 +31,67 @@ class Storage(Protocol):
         """Remove it, if it is there."""
 
 
-class StorageRefusesProbe(Terminal):
+def probe_refused(lake: str, action: str, failure: Exception) -> Trouble:
     """The storage answers, and does not let us do what a drain does."""
-
-    lake: str
-    action: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.lake}: the storage refuses to {self.action} a probe: {self.detail}",
-            "no table was touched; positions stay as they are.",
-            "correct KDI_LAKE, the credentials, or our rights there; then kdi doctor",
-        )
+    return Trouble(
+        kind="storage refuses probe",
+        happened=f"{lake}: the storage refuses to {action} a probe: {failure}",
+        safe="no table was touched; positions stay as they are.",
+        run="correct KDI_LAKE, the credentials, or our rights there; then kdi doctor",
+    )
 
 
-class StorageUnanswered(Transient):
-    """The storage does not answer, or says that it cannot now."""
-
-    lake: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.lake}: the storage does not answer: {self.detail}",
-            "no table was touched; positions stay as they are.",
-            "kdi doctor    (once more; if it repeats, look at the storage, its address and the network between)",
-        )
-
-
-class PutIfAbsentMissing(Terminal):
+def put_if_absent_missing(lake: str, *, created: int, detail: str = "") -> Trouble:
     """Of two that created the same object at once, not exactly one was told that it did."""
+    return Trouble(
+        kind="put if absent missing",
+        happened=f"{lake}: of two that created one object at the same time, {created} were told that they did{detail}.",
+        safe="no table was touched; one writer at a time is safe there, of two one may overwrite the other's commit.",
+        run="keep to one driver for this lake, or use a storage with conditional put; then kdi doctor",
+    )
 
-    lake: str
-    created: int
-    detail: str = ""
 
-    def parts(self) -> tuple[str, str, str]:
-        detail = f" ({self.detail})" if self.detail else ""
-        return (
-            f"{self.lake}: of two that created one object at the same time, {self.created} were told that they did"
-            f"{detail}.",
-            "no table was touched; one writer at a time is safe there, of two one may overwrite the other's commit.",
-            "keep to one driver for this lake, or use a storage with conditional put; then kdi doctor",
-        )
+@dataclass(frozen=True)
+class LocalStorage:
+    """The folder of a lake; as long as it does not exist, the one in which it would be made."""
+
+    lake: Path
+
+    def create(self, name: str, content: bytes) -> bool:
+        """By a hard link to a file that is whole: so commits are put there.
+
+        Source: Rust's ``object_store``, ``LocalFileSystem::put_opts`` with ``PutMode::Create``.
+        """
+        target = self._path(name)
+        whole = target.with_name(f"{name}-{content.hex() or 'empty'}.part")
+        with self._refusals("write"):
+            try:
+                whole.write_bytes(content)
+                target.hardlink_to(whole)
+            except FileExistsError:
+                return False
+            finally:
+                whole.unlink(missing_ok=True)
+        return True
+
+    def read(self, name: str) -> bytes:
+        with self._refusals("read"):
+            return self._path(name).read_bytes()
+
+    def written_at(self, name: str) -> float:
+        with self._refusals("read"):
+            return self._path(name).stat().st_mtime
+
+    def remove(self, name: str) -> None:
+        with self._refusals("remove"):
+            self._path(name).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return nearest_existing(self.lake) / name
+
+    @contextmanager
+    def _refusals(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as refused:
+            raise probe_refused(str(self.lake), action, refused) from refused

@@ -31,7 +31,7 @@ def registry(described: SchemaRegistry, home: Path) -> Iterator[Finding]:
     except RegistryUnavailable as silent:
         verdict = warning if known else wrong
         found = f"{kind_in_words(silent)}; {counted(known, 'schema')} known"
-        yield verdict("registry", described.name, silent, found=found, facts={"known_schemas": known})
+        yield verdict("registry", described.name, silent, found, known_schemas=known)
         return
     seconds = monotonic() - began
     found = f"{', '.join(types)}, {seconds * 1000:.0f} ms; {counted(known, 'schema')} known"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
-from kdi_assets.doctor.finding import Finding, wrong
-from kdi_assets.errors import KdiError, Terminal, Transient
+from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, wrong
+from kdi_assets.errors import KdiError
 from kdi_assets.runtime.threads import begin
 
 
@@ -18,36 +18,6 @@ class Examination:
     name: str
     of: str
     look: Callable[[], Iterable[Finding]]
-
-
-class NoAnswerInTime(Transient):
-    """An examination did not end."""
-
-    examination: str
-    of: str
-    seconds: float
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.examination} of {self.of}: no answer within {self.seconds:g} s.",
-            "the other examinations are not touched by it; nothing was read and nothing was written.",
-            f"kdi doctor    (once more; if it repeats, what hangs is {self.of})",
-        )
-
-
-class ExaminationFailed(Terminal):
-    """An examination ended in an error that nobody translated."""
-
-    examination: str
-    of: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.examination} of {self.of} could not be examined: {self.detail}",
-            "the other examinations are not touched by it.",
-            "kdi status    (if that fails as well, its traceback says where)",
-        )
 
 
 def side_by_side(examinations: Sequence[Examination], *, seconds: float) -> list[Finding]:
@@ -71,10 +41,21 @@ def _begin(examination: Examination) -> Future[list[Finding]]:
 def _found(examination: Examination, answer: Future[list[Finding]], seconds: float) -> list[Finding]:
     name, of = examination.name, examination.of
     if not answer.done():
-        return [wrong(name, of, NoAnswerInTime(examination=name, of=of, seconds=seconds))]
+        hangs = Unanswered(
+            kind="no answer in time",
+            happened=f"{name} of {of}: no answer within {seconds:g} s.",
+            safe="the other examinations are not touched by it; nothing was read and nothing was written.",
+            run=f"kdi doctor    (once more; if it repeats, what hangs is {of})",
+        )
+        return [wrong(name, of, hangs)]
     failure = answer.exception()
     if failure is None:
         return answer.result()
     if not isinstance(failure, KdiError):
-        failure = ExaminationFailed(examination=name, of=of, detail=f"{type(failure).__name__}: {failure}")
+        failure = Trouble(
+            kind="examination failed",
+            happened=f"{name} of {of} could not be examined: {type(failure).__name__}: {failure}",
+            safe="the other examinations are not touched by it.",
+            run="kdi status    (if that fails as well, its traceback says where)",
+        )
     return [wrong(name, of, failure)]

@@ -11,8 +11,7 @@ from kdi_assets.drain.look import LookAt, by_cluster
 from kdi_assets.ledger.freshness import SHARES
 from kdi_assets.metrics import names
 from kdi_assets.metrics.names import Metric
-from kdi_assets.metrics.picture import Camera, Picture, StreamPicture, unseen
-from kdi_assets.metrics.shared import Shared
+from kdi_assets.metrics.picture import Camera, Looks, Picture, StreamPicture, unseen
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def stream_collector(
     from prometheus_client.registry import Collector
 
     shared = {
-        cluster: Shared(Camera(own, lake, look=look), patience_seconds=patience_seconds)
+        cluster: Looks(Camera(own, lake, look=look), patience_seconds=patience_seconds)
         for cluster, own in by_cluster(streams).items()
     }
 
@@ -57,7 +56,10 @@ def stream_collector(
 def _families(samples: Mapping[Metric, list[Sample]]) -> Iterator[Family]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    for metrics, family in ((names.GAUGES, GaugeMetricFamily), (names.TOTALS, CounterMetricFamily)):
+    for metrics, family in (
+        (names.GAUGES, GaugeMetricFamily),
+        ((*names.COUNTERS, names.STAGE_SECONDS), CounterMetricFamily),
+    ):
         for metric in metrics:
             told = family(metric.name, metric.meaning, labels=metric.labels)
             for labels, value in samples.get(metric, ()):
@@ -95,35 +97,27 @@ def _gauges(streams: Sequence[StreamPicture]) -> Iterator[tuple[Metric, list[Sam
         for seen in streams
         for tp, held in sorted(seen.backlog.topic_partitions.items())
     ]
-    for metric, of_partition in names.PARTITION_GAUGES:
+    for metric, of_partition in names.PARTITION_GAUGES.items():
         yield metric, [(labels, of_partition(held)) for labels, held in partitions]
-    for metric, of_stream in names.BACKLOG_GAUGES:
-        yield metric, [(_labels(seen), of_stream(seen)) for seen in streams if seen.backlog.known]
+    for metric, of_backlog in names.BACKLOG_GAUGES.items():
+        yield metric, [(_labels(seen), of_backlog(seen.backlog)) for seen in streams if seen.backlog.known]
     tables = [(_labels(seen), seen.table) for seen in streams if seen.table is not None]
-    for metric, of_table in names.TABLE_GAUGES:
+    for metric, of_table in names.TABLE_GAUGES.items():
         yield metric, [(labels, of_table(table)) for labels, table in tables]
-    yield (
-        names.FRESHNESS,
-        [
-            ((*labels, f"{share:g}"), table.freshness.get(share, float("nan")))
-            for labels, table in tables
-            for share in SHARES
-        ],
+    quantiles = (
+        ((*labels, f"{share:g}"), table.freshness.get(share, float("nan")))
+        for labels, table in tables
+        for share in SHARES
     )
+    yield names.FRESHNESS, list(quantiles)
 
 
 def _totals(streams: Iterable[StreamPicture]) -> Iterator[tuple[Metric, list[Sample]]]:
     counted = [(_labels(seen), seen.totals) for seen in streams if seen.totals is not None]
-    for metric, total in names.COUNTERS:
-        yield metric, [(labels, total(totals)) for labels, totals in counted]
-    yield (
-        names.STAGE_SECONDS,
-        [
-            ((*labels, stage), seconds)
-            for labels, totals in counted
-            for stage, seconds in sorted(totals.stage_seconds.items())
-        ],
-    )
+    for metric in names.COUNTERS:
+        yield metric, [(labels, totals.counts[metric.name]) for labels, totals in counted]
+    stages = (((*labels, s), spent) for labels, totals in counted for s, spent in sorted(totals.stage_seconds.items()))
+    yield names.STAGE_SECONDS, list(stages)
 
 
 def _labels(seen: StreamPicture) -> tuple[str, str]:

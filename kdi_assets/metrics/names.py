@@ -1,4 +1,4 @@
-"""Every metric: name, meaning, labels, and how its value is told from a picture. No I/O.
+"""Every metric: name, meaning, labels, and how its value is told. No I/O.
 
 Gauges do not vanish at zero. What is unknown is NaN, what never comes is +Inf; a stream whose broker or log cannot be
 read has no gauges of what is read there, and ``kdi_stream_up`` 0.
@@ -7,13 +7,12 @@ read has no gauges of what is read there, and ``kdi_stream_up`` 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kdi_assets.drain.backlog import PartitionBacklog
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.table_facts import TableFacts
-from kdi_assets.metrics.picture import StreamPicture
-from kdi_assets.metrics.totals import Totals
 
 OF_STREAM = ("stream", "topic")
 OF_PARTITION = (*OF_STREAM, "partition")
@@ -57,60 +56,35 @@ def _time_to_loss(held: PartitionBacklog) -> float:
     return math.inf if held.position is not None and not held.offsets else _known(held.time_to_loss_seconds)
 
 
-PARTITION_GAUGES: tuple[tuple[Metric, Callable[[PartitionBacklog], float]], ...] = (
-    (
-        Metric("kdi_position_offset", "Next offset to drain.", OF_PARTITION),
-        lambda held: _known(held.position),
+PARTITION_GAUGES: Mapping[Metric, Callable[[PartitionBacklog], float]] = {
+    Metric("kdi_position_offset", "Next offset to drain.", OF_PARTITION): lambda held: _known(held.position),
+    Metric("kdi_end_offset", "The last stable offset, exclusive.", OF_PARTITION): lambda held: held.end,
+    Metric("kdi_earliest_offset", "The first offset that the broker still has.", OF_PARTITION): lambda held: (
+        held.earliest
     ),
-    (
-        Metric("kdi_end_offset", "The last stable offset, exclusive.", OF_PARTITION),
-        lambda held: held.end,
+    Metric("kdi_backlog_offsets", "Offsets between position and end.", OF_PARTITION): lambda held: (
+        math.nan if held.position is None else held.offsets
     ),
-    (
-        Metric("kdi_earliest_offset", "The first offset that the broker still has.", OF_PARTITION),
-        lambda held: held.earliest,
+    Metric("kdi_lag_seconds", "Age of the oldest message that waits; 0 if none does.", OF_PARTITION): _lag,
+    Metric(
+        "kdi_time_to_loss_seconds",
+        "Time until retention deletes the next message; +Inf if none waits, or retention never does.",
+        OF_PARTITION,
+    ): _time_to_loss,
+    Metric(
+        "kdi_open_transaction_offsets", "Offsets held back by a transaction that is not ended.", OF_PARTITION
+    ): lambda held: held.open_transaction_offsets,
+}
+BACKLOG_GAUGES: Mapping[Metric, Callable[[Backlog], float]] = {
+    Metric("kdi_backlog_bytes", "Keys and values that wait, uncompressed, estimated.", OF_STREAM): lambda backlog: (
+        _known(backlog.bytes) if backlog.offsets else 0.0
     ),
-    (
-        Metric("kdi_backlog_offsets", "Offsets between position and end.", OF_PARTITION),
-        lambda held: math.nan if held.position is None else held.offsets,
-    ),
-    (
-        Metric("kdi_lag_seconds", "Age of the oldest message that waits; 0 if none does.", OF_PARTITION),
-        _lag,
-    ),
-    (
-        Metric(
-            "kdi_time_to_loss_seconds",
-            "Time until retention deletes the next message; +Inf if none waits, or retention never does.",
-            OF_PARTITION,
-        ),
-        _time_to_loss,
-    ),
-    (
-        Metric("kdi_open_transaction_offsets", "Offsets held back by a transaction that is not ended.", OF_PARTITION),
-        lambda held: held.open_transaction_offsets,
-    ),
-)
-
-
-def _backlog_bytes(seen: StreamPicture) -> float:
-    return 0.0 if not seen.backlog.offsets else _known(seen.backlog.bytes)
-
-
-BACKLOG_GAUGES: tuple[tuple[Metric, Callable[[StreamPicture], float]], ...] = (
-    (
-        Metric("kdi_backlog_bytes", "Keys and values that wait, uncompressed, estimated.", OF_STREAM),
-        _backlog_bytes,
-    ),
-    (
-        Metric(
-            "kdi_time_to_close_seconds",
-            "Time until a drain that began now would have caught up; +Inf if it never would.",
-            OF_STREAM,
-        ),
-        lambda seen: _known(seen.backlog.time_to_close_seconds),
-    ),
-)
+    Metric(
+        "kdi_time_to_close_seconds",
+        "Time until a drain that began now would have caught up; +Inf if it never would.",
+        OF_STREAM,
+    ): lambda backlog: _known(backlog.time_to_close_seconds),
+}
 FRESHNESS_LIMIT = Metric(
     "kdi_freshness_limit_seconds",
     "From how long on the stream's document takes a message for late, and for a failure.",
@@ -121,61 +95,54 @@ DEAD_LETTER_LIMIT = Metric(
     "Share of dead letters among the messages that the stream's document takes for too much.",
     OF_STREAM,
 )
+TABLE_GAUGES: Mapping[Metric, Callable[[TableFacts], float]] = {
+    Metric(
+        "kdi_last_commit_timestamp_seconds", "When the newest drain was committed; NaN: none was.", OF_STREAM
+    ): lambda table: table.drained_at.timestamp() if table.drained_at else math.nan,
+    Metric("kdi_table_version", "Newest version of the table.", OF_STREAM): lambda table: _known(table.version),
+    Metric("kdi_table_files", "Data files of the newest version.", OF_STREAM): lambda table: (
+        table.files.count if table.files else math.nan
+    ),
+    Metric("kdi_table_bytes", "Size of the data files of the newest version.", OF_STREAM): lambda table: (
+        table.files.bytes if table.files else math.nan
+    ),
+    Metric(
+        "kdi_table_small_files", "Files below 32 MiB that share their date with another such one.", OF_STREAM
+    ): lambda table: table.files.small if table.files else math.nan,
+}
 
 
-def _files(table: TableFacts, of: str) -> float:
-    return math.nan if table.files is None else getattr(table.files, of)
+def _total(name: str, meaning: str) -> Metric:
+    return Metric(name, meaning, OF_STREAM)
 
 
-TABLE_GAUGES: tuple[tuple[Metric, Callable[[TableFacts], float]], ...] = (
-    (
-        Metric("kdi_last_commit_timestamp_seconds", "When the newest drain was committed; NaN: none was.", OF_STREAM),
-        lambda table: math.nan if table.drained_at is None else table.drained_at.timestamp(),
+LEDGER_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
+    _total("kdi_rows_total", "Rows that messages became."): lambda entry: entry.rows,  # replays add some too
+    _total("kdi_file_bytes_total", "Data files that drains added."): lambda entry: entry.bytes,
+    _total("kdi_declared_loss_offsets_total", "Offsets that someone decided to give up."): lambda entry: sum(
+        lost.offset_count for lost in entry.declared_losses
     ),
-    (
-        Metric("kdi_table_version", "Newest version of the table.", OF_STREAM),
-        lambda table: _known(table.version),
-    ),
-    (
-        Metric("kdi_table_files", "Data files of the newest version.", OF_STREAM),
-        lambda table: _files(table, "count"),
-    ),
-    (
-        Metric("kdi_table_bytes", "Size of the data files of the newest version.", OF_STREAM),
-        lambda table: _files(table, "bytes"),
-    ),
-    (
-        Metric("kdi_table_small_files", "Files below 32 MiB that share their date with another such one.", OF_STREAM),
-        lambda table: _files(table, "small"),
-    ),
-)
+}
+"""Of every ledger commit."""
 
-COUNTERS: tuple[tuple[Metric, Callable[[Totals], float]], ...] = (
-    (Metric("kdi_drains_total", "Drains that were committed.", OF_STREAM), lambda t: t.drains),
-    (Metric("kdi_conflicts_total", "Tries of drains that another commit overtook.", OF_STREAM), lambda t: t.conflicts),
-    (Metric("kdi_messages_total", "Messages drained, whatever became of them.", OF_STREAM), lambda t: t.messages),
-    (Metric("kdi_rows_total", "Rows that messages became.", OF_STREAM), lambda t: t.rows),
-    (Metric("kdi_dead_letters_total", "Messages that became dead letters.", OF_STREAM), lambda t: t.dead_letters),
-    (Metric("kdi_tombstones_total", "Messages without a value.", OF_STREAM), lambda t: t.tombstones),
-    (
-        Metric("kdi_filtered_total", "Messages that a stream's filter or its route left out.", OF_STREAM),
-        lambda t: t.filtered,
+DRAIN_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
+    _total("kdi_drains_total", "Drains that were committed."): lambda drain: 1,
+    _total("kdi_conflicts_total", "Tries of drains that another commit overtook."): lambda drain: drain.conflicts,
+    _total("kdi_messages_total", "Messages drained, whatever became of them."): lambda drain: drain.messages,
+    _total("kdi_dead_letters_total", "Messages that became dead letters."): lambda drain: drain.dead_letters,
+    _total("kdi_tombstones_total", "Messages without a value."): lambda drain: drain.tombstones,
+    _total("kdi_filtered_total", "Messages that a stream's filter or its route left out."): lambda drain: (
+        drain.filtered
     ),
-    (
-        Metric("kdi_unknown_fields_total", "Messages with fields that a stream's record has not.", OF_STREAM),
-        lambda t: t.with_unknown_fields,
+    _total("kdi_unknown_fields_total", "Messages with fields that a stream's record has not."): lambda drain: (
+        drain.unknown.messages
     ),
-    (Metric("kdi_gap_offsets_total", "Offsets that held no visible message.", OF_STREAM), lambda t: t.gap_offsets),
-    (
-        Metric("kdi_declared_loss_offsets_total", "Offsets that someone decided to give up.", OF_STREAM),
-        lambda t: t.declared_loss_offsets,
+    _total("kdi_gap_offsets_total", "Offsets that held no visible message."): lambda drain: drain.gap_offsets,
+    _total("kdi_message_bytes_total", "Keys and values drained, as produced and uncompressed."): lambda drain: (
+        drain.message_bytes
     ),
-    (
-        Metric("kdi_message_bytes_total", "Keys and values drained, as produced and uncompressed.", OF_STREAM),
-        lambda t: t.message_bytes,
-    ),
-    (Metric("kdi_file_bytes_total", "Data files that drains added.", OF_STREAM), lambda t: t.file_bytes),
-)
+}
+"""Of drains alone."""
 
 GAUGES: tuple[Metric, ...] = (
     LOOK_UP,
@@ -183,11 +150,11 @@ GAUGES: tuple[Metric, ...] = (
     STREAMS,
     UP,
     STATE,
-    *(metric for metric, _ in PARTITION_GAUGES),
-    *(metric for metric, _ in BACKLOG_GAUGES),
+    *PARTITION_GAUGES,
+    *BACKLOG_GAUGES,
     DEAD_LETTER_LIMIT,
-    *(metric for metric, _ in TABLE_GAUGES),
+    *TABLE_GAUGES,
     FRESHNESS,
     FRESHNESS_LIMIT,
 )
-TOTALS: tuple[Metric, ...] = (*(metric for metric, _ in COUNTERS), STAGE_SECONDS)
+COUNTERS: tuple[Metric, ...] = (*LEDGER_COUNTERS, *DRAIN_COUNTERS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from threading import Lock
 from typing import TypeVar
 
 from kdi_assets.drain.backlog import Backlog, State, state_of
@@ -15,10 +17,14 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.ledger.table_facts import TableFacts, TableWatch
 from kdi_assets.metrics.totals import LedgerTotals, Totals
+from kdi_assets.runtime.threads import begin
 from kdi_assets.stream import Stream
 
 LEDGER_SECONDS = 4.0
 """How long a scrape reads in ledgers that it never read to their ends; the next one goes on."""
+
+LATE_SECONDS = 60.0
+"""How old a picture may be that came too late for who asked, and that nobody else was given."""
 
 T = TypeVar("T")
 
@@ -55,10 +61,11 @@ def unseen(stream: Stream) -> StreamPicture:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The streams of a cluster, and how long it took to look."""
+    """The streams of a cluster, how long it took to look, and when it ended, by the monotonic clock."""
 
     streams: tuple[StreamPicture, ...]
     seconds: float
+    ended: float
 
 
 class Camera:
@@ -80,10 +87,39 @@ class Camera:
         until = time.monotonic() + LEDGER_SECONDS
         totals = [_or_none(partial(self._totals_of, s, until)) for s in self._streams]
         seen = map(StreamPicture, self._streams, backlogs, tables, totals)
-        return Picture(tuple(seen), time.monotonic() - began)
+        streams, ended = tuple(seen), time.monotonic()
+        return Picture(streams, ended - began, ended)
 
     def _totals_of(self, stream: Stream, until: float) -> Totals | None:
         return self._totals(stream.table_uri(self._lake), stream.app_id, until=until)
+
+
+class Looks:
+    """Pictures for whoever asks, one at a time; none is taken unless somebody asks.
+
+    One that takes longer than anybody waits would never be given: it is the next one's who asks, and meanwhile another
+    is taken. As soon as one comes in time, pictures are new again.
+    """
+
+    def __init__(self, camera: Camera, *, patience_seconds: float) -> None:
+        self._camera, self._patience = camera, patience_seconds
+        self._lock = Lock()
+        self._last: Future[Picture] | None = None
+
+    def ask(self) -> Future[Picture]:
+        """The picture, or the promise of one."""
+        with self._lock:
+            last = self._last
+            if last is not None and not last.done():
+                return last
+            self._last = begin(self._camera, name="look")
+            return last if last is not None and self._came_late(last) else self._last
+
+    def _came_late(self, answer: Future[Picture]) -> bool:
+        if answer.exception():
+            return False
+        picture = answer.result()
+        return picture.seconds > self._patience and time.monotonic() - picture.ended < LATE_SECONDS
 
 
 def _or_none(read: Callable[[], T]) -> T | None:

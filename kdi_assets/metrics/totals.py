@@ -10,43 +10,27 @@ from dataclasses import dataclass, field
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.marks import LogCache
+from kdi_assets.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over ledger entries, undone ones too: a RESTORE takes rows away, and not the work that was done."""
+    """Sums over ledger entries, undone ones too: a RESTORE takes rows away, and not the work that was done.
 
-    drains: int = 0
-    conflicts: int = 0
-    messages: int = 0
-    rows: int = 0
-    dead_letters: int = 0
-    tombstones: int = 0
-    filtered: int = 0
-    with_unknown_fields: int = 0
-    gap_offsets: int = 0
-    declared_loss_offsets: int = 0
-    message_bytes: int = 0
-    file_bytes: int = 0
+    Attributes:
+        counts: By the name of the metric.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
     stage_seconds: Counter[str] = field(default_factory=Counter)
 
     def add(self, entry: LedgerEntry) -> None:
         """Count one more ledger commit."""
-        self.declared_loss_offsets += sum(r.offset_count for r in entry.declared_losses)
-        self.rows += entry.rows  # replays add some too
-        self.file_bytes += entry.bytes
-        if entry.kind != "drain":
-            return
-        self.drains += 1
-        self.conflicts += entry.conflicts
-        self.messages += entry.messages
-        self.dead_letters += entry.dead_letters
-        self.tombstones += entry.tombstones
-        self.filtered += entry.filtered
-        self.with_unknown_fields += entry.unknown.messages
-        self.gap_offsets += entry.gap_offsets
-        self.message_bytes += entry.message_bytes
-        self.stage_seconds.update(entry.seconds)
+        counters = dict(LEDGER_COUNTERS)
+        if entry.kind == "drain":
+            counters |= DRAIN_COUNTERS
+            self.stage_seconds.update(entry.seconds)
+        self.counts.update({metric.name: count(entry) for metric, count in counters.items()})
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import pytest
 import typer
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.cli.bounds import bounds_meant, typed
+from kdi_assets.cli.audit import bounds_meant, typed
 from kdi_assets.ledger.audit import audit, audited_history
 from kdi_assets.ledger.coverage import coverage
 from kdi_assets.ledger.report import AuditReport

@@ -61,7 +61,7 @@ def test_what_is_filtered_is_counted_by_topic_partition_in_the_ledger(driven: Dr
     ]
     totals = Totals()
     totals.add(entry)
-    assert (totals.messages, totals.filtered) == (7, 3)
+    assert [totals.counts[f"kdi_{n}_total"] for n in ("messages", "filtered")] == [7, 3]
 
 
 def test_a_condition_that_is_null_is_not_true(driven: DrivenFactory) -> None:

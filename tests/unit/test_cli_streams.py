@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kdi_assets.cli.output import plain
-from kdi_assets.cli.screen import cropped
 from kdi_assets.cli.stream_status import HEAD, StreamStatus, text
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
@@ -212,8 +211,3 @@ def test_a_refusal_is_told_in_full_once_for_all_its_streams() -> None:
 
     assert told.count("no answer from localhost:1") == 1
     assert told.count("unreachable") == 2
-
-
-def test_a_screen_that_is_too_small_says_how_much_it_does_not_show() -> None:
-    assert cropped("head\none\ntwo\nthree", columns=4, lines=3) == ["head", "one", "… 2…"]
-    assert cropped("head\none", columns=4, lines=3) == ["head", "one"]

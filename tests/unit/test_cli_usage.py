@@ -43,13 +43,12 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["plan"], "Missing argument 'STREAM'"),
         (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
         (["plan", "ordres"], "no stream is called ordres"),
-        (["status", "--every", "2"], "goes with --watch"),
         (["peek", "orders", "--topic-partition", "orders"], "'orders' is none; write orders/0"),
         (["peek", "orders", "--topic-partition", "payments/0"], "bronze/orders drains topic orders, not payments"),
         (["resolve", "orders", "forget"], "'forget' is not one of 'accept-loss', 'new-topic', 'rewind', 'adopt'"),
         (["resolve", "orders", "adopt", "--topic-partition", "0"], "it belongs to accept-loss and rewind, not to"),
         (["resolve", "orders", "rewind", "--until", "7"], "it belongs to accept-loss, not to rewind"),
-        (["resolve", "orders", "rewind", "--to", "7"], "it needs --topic-partition, to which it belongs"),
+        (["resolve", "orders", "rewind", "--to", "7"], "it needs --topic-partition"),
         (["resolve", "orders", "rewind", "--topic-partition", "0"], "it needs one of --to, --to-timestamp"),
         (["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01T06:00"], "'2026-11-01T06:00' has no zone"),
         (
@@ -61,7 +60,7 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         (["resolve", "orders", "accept-routes"], "it needs --because"),
         (["audit", "orders", "--from", "7", "--to", "7"], "7 is not before --to 7"),
         (["audit", "orders", "--from", "2026-03-02", "--to", "2026-03-01"], "is not before"),
-        (["dead-letters", "list", "orders", "--from", "soon"], "'soon' is none; write 2026-01-31"),
+        (["dead-letters", "list", "orders", "--from", "soon"], "'soon' does not match the formats"),
         (
             ["dead-letters", "replay", "orders", "--from", "2026-03-02", "--to", "2026-03-01"],
             "2026-03-02 is behind --to",

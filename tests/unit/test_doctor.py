@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.doctor.finding import Finding, Verdict, fine
-from kdi_assets.doctor.side_by_side import Examination, ExaminationFailed, NoAnswerInTime, side_by_side
+from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine
+from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.jars import JarMissing
 from kdi_assets.sources import kafka_probe
@@ -57,7 +57,7 @@ def test_what_hangs_costs_its_time_and_its_own_finding_alone() -> None:
 
     ended.set()
     assert time.monotonic() - began < 10
-    assert isinstance(hung.trouble, NoAnswerInTime)
+    assert isinstance(hung.trouble, Unanswered)
     assert hung.verdict is Verdict.WRONG
     assert other.found == "fine"
 
@@ -95,7 +95,7 @@ def test_what_fails_is_its_own_finding_whether_typed_or_not(tmp_path: Path) -> N
     )
 
     assert typed.trouble is missing
-    assert isinstance(untyped.trouble, ExaminationFailed)
+    assert isinstance(untyped.trouble, Trouble)
     assert "ZeroDivisionError: division by zero" in str(untyped.trouble)
     assert other.verdict is Verdict.OK
 

@@ -135,4 +135,4 @@ def test_totals_have_the_rows_of_replays_too() -> None:
 
     totals.add(entry)
 
-    assert (totals.drains, totals.rows, totals.file_bytes) == (0, 3, 70)
+    assert [totals.counts[f"kdi_{n}_total"] for n in ("drains", "rows", "file_bytes")] == [0, 3, 70]

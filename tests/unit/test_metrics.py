@@ -156,7 +156,7 @@ def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableBy
     told = [totals(uri, "orders", until=until) for until in (2.0, 4.0, 90.0)]
 
     assert told[:2] == [None, None]
-    assert told[2] is not None and told[2].messages == 30
+    assert told[2] is not None and told[2].counts["kdi_messages_total"] == 30
 
 
 def test_counters_do_not_go_back_when_a_table_is_made_anew(table: TableByHand, tmp_path: Path) -> None:
