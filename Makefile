@@ -70,7 +70,6 @@ tour: setup
 
 chaos: setup
 	@$(BIN)/python -m tests.faults.chaos.run --seconds $(SECONDS) --seed $(SEED)
-	@$(BIN)/python -m tests.faults.chaos.walk --seconds $(SECONDS) --seed $(SEED)
 
 soak: SECONDS = 600
 soak: setup

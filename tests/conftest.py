@@ -110,12 +110,15 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return Settings(home=CHECKOUT / ".kdi", lake=lake, spark_master="local[2]", driver="own")
 
 
+def quick_broker(data: Path, settings: Settings, **options: Any) -> Broker:
+    """A broker that starts quickly, and is not fast; the options are those of ``start_broker``."""
+    return start_broker(data, home=settings.home, jvm_options=(*JVM_OPTIONS, *QUICK_START), **options)
+
+
 @pytest.fixture(scope="session")
 def broker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker of the test process; a test that ends it starts its own instead."""
-    data = tmp_path_factory.mktemp("broker")
-    jvm_options = (*JVM_OPTIONS, *QUICK_START)
-    broker = start_broker(data, home=settings.home, jvm_options=jvm_options, properties=BROKER_TURNS)
+    broker = quick_broker(tmp_path_factory.mktemp("broker"), settings, properties=BROKER_TURNS)
     yield broker
     broker.stop()
 

@@ -12,7 +12,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
+from kdi_assets.drain.resolve import Action, Decision, carry_out_decision, decide
 from kdi_assets.ledger.audit import AuditReport, audit
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream
 from tests.kafka_log import Produced, Publisher
@@ -94,6 +96,24 @@ class DrivenStream:
         """Drain, with another definition if one is given."""
         return drain(stream or self.stream, lake=self.lake, session=self.session, at=at)
 
+    def drain_rounds(self, rounds: int, count: int, *, bad: float = 0.0) -> list[Produced]:
+        """Produce so many messages and drain them, as often; the answer is as that of ``produce``."""
+        produced: list[Produced] = []
+        for seed in range(1, rounds + 1):
+            produced = self.produce(count, bad=bad, seed=seed)
+            self.drain()
+        return produced
+
+    def resolve(self, action: Action, *, because: str = "", **target: Any) -> Decision:
+        """Make a decision and carry it out, as `kdi resolve … --yes` does."""
+        decision = decide(self.stream, self.lake, action, session=self.session, **target)
+        carry_out_decision(self.session(), decision, self.stream, self.lake, because=because)
+        return decision
+
+    def version(self) -> int:
+        """The newest version of the table."""
+        return TableLog.existing(self.uri).version
+
     def as_another_writer(self, app_id: str, *, last: int) -> None:
         """Commit a position as kafka-delta-ingest does: the last offset of topic partition 0, inclusive."""
         table = DeltaTable(self.uri)
@@ -122,3 +142,15 @@ class DrivenStream:
     def with_definition(self, **fields: Any) -> DrivenStream:
         """The same stream under another document."""
         return replace(self, stream=replace(self.stream, **fields))
+
+
+class Once:
+    """A hook of a drain (``at``): does something when the drain comes to a point for the first time."""
+
+    def __init__(self, point: str, do: Callable[[], object]) -> None:
+        self._point, self._do, self.happened = point, do, False
+
+    def __call__(self, reached: str) -> None:
+        if reached == self._point and not self.happened:
+            self.happened = True
+            self._do()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,17 +11,22 @@ from typing import Any, Protocol
 import pytest
 
 from kdi_assets.settings import Settings
-from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
 from tests.faults.doomed_drain import Doom, Doomed
 from tests.faults.guarded import Guarded, guarded_broker
 from tests.faults.warm_driver import WarmDriver
 
 
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """The test's, for a topic of a broker that other tests use too."""
+    return re.sub(r"\W+", "_", request.node.name)
+
+
 @pytest.fixture(scope="session")
 def warm_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """One that outlives the processes that are killed; a test that ends it starts its own."""
-    driver = WarmDriver(tmp_path_factory.mktemp("home"), jars=CHECKOUT / ".kdi" / "jars")
+    driver = WarmDriver(tmp_path_factory.mktemp("home"))
     yield driver
     driver.stop()
 
@@ -37,7 +43,7 @@ def start_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
     drivers: list[WarmDriver] = []
 
     def start() -> WarmDriver:
-        drivers.append(WarmDriver(tmp_path_factory.mktemp("home"), jars=CHECKOUT / ".kdi" / "jars"))
+        drivers.append(WarmDriver(tmp_path_factory.mktemp("home")))
         return drivers[-1]
 
     yield start

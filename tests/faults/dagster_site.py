@@ -27,7 +27,7 @@ from sensors.policy import Due
 from sensors.requests import run_requests
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
-from tests.faults.doomed_daemon import code_server
+from tests.faults.doomed_daemon import code_server, tick
 from tests.faults.doomed_drain import in_a_process
 from tests.faults.held_location import Holds
 from tests.waiting import wait_until
@@ -73,7 +73,7 @@ class Site:
 
     def daemon(self, *crash: str) -> int | None:
         """Let a daemon process tick once; its exit code."""
-        return in_a_process("tests.faults.doomed_daemon", "tick", str(self.home), self.port, *crash)
+        return in_a_process(tick, str(self.home), self.port, *crash)
 
     def dates(self, web: DrivenStream) -> set[str]:
         return self.instance.get_materialized_partitions(table_key(web.stream))

@@ -1,14 +1,12 @@
 """What Dagster's daemon does for sensors, once, in a process of its own, which may be killed at a point of it.
 
-Usage: ``python -m tests.faults.doomed_daemon DAGSTER_HOME PORT [SENSOR POINT]``; the port is the code server's. The
-points are Dagster's own: its daemon can be told to kill itself at them.
+The points are Dagster's own: its daemon can be told to kill itself at them.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
-import sys
 from unittest.mock import patch
 
 from dagster import DagsterInstance
@@ -36,7 +34,3 @@ def tick(dagster_home: str, port: int, sensor: str = "", point: str = "") -> Non
         create_test_daemon_workspace_context(code_server(port), instance) as workspace,
     ):
         list(execute_sensor_iteration(workspace, logging.getLogger("ticks"), None, None, debug_crash_flags=crash))
-
-
-if __name__ == "__main__":
-    tick(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -9,11 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -28,7 +26,6 @@ from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta
-from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster, Stream
@@ -59,9 +56,9 @@ def processes() -> ForkServerContext:
     return context
 
 
-def in_a_process(module: str, function: str, *arguments: object) -> int | None:
-    """Call a function of a module in a process of its own; the process's exit code."""
-    process = processes().Process(target=_call, args=(module, function, arguments))
+def in_a_process(function: Callable[..., object], *arguments: object) -> int | None:
+    """Call a function in a process of its own; the process's exit code."""
+    process = processes().Process(target=function, args=arguments)
     process.start()
     try:
         process.join(120)
@@ -70,10 +67,6 @@ def in_a_process(module: str, function: str, *arguments: object) -> int | None:
         process.kill()
         process.join()
         process.close()
-
-
-def _call(module: str, function: str, arguments: Sequence[object]) -> None:
-    getattr(import_module(module), function)(*arguments)
 
 
 @dataclass(frozen=True)
@@ -92,11 +85,10 @@ class Doom:
 
 @dataclass
 class Doomed:
-    """The process that drains, seen from the test.
+    """The process, seen from the test.
 
     Attributes:
-        back_to: It does not drain: it sets positions back to those of a version, and removes the rows behind them.
-        replays: It does not drain: it replays the dead letters.
+        act: What it does; ``replay_letters`` and ``set_back`` can be done instead of a drain.
     """
 
     web: DrivenStream
@@ -104,8 +96,7 @@ class Doomed:
     home: Path
     driver: str = "shared"
     config: Mapping[str, str] = field(default_factory=dict)
-    back_to: int | None = None
-    replays: bool = False
+    act: Callable[..., object] = drain
     _jvm: int = 0
 
     def __post_init__(self) -> None:
@@ -113,10 +104,7 @@ class Doomed:
         self._answer, theirs = context.Pipe(duplex=False)
         kafka = self.web.stream.cluster.bootstrap_servers
         settings = Settings(self.home, self.web.lake, kafka, "local[2]", self.driver)  # type: ignore[arg-type]
-        act: Callable[..., object] = replay_letters if self.replays else drain
-        if self.back_to is not None:
-            act = partial(_set_back, version=self.back_to)
-        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), act, theirs)
+        arguments = (self.web.stream.topic, settings, self.doom, dict(self.config), self.act, theirs)
         self._process = context.Process(target=drain_doomed, args=arguments)
         self._process.start()
         theirs.close()
@@ -194,9 +182,10 @@ def drain_doomed(
         close_session(session)
 
 
-def _set_back(
+def set_back(
     stream: Stream, *, lake: str, session: Callable[[], SparkSession], at: Callable[[str], None], version: int
 ) -> None:
+    """Set the positions back to those of a version, and remove the rows behind them."""
     decision = decide(stream, lake, "rewind", to_version=version, session=session)
     carry_out_decision(session(), decision, stream, lake)
 
@@ -294,8 +283,7 @@ def gateway_port(spark: SparkSession) -> int:
 
 def unread_bytes(port: int) -> int:
     """Bytes that lie before the process that listens on a loopback port, and that it has not read (Linux)."""
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    here = [columns for columns in lines if int(columns[1].rpartition(":")[2], 16) == port and columns[3] == "01"]
+    tables = "".join(Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
+    lines = (line.split() for line in tables.splitlines())
+    here = (columns for columns in lines if columns[3] == "01" and int(columns[1].rpartition(":")[2], 16) == port)
     return sum(int(columns[4].partition(":")[2], 16) for columns in here)

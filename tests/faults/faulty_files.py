@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.control import DriverGone, driver_status
-from kdi_assets.runtime.processes import Child
-from tests.conftest import CHECKOUT
-from tests.driven import WEB_REQUESTS, DrivenStream
-from tests.waiting import wait_until
+from kdi_assets.cli.main import main
+from tests.documents import written
+from tests.driven import DrivenStream, web_requests_document
+from tests.faults.doomed_drain import in_a_process, processes
+from tests.faults.warm_driver import WarmDriver
+from tests.typed import Answer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,16 +32,6 @@ _SITE = """<configuration>
   <property><name>fs.AbstractFileSystem.file.impl</name><value>kdi.tests.FaultyFiles$Context</value></property>
   <property><name>kdi.tests.faults</name><value>{rules}</value></property>
 </configuration>
-"""
-_DOCUMENT = """
-type: kdi_assets.components.TopicTable
-attributes:
-  topic: {topic}
-  table: bronze/{topic}
-  schema: "{schema}"
-  date: "{date}"
-  columns: {columns}
-  coordinates: {coordinates}
 """
 
 
@@ -68,63 +58,27 @@ class Fault:
         return "\t".join((self.operation, self.path, self.what, str(self.probability), str(self.times)))
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
-
-
-class FaultyStorage:
-    """A warm driver over faulty files, and a process that runs `kdi` commands on it."""
+class FaultyStorage(WarmDriver):
+    """A warm driver over faulty files, for `kdi` commands in processes of their own."""
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
-        """Compile the layer in the JVM of ``spark``, and start driver and commands.
+        """Compile the layer in the JVM of ``spark``, and start the driver.
 
         Args:
             folder: Empty; everything of them lies there.
         """
-        self.home, self.rules = folder / "home", folder / "rules"
-        self.local = folder / "local"
-        classes = folder / "classes"
-        for made in (self.home, self.local, classes):
+        self.rules, self.local, classes = (folder / name for name in ("rules", "local", "classes"))
+        for made in (folder / "home", self.local, classes):
             made.mkdir()
-        (self.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
         _compile(spark, classes)
         (classes / "core-site.xml").write_text(_SITE.format(rules=self.rules))
-        self._environment = {
-            "KDI_HOME": str(self.home),
-            "KDI_DRIVER": "shared",
-            "KDI_SPARK_MASTER": "local[2]",
-            "HADOOP_CONF_DIR": str(classes),
-            "SPARK_LOCAL_DIRS": str(self.local),
-            "SPARK_DRIVER_MEMORY": "1g",
-            "SPARK_SUBMIT_OPTS": " ".join(QUICK_START),
-        }
-        log = folder / "log"
-        kdi = Path(sys.executable).with_name("kdi")
-        self._driver = Child([kdi, "driver", "run"], environment=self._environment, log=log)
-        self._commands = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.commands"],
-            cwd=CHECKOUT,
-            env={**os.environ, **self._environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        wait_until(lambda: self._answers(log), seconds=120)
+        super().__init__(folder / "home", {"HADOOP_CONF_DIR": str(classes), "SPARK_LOCAL_DIRS": str(self.local)})
 
-    def fails(self, *faults: Fault, seed: int = 0, name: str = "") -> None:
-        """From now on, by these rules and no others.
-
-        Args:
-            name: Sets rules apart that are otherwise the same: what was met before does not count for them.
-        """
+    def fails(self, *faults: Fault, seed: int = 0) -> None:
+        """From now on, by these rules and no others."""
         log = self.rules.with_name("rules.log")
         log.unlink(missing_ok=True)
-        told = "\n".join([f"{seed}\t{name}", *(fault.line() for fault in faults)])
+        told = "\n".join([str(seed), *(fault.line() for fault in faults)])
         self.rules.with_suffix(".new").write_text(told)
         self.rules.with_suffix(".new").replace(self.rules)  # whole, or not at all: it is read all the time
 
@@ -139,19 +93,13 @@ class FaultyStorage:
 
     def drain(self, web: DrivenStream) -> Answer:
         """`kdi drain`, as a person types it."""
-        return self.kdi(web, "drain", web.stream.name)
-
-    def kdi(self, web: DrivenStream, *arguments: str) -> Answer:
-        """Any command about the stream."""
-        defs = Path(web.lake).with_name("defs")
-        (defs / "web").mkdir(parents=True, exist_ok=True)
-        (defs / "web" / "defs.yaml").write_text(_document(web))
-        variables = {
-            "KDI_LAKE": web.lake,
-            "KDI_KAFKA": web.stream.cluster.bootstrap_servers,
-            "KDI_DEFS": str(defs),
-        }
-        return self._ask(variables, arguments)
+        defs = written(Path(web.lake).with_name("defs"), web=web_requests_document(web.stream.topic))
+        where = {"KDI_LAKE": web.lake, "KDI_KAFKA": web.stream.cluster.bootstrap_servers, "KDI_DEFS": str(defs)}
+        answers, theirs = processes().Pipe(duplex=False)
+        environment = {**self.environment, "KDI_DRIVER": "shared", **where}
+        in_a_process(_run_kdi, environment, ("drain", web.stream.name), theirs)
+        theirs.close()
+        return Answer(*answers.recv())
 
     @contextmanager
     def without_local_folder(self) -> Iterator[None]:
@@ -168,24 +116,22 @@ class FaultyStorage:
                 folder.unlink()
                 folder.with_name(f"away-{folder.name}").rename(folder)
 
-    def stop(self) -> None:
-        """End both processes."""
-        self._commands.communicate(timeout=30)
-        self._driver.stop()
 
-    def _ask(self, variables: Mapping[str, str], arguments: tuple[str, ...]) -> Answer:
-        assert self._commands.stdin is not None
-        assert self._commands.stdout is not None
-        self._commands.stdin.write(json.dumps([variables, arguments]) + "\n")
-        self._commands.stdin.flush()
-        return Answer(**json.loads(self._commands.stdout.readline()))
-
-    def _answers(self, log: Path) -> bool:
-        assert self._driver.exit_code() is None, log.read_text()
+def _run_kdi(environment: Mapping[str, str], arguments: Sequence[str], answer: Connection) -> None:
+    """In the process: run the command as the shell would."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    os.environ.update(environment)
+    sys.argv = ["kdi", *arguments]
+    with redirect_stdout(out), redirect_stderr(err):
         try:
-            return bool(driver_status(self.home))
-        except DriverGone:
-            return False
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        except Exception as untranslated:  # noqa: BLE001 - a traceback is what the user would see
+            err.write(f"Traceback: {untranslated!r}")
+            code = -1
+    answer.send((code, out.getvalue(), err.getvalue()))
+    os._exit(0)  # whatever a failed command left running
 
 
 def _compile(spark: SparkSession, into: Path) -> None:
@@ -198,13 +144,3 @@ def _compile(spark: SparkSession, into: Path) -> None:
         file = into / f"{name.replace('.', '/')}.class"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(bytes(code))
-
-
-def _document(web: DrivenStream) -> str:
-    return _DOCUMENT.format(
-        topic=web.stream.topic,
-        schema=WEB_REQUESTS,
-        date=web.stream.date_expression,
-        columns=json.dumps(dict(web.stream.columns)),
-        coordinates=web.stream.coordinates,
-    )

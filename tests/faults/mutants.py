@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AdminClient, NewPartitions
 from deltalake import DeltaTable, write_deltalake
 from py4j.protocol import Py4JNetworkError
 from pytest import MonkeyPatch
 
+from kdi_assets.drain import accounting
 from kdi_assets.drain import carry_out as carrying
 from kdi_assets.drain import drain as draining
 from kdi_assets.drain import judge as judging
@@ -35,13 +34,12 @@ from kdi_assets.ledger.state import _Ledger
 from kdi_assets.replay import open_letters
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources import kafka, kafka_frame
-from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import OffsetRange, TopicPartition
 from tests import oracle
 from tests.condemned import WRONG
-from tests.driven import DrivenStream
-from tests.kafka_log import Produced, Publisher
-from tests.waiting import wait_until
+from tests.driven import DrivenStream, Once
+from tests.faults.topics import TransactionalPublisher, add_topic_partitions, await_markers
+from tests.kafka_log import Produced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,40 +82,29 @@ def drained_twice(web: DrivenStream) -> Sequence[Produced]:
 
 
 def crashed_around_the_letters(web: DrivenStream) -> Sequence[Produced]:
+    def crash() -> None:
+        raise Crash
+
     for doom in ("dead letters written", "commit sent"):
         web.produce(20, bad=0.5)
-
-        def at(point: str, doom: str = doom) -> None:
-            if point == doom:
-                raise Crash
-
         with suppress(Crash):
-            web.drain(at=at)
+            web.drain(at=Once(doom, crash))
     _drain(web)
     return web.publisher.flush()
 
 
 def overtaken(web: DrivenStream) -> Sequence[Produced]:
     """Another drain commits between this one's files and its commit."""
+    web.drain_rounds(1, 12)
     web.produce(12)
-    _drain(web)
-    web.produce(12, seed=1)
-    others: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "files written" and not others:
-            others.append(point)
-            web.drain()
-
-    _drain(web, at=at)
+    _drain(web, at=Once("files written", web.drain))
     return web.publisher.flush()
 
 
 def answer_lost(web: DrivenStream) -> Sequence[Produced]:
     """The commit lands, and the connection breaks before the driver says so."""
+    web.drain_rounds(1, 12)
     web.produce(12)
-    _drain(web)
-    web.produce(12, seed=1)
     real = delta.send
     lost: list[int] = []
 
@@ -137,15 +124,12 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
 def transaction_open(web: DrivenStream) -> Sequence[Produced]:
     """A transaction is open while a drain runs, and is committed after it."""
     web.produce(6)
-    transaction = Publisher(web.stream.cluster.bootstrap_servers, **{"transactional.id": web.stream.topic})
-    transaction.client.init_transactions(30)
-    transaction.client.begin_transaction()
-    for value in WebRequests(Traffic(seed=5)).batch(4, now=datetime.now(UTC)):
-        transaction.produce(web.stream.topic, value, partition=0)
-    transaction.flush()
+    transaction = TransactionalPublisher(web.stream.cluster.bootstrap_servers, web.stream.topic)
+    transaction.begin()
+    replace(web, publisher=transaction).produce(4, seed=5)
     _drain(web)
-    transaction.client.commit_transaction(30)
-    wait_until(lambda: _held(web).end == _held(web).high_watermark)  # the markers come after the answer
+    transaction.end(commit=True)
+    await_markers(web)
     web.publisher.log += transaction.log
     web.produce(6, seed=1)
     _drain(web)
@@ -163,55 +147,39 @@ def messages_unread(web: DrivenStream) -> Sequence[Produced]:
 
 
 def restored(web: DrivenStream) -> Sequence[Produced]:
-    for seed in (1, 2):
-        web.produce(12, seed=seed)
-        _drain(web)
+    web.drain_rounds(2, 12)
     DeltaTable(web.uri).restore(1)
     _drain(web)
     return web.publisher.flush()
 
 
 def swept(web: DrivenStream) -> Sequence[Produced]:
-    for seed in (1, 2):
-        web.produce(20, bad=0.4, seed=seed)
-        _drain(web)
+    web.drain_rounds(2, 20, bad=0.4)
     ghosts.remove_ghosts(web.stream, web.lake)
     return web.publisher.flush()
 
 
 def partition_added(web: DrivenStream) -> Sequence[Produced]:
-    web.produce(6)
-    _drain(web)
-    admin, more = AdminClient({"bootstrap.servers": web.stream.cluster.bootstrap_servers}), web.partitions() + 1
-    admin.create_partitions([NewPartitions(web.stream.topic, more)])[web.stream.topic].result(30)
-    wait_until(lambda: web.partitions() == more)
-    web.produce(12, seed=1)
+    web.drain_rounds(1, 6)
+    add_topic_partitions(web, total=2)
+    web.produce(12)
     _drain(web)
     return web.publisher.flush()
 
 
 def replayed_while_drained(web: DrivenStream) -> Sequence[Produced]:
     """A drain commits between what a replay said of letters and its commit."""
+    web.with_definition(columns=WRONG).drain_rounds(1, 12)
     web.produce(12)
-    _drain(web.with_definition(columns=WRONG))
-    web.produce(12, seed=1)
-    others: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "letters written" and not others:
-            others.append(point)
-            web.drain()
-
     with suppress(KdiError):
-        replay_letters(web.stream, lake=web.lake, session=web.session, at=at)
+        replay_letters(web.stream, lake=web.lake, session=web.session, at=Once("letters written", web.drain))
     _drain(web)
     return web.publisher.flush()
 
 
 def replayed_beside_rows_by_hand(web: DrivenStream) -> Sequence[Produced]:
     """Somebody restores the table to before a replay and writes its rows back by hand; then a second replay."""
-    web.produce(12)
-    _drain(web.with_definition(columns=WRONG))
+    web.with_definition(columns=WRONG).drain_rounds(1, 12)
     before = DeltaTable(web.uri).version()
     replay_letters(web.stream, lake=web.lake, session=web.session)
     rows = DeltaTable(web.uri).to_pyarrow_table()
@@ -221,10 +189,6 @@ def replayed_beside_rows_by_hand(web: DrivenStream) -> Sequence[Produced]:
     with suppress(KdiError):
         replay_letters(web.stream, lake=web.lake, session=web.session)
     return web.publisher.flush()
-
-
-def _held(web: DrivenStream) -> kafka.BrokerOffsets:
-    return kafka.read_topic(web.stream.cluster, web.stream.topic).partitions[TopicPartition(web.stream.topic, 0)]
 
 
 @contextmanager
@@ -306,21 +270,16 @@ def commit_again_without_looking(patch: MonkeyPatch) -> None:
 
 
 def bad_row_swallowed(patch: MonkeyPatch) -> None:
-    real = verdict_sql
-
     def verdict(*arguments: Any) -> str:
-        swallowed = f"THEN {TOMBSTONE} ELSE {ROW}"
-        return real(*arguments).replace(f"THEN {DEAD_LETTER} ELSE {ROW}", swallowed)
+        return verdict_sql(*arguments).replace(f"THEN {DEAD_LETTER} ELSE {ROW}", f"THEN {TOMBSTONE} ELSE {ROW}")
 
     patch.setattr(judging, "verdict_sql", verdict)
 
 
 def good_row_condemned(patch: MonkeyPatch) -> None:
-    real = verdict_sql
-
     def verdict(*arguments: Any) -> str:
         chosen = f"kafka.offset % 5 = 2 AND {VALUE} IS NOT NULL"
-        return f"CASE WHEN {chosen} THEN {DEAD_LETTER} ELSE ({real(*arguments)}) END"
+        return f"CASE WHEN {chosen} THEN {DEAD_LETTER} ELSE ({verdict_sql(*arguments)}) END"
 
     patch.setattr(judging, "verdict_sql", verdict)
     patch.setattr(judging, "told_by", lambda rule, texts: "'wrong_type'")
@@ -348,8 +307,6 @@ def end_is_high_watermark(patch: MonkeyPatch) -> None:
 
 
 def gap_unconfirmed(patch: MonkeyPatch) -> None:
-    from kdi_assets.drain import accounting
-
     patch.setattr(accounting, "visible_messages", lambda cluster, ranges, **limits: iter(()))
     patch.setattr(accounting, "can_have_gaps", lambda cluster, topic: True)
 

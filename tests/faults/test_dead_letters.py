@@ -8,10 +8,13 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.refusals import DeadLettersReplaced
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+from tests.kafka_log import Produced
+
+scenario = pytest.mark.scenario
 
 
 def die_before_the_commit(point: str) -> None:
@@ -19,18 +22,24 @@ def die_before_the_commit(point: str) -> None:
         raise KeyboardInterrupt
 
 
+def died(driven: DrivenFactory) -> tuple[DrivenStream, list[Produced]]:
+    """A stream whose only drain left letters and no commit."""
+    web = driven(partitions=1)
+    produced = web.produce(30, bad=0.5)
+    with pytest.raises(KeyboardInterrupt):
+        web.drain(at=die_before_the_commit)
+    return web, produced
+
+
 @pytest.mark.core
-@pytest.mark.scenario("killed between dead letters and commit")
+@scenario("killed between dead letters and commit")
 def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
     """Purpose: the two tables share no transaction, so a try may leave letters and no commit.
     Procedure: a drain is ended between dead letters and commit; drain again.
     Pass: the letters are there twice, and count once.
     """
-    web = driven(partitions=1)
-    produced = web.produce(30, bad=0.5)
+    web, produced = died(driven)
 
-    with pytest.raises(KeyboardInterrupt):
-        web.drain(at=die_before_the_commit)
     web.drain()
 
     found = web.found()
@@ -41,8 +50,8 @@ def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactor
     assert report.ghosts == len(found.ghosts)
 
 
-@pytest.mark.scenario("killed between dead letters and commit")
-@pytest.mark.scenario("RESTORE and time travel")
+@scenario("killed between dead letters and commit")
+@scenario("RESTORE and time travel")
 def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
     """Purpose: what a dead try left should not grow for ever, and may be a live try's letters for a while.
     Procedure: a try is ended before its commit; look for ghosts before and after the next drain; then restore the table
@@ -50,11 +59,8 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     Pass: nothing is removed above the position; the dead try's letters go; the undone commit's letters stay, because
     another RESTORE could bring them back.
     """
-    web = driven(partitions=1)
-    produced = web.produce(30, bad=0.5)
+    web, produced = died(driven)
 
-    with pytest.raises(KeyboardInterrupt):
-        web.drain(at=die_before_the_commit)
     above = remove_ghosts(web.stream, web.lake)
     web.drain()
     below = remove_ghosts(web.stream, web.lake)
@@ -68,24 +74,22 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.scenario("RESTORE and time travel")
-@pytest.mark.scenario("killed between dead letters and commit")
+@scenario("RESTORE and time travel")
+@scenario("killed between dead letters and commit")
 @pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
 def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_it_is(
     driven: DrivenFactory, happened: str
 ) -> None:
     """Purpose: a commit that counts on letters which are gone would move the position past their messages for good.
     Procedure: a drain with malformed messages; under the next, between letters and commit, the letters' table is
-    restored to before them, dropped or replaced; what is there then is adopted.
-    Pass: the drain says so and commits nothing; after the decision every letter that was still there counts, and the
-    messages of the try are drained again: each offset exactly once, but for the letters that someone dropped.
+    restored to before them, dropped or replaced; what is there then is adopted; drain.
+    Pass: refused, and nothing committed; in the end each offset exactly once, but for the letters that someone dropped.
     """
     web = driven(partitions=1)
-    web.produce(20, bad=0.3, seed=1)
-    web.drain()
+    web.drain_rounds(1, 20, bad=0.3)
     before = web.found().dead_letters
     produced = web.produce(20, bad=0.3, seed=2)
-    version, uri = TableLog.existing(web.uri).version, web.stream.dead_letters_uri(web.lake)
+    version, uri = web.version(), web.stream.dead_letters_uri(web.lake)
 
     def at(point: str) -> None:
         if point != "dead letters written" or TableLog.existing(uri).version > 1:
@@ -100,9 +104,8 @@ def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_i
 
     with pytest.raises(DeadLettersReplaced, match="adopt"):
         web.drain(at=at)
-    assert TableLog.existing(web.uri).version == version
-    decision = decide(web.stream, web.lake, "adopt-dead-letters", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    assert web.version() == version
+    web.resolve("adopt-dead-letters")
     web.drain()
 
     dropped = {x["offset"] for x in before} if happened == "dropped" else set()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.ledger.damage import TableUnreadable
 from kdi_assets.ledger.state import LedgerGap, TransactionRetentionSet
 from tests.conftest import DrivenFactory
@@ -16,68 +15,75 @@ from tests.driven import DrivenStream
 from tests.faults import others
 
 _RETENTION = "delta.setTransactionRetentionDuration"
-
-
-def log_file(web: DrivenStream, name: int | str) -> Path:
-    """A file of the table's log; a number is a commit's."""
-    return Path(web.uri) / "_delta_log" / (name if isinstance(name, str) else f"{name:020}.json")
-
-
-def checkpoint_of(web: DrivenStream) -> Path:
-    (found,) = (Path(web.uri) / "_delta_log").glob("*.checkpoint.parquet")
-    return found
+Damage = Callable[[Path], object]
 
 
 @pytest.fixture
 def web(driven: DrivenFactory) -> DrivenStream:
     """Two drains of six messages: versions 1 and 2."""
     web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(6, seed=seed)
-        web.drain()
+    web.drain_rounds(2, 6)
     return web
 
 
-def _cut(file: Path) -> None:
+def log_file(web: DrivenStream, name: int | str) -> Path:
+    """A file of the table's log by its name, or its commit's number, or a pattern that one file has."""
+    (found,) = (Path(web.uri) / "_delta_log").glob(name if isinstance(name, str) else f"{name:020}.json")
+    return found
+
+
+def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def _garbage(file: Path) -> None:
+def garbage(file: Path) -> None:
     file.write_bytes(b"\x00\xff" * 200)
 
 
-def _empty(file: Path) -> None:
+def empty(file: Path) -> None:
     file.write_bytes(b"")
 
 
-def _gone(file: Path) -> None:
-    file.unlink()
+def stale(file: Path) -> None:
+    file.write_text('{"version": 99, "size": 3}')
+
+
+CHECKPOINT, NEWEST = "*.checkpoint.parquet", "_last_checkpoint"
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
-@pytest.mark.parametrize("damage", [_cut, _empty, _gone])
-def test_a_checkpoint_that_cannot_be_read_is_said_and_what_it_repeats_is_still_there(
-    web: DrivenStream, damage: Callable[[Path], None]
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [(CHECKPOINT, cut), (CHECKPOINT, empty), (CHECKPOINT, Path.unlink), (NEWEST, stale), (NEWEST, garbage)],
+)
+def test_a_damaged_checkpoint_or_hint_is_seen_through_or_named_and_loses_nothing(
+    web: DrivenStream, name: str, damage: Damage
 ) -> None:
-    """Purpose: a checkpoint only repeats the commits; while these are there, nothing is lost with it.
-    Procedure: two drains and a checkpoint; it is cut off, emptied or removed; more messages; a drain;
-    then the command of the refusal is carried out, and the stream drained again.
-    Pass: the drain writes nothing and names the files that can be removed; after that every offset is there once.
+    """Purpose: a checkpoint only repeats the commits, and the file that names the newest one is a hint.
+    Procedure: two drains and a checkpoint; it is cut off, emptied or removed, or the hint names one that is not there
+    or is no JSON; more messages; a drain; the command of the refusal, if there is one, is carried out; drain.
+    Pass: of a damaged checkpoint the drain writes nothing and names the files that can be removed; a wrong hint alone
+    takes no checkpoint with it; every offset is there once.
     """
     produced = web.produce(6, bad=0.3, seed=3)
     DeltaTable(web.uri).create_checkpoint()
-    damage(checkpoint_of(web))
+    damage(log_file(web, name))
 
-    with pytest.raises(TableUnreadable) as refused:
+    refused = None
+    try:
         web.drain()
-    assert sorted(Path(web.uri).glob("_delta_log/*.json"))[-1].name == f"{2:020}.json"
-    _carry_out(refused.value.parts()[2])
-    web.drain()
+    except TableUnreadable as refusal:
+        refused = refusal
+        assert sorted(Path(web.uri).glob("_delta_log/*.json"))[-1].name == f"{2:020}.json"
+        remove_as_told(refusal.parts()[2])
+        assert name != NEWEST or log_file(web, CHECKPOINT).exists()
+        web.drain()
 
+    assert refused or name == NEWEST
     web.assert_each_offset_once(produced)
 
 
-def _carry_out(run: str) -> None:
+def remove_as_told(run: str) -> None:
     """What a person does who believes the refusal: remove the files that it names, and no others."""
     command, *patterns = run.partition("   (")[0].split()
     assert command == "rm"
@@ -87,30 +93,9 @@ def _carry_out(run: str) -> None:
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
-@pytest.mark.parametrize("hint", ['{"version": 99, "size": 3}', "no JSON"])
-def test_a_wrong_word_about_the_newest_checkpoint_loses_nothing(web: DrivenStream, hint: str) -> None:
-    """Purpose: the file that names the newest checkpoint is a hint; it may be stale, wrong or torn.
-    Procedure: two drains and a checkpoint; the hint names one that does not exist, or is no JSON; drain.
-    Pass: the drain sees through it, or names the file to be removed; every offset is there once, behind it too.
-    """
-    produced = web.produce(6, bad=0.3, seed=3)
-    DeltaTable(web.uri).create_checkpoint()
-    log_file(web, "_last_checkpoint").write_text(hint)
-
-    try:
-        web.drain()
-    except TableUnreadable as refused:
-        _carry_out(refused.parts()[2])
-        assert checkpoint_of(web).exists()
-        web.drain()
-
-    web.assert_each_offset_once(produced)
-
-
-@pytest.mark.scenario("checkpoint or commit file corrupted")
-@pytest.mark.parametrize(("damage", "version"), [(_cut, 2), (_garbage, 1), (_empty, 1), (_empty, 2)])
+@pytest.mark.parametrize(("damage", "version"), [(cut, 2), (garbage, 1), (empty, 1), (empty, 2)])
 def test_a_commit_that_is_not_whole_stops_the_stream_until_it_is_back(
-    web: DrivenStream, damage: Callable[[Path], None], version: int
+    web: DrivenStream, damage: Damage, version: int
 ) -> None:
     """Purpose: readers take an empty commit file for one that did nothing: its rows would be missing in silence.
     Procedure: two drains; the newest commit, or the one before it, is cut off, overwritten or emptied; more messages;
@@ -136,7 +121,7 @@ def test_a_commit_that_is_not_whole_stops_the_stream_until_it_is_back(
 def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
     """Purpose: someone cleans the log although the table says not to; the positions are in the checkpoint.
     Procedure: two drains, an OPTIMIZE and a checkpoint of it; every commit before it is removed; more messages; drain.
-    Pass: the drain begins where the last one ended; every offset is there once.
+    Pass: the drain begins where the last one ended, and has nothing to settle first; every offset is there once.
     """
     others.optimize(web)
     others.checkpoint(web)
@@ -147,6 +132,7 @@ def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
     report = web.drain()
 
     assert [str(r) for c in report.commits for r in c.ranges] == [f"{web.stream.topic}/0 [12, 18)"]
+    assert report.settled == ()
     web.assert_each_offset_once(produced)
 
 
@@ -158,19 +144,17 @@ def test_a_log_whose_end_is_gone_is_decided_by_the_rows_that_are_there(web: Driv
     drain; then rewind, which goes by the rows; drain again.
     Pass: the drain refuses and names the command; after the decision every offset is there once.
     """
-    table = DeltaTable(web.uri)
-    table.restore(1)
-    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 hours"})
+    others.restore(web)
+    DeltaTable(web.uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 hours"})
     table = DeltaTable(web.uri)
     table.create_checkpoint()
     table.cleanup_metadata()
-    assert not log_file(web, 3).exists()
+    assert not (Path(web.uri) / f"_delta_log/{3:020}.json").exists()
     produced = web.produce(6, seed=3)
 
     with pytest.raises(LedgerGap, match="kdi resolve .* rewind"):
         web.drain()
-    decision = decide(web.stream, web.lake, "rewind", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.resolve("rewind")
     web.drain()
 
     web.assert_each_offset_once(produced)

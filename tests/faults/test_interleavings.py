@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError
 from typing import Any, NoReturn
 
 import pytest
 from deltalake import DeltaTable
+from py4j.protocol import Py4JNetworkError
 
+from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import AnotherDrainActive, SchemaDisagrees
+from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.ledger import commit as adapter
+from kdi_assets.ledger import delta
 from kdi_assets.ledger.commit import StagedFilesGone, TableBusy
 from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import DateWindow
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
+from tests.driven import DrivenStream, Once
 from tests.faults import others
+from tests.faults.race import drain_at_once
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 
@@ -40,9 +42,9 @@ def test_two_drains_at_once_lose_and_double_nothing(
     driven: DrivenFactory, definitions: str, bad: float, rounds: int
 ) -> None:
     """Purpose: two drains of one stream may race; only one may win, whatever each takes for a dead letter.
-    Procedure: many times, produce 100 messages, 1 % of them malformed or none; two drains, each in a session of its
-    own, plan on the same version and wait for each other before they read. In the second case their documents differ:
-    what one makes a row, the other makes a dead letter.
+    Procedure: many times, two drains of 100 messages, each in a session of its own, plan on the same version and wait
+    for each other before they read. In the last case their documents differ: what one makes a row, the other makes a
+    dead letter.
     Pass: every offset exactly once in rows or letters that count; the loser ends with nothing or says who is active.
     """
     web = driven(partitions=2)
@@ -53,39 +55,13 @@ def test_two_drains_at_once_lose_and_double_nothing(
 
     for round_ in range(rounds):
         produced = web.produce(100, bad=bad, seed=round_)
-        outcomes = _drain_together(web, [web.stream, other])
+        outcomes = drain_at_once(web, [web.stream, other])
         winners = [o for o in outcomes if isinstance(o, DrainReport) and o.commits]
         assert winners, f"round {round_}: nobody won: {outcomes}"
-        assert all(isinstance(o, DrainReport | AnotherDrainActive) for o in outcomes), outcomes
         assert sum(c.offset_count for w in winners for c in w.commits) == 100
 
     web.assert_each_offset_once(produced)
     assert web.audit().complete
-
-
-def _drain_together(web: DrivenStream, definitions: list[object]) -> list[object]:
-    both = Barrier(2, timeout=60)
-
-    def run(definition: object) -> object:
-        session = web.session().newSession()
-        mine = replace(web, session=lambda: session)
-
-        def at(point: str) -> None:
-            if point == "before reading":
-                try:
-                    both.wait()
-                except BrokenBarrierError:
-                    return  # the second plan of the loser: nobody waits for it
-
-        try:
-            return mine.drain(definition, at=at)  # type: ignore[arg-type]
-        except AnotherDrainActive as beaten:
-            return beaten
-        finally:
-            both.abort()
-
-    with ThreadPoolExecutor(2) as threads:
-        return list(threads.map(run, definitions))
 
 
 @pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
@@ -120,19 +96,21 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
     offsets are exactly once, but for those that the other one removed on purpose.
     """
     web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(6, seed=seed)
-        web.drain()
+    web.drain_rounds(2, 6)
     produced = web.produce(6, bad=0.4, seed=3)
     planned: list[str] = []
     written: list[bool] = []
 
+    def interfere() -> None:
+        before = _log_files(web)
+        interference(web)
+        written.append(_log_files(web) > before)
+
+    once = Once(point, interfere)
+
     def at(reached: str) -> None:
         planned.extend([reached] if reached == "before reading" else [])
-        if reached == point and len(planned) == 1:
-            before = _log_files(web)
-            interference(web)
-            written.append(_log_files(web) > before)
+        once(reached)
 
     web.drain(at=at)
 
@@ -153,13 +131,9 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     Procedure: someone commits before each try of a drain's commit, without end; then twelve times.
     Pass: the first drain says who is in its way, and that a retry helps; the second lands with its first plan.
     """
-    from kdi_assets.ledger import commit as adapter
-    from kdi_assets.ledger import delta
-
     web = driven(partitions=1)
-    web.produce(6)
-    web.drain()
-    produced = web.produce(6, seed=1)
+    web.drain_rounds(1, 6)
+    produced = web.produce(6, seed=2)
     real, left = delta.latest, [1000]
 
     def someone_first(*arguments: Any) -> Any:
@@ -180,55 +154,29 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
 
 @pytest.mark.scenario("VACUUM during a drain")
 @pytest.mark.parametrize(
-    ("interference", "point"),
-    [
-        (others.vacuum, "files written"),
-        (others.vacuum_by_spark, "dead letters written"),
-    ],
+    ("vacuum", "point"), [(others.vacuum, "files written"), (others.vacuum_by_spark, "dead letters written")]
 )
 def test_a_vacuum_that_spares_no_young_file_costs_a_try_and_no_message(
-    driven: DrivenFactory, interference: Callable[[DrivenStream], None], point: str
+    driven: DrivenFactory, vacuum: Callable[[DrivenStream], None], point: str
 ) -> None:
     """Purpose: a VACUUM without retention removes the files of a drain that has not committed yet.
-    Procedure: two drains; under the second, files are written, and then every file that no version names is removed.
-    Pass: the second commits nothing that cannot be read, and plans again; every offset exactly once; the next drain
-    too finds all as it should be.
+    Procedure: a drain; under every try of the second, the files that no version names are removed; under the first try
+    of the third.
+    Pass: the second says so, names VACUUM and leaves the table as it was; the third plans again and commits once; every
+    offset exactly once.
     """
     web = driven(partitions=1)
-    web.produce(6)
-    web.drain()
+    drained = web.drain_rounds(1, 6)
     produced = web.produce(20, bad=0.3, seed=1)
-    removed: list[str] = []
-
-    def at(reached: str) -> None:
-        if reached == point and not removed:
-            before = set(Path(web.uri).rglob("*.parquet"))
-            interference(web)
-            removed.extend(str(p) for p in before - set(Path(web.uri).rglob("*.parquet")))
-
-    report = web.drain(at=at)
-
-    assert removed
-    assert len(report.commits) == 1
-    web.assert_each_offset_once(produced)
-
-
-@pytest.mark.scenario("VACUUM during a drain")
-def test_a_vacuum_under_every_try_is_said_and_leaves_no_half_table(driven: DrivenFactory) -> None:
-    """Purpose: whoever removes the files of every try must be told of, and must not be given a broken table.
-    Procedure: a drain's files are removed before its commit, as often as it tries; then it is left alone.
-    Pass: a typed error that a retry can heal, and names VACUUM; the table is as it was; the next drain completes.
-    """
-    web = driven(partitions=1)
-    drained = web.produce(6)
-    web.drain()
-    produced = web.produce(20, seed=1)
 
     with pytest.raises(StagedFilesGone, match="VACUUM"):
-        web.drain(at=lambda point: others.vacuum(web) if point == "accounted for" else None)
-    web.assert_each_offset_once(drained[:6])
-    web.drain()
+        web.drain(at=lambda reached: vacuum(web) if reached == point else None)
+    web.assert_each_offset_once(drained)
+    once = Once(point, lambda: vacuum(web))
+    report = web.drain(at=once)
 
+    assert once.happened
+    assert len(report.commits) == 1
     web.assert_each_offset_once(produced)
 
 
@@ -245,12 +193,9 @@ def test_a_column_that_is_dropped_under_a_drain_is_said_and_costs_no_message(dri
     web.drain()
     produced = web.produce(6, bad=0.3, seed=1)
 
-    def drop_column(point: str) -> None:
-        if point == "files written":
-            web.session().sql(f"ALTER TABLE delta.`{web.uri}` DROP COLUMN extra")
-
+    drop = f"ALTER TABLE delta.`{web.uri}` DROP COLUMN extra"
     with pytest.raises(SchemaDisagrees, match="column extra is not in the table"):
-        web.drain(at=drop_column)
+        web.drain(at=Once("files written", lambda: web.session().sql(drop)))
     without.drain()
 
     assert_spark_finds_each_offset_once(without, produced)
@@ -291,21 +236,6 @@ def _refuse_to_read(point: str) -> NoReturn:
     raise AssertionError(f"it came to {point!r}")
 
 
-@pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
-def test_an_optimize_that_came_last_is_no_reason_to_look_further(driven: DrivenFactory) -> None:
-    """Commits of others behind the newest ledger commit leave the positions as they are."""
-    web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
-    others.optimize_by_spark(web)
-    produced = web.produce(10, seed=1)
-
-    report = web.drain()
-
-    assert report.settled == ()
-    web.assert_each_offset_once(produced)
-
-
 @pytest.mark.core
 @pytest.mark.scenario("killed during the commit")
 @pytest.mark.scenario("storage fails, throttles, is slow")
@@ -316,15 +246,9 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     Procedure: the driver commits, and the answer on its way back is replaced by a broken connection.
     Pass: the drain reports the version that landed, and commits nothing a second time.
     """
-    from py4j.protocol import Py4JNetworkError
-
-    from kdi_assets.ledger import commit as adapter
-    from kdi_assets.ledger import delta
-
     web = driven(partitions=1)
-    produced = web.produce(10, bad=0.2)
-    web.drain()
-    produced = web.produce(10, bad=0.2, seed=1)
+    web.drain_rounds(1, 10, bad=0.2)
+    produced = web.produce(10, bad=0.2, seed=2)
     real = delta.send
 
     def answer_lost(*arguments: object) -> int:
@@ -334,8 +258,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     monkeypatch.setattr(adapter, "send", answer_lost)
     report = web.drain()
 
-    assert [c.version for c in report.commits] == [2]
-    assert TableLog.existing(web.uri).version == 2
+    assert ([c.version for c in report.commits], web.version()) == ([2], 2)
     web.assert_each_offset_once(produced)
 
 
@@ -345,7 +268,7 @@ def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:
     """Both find no table; one makes it, the other finds it there and goes on."""
     web = driven(partitions=1)
     produced = web.produce(40, bad=0.1)
-    outcomes = _drain_together(web, [web.stream, web.stream])
+    outcomes = drain_at_once(web, [web.stream, web.stream])
 
     assert any(isinstance(o, DrainReport) for o in outcomes)
     assert [e.kind for e in entries(web.uri, web.stream.app_id)].count("start") == 1
@@ -353,14 +276,12 @@ def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:
 
 
 def test_on_commit_hears_of_each_commit_before_the_next_plan(driven: DrivenFactory) -> None:
-    from kdi_assets.drain.drain import drain
-
     web = driven(partitions=1, max_records=10)
     web.produce(20)
     heard: list[tuple[int, int]] = []
 
     def hear(commit: Commit) -> None:
-        heard.append((commit.version, TableLog.existing(web.uri).version))
+        heard.append((commit.version, web.version()))
 
     drain(web.stream, lake=web.lake, session=web.session, on_commit=hear)
 

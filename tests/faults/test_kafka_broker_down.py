@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
 from kdi_assets.drain.look import look
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from kdi_assets.sources import kafka, kafka_frame, kafka_messages
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster
-from tests.driven import DrivenStream, web_requests
-from tests.faults.topics import SMALL_FETCHES, admin
-from tests.kafka_log import Publisher
+from tests.conftest import quick_broker
+from tests.driven import DrivenStream, Once
+from tests.faults.topics import SMALL_FETCHES, stream_over
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("broker restarts, leaders move")
@@ -30,8 +27,7 @@ pytestmark = pytest.mark.scenario("broker restarts, leaders move")
 
 @pytest.fixture(scope="module")
 def _mortal(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    jvm_options = (*JVM_OPTIONS, *QUICK_START)
-    broker = start_broker(tmp_path_factory.mktemp("mortal"), home=settings.home, jvm_options=jvm_options)
+    broker = quick_broker(tmp_path_factory.mktemp("mortal"), settings)
     yield broker
     broker.stop()
 
@@ -45,12 +41,9 @@ def mortal(_mortal: Broker) -> Broker:
 
 
 @pytest.fixture
-def web(request: pytest.FixtureRequest, mortal: Broker, lake: str, spark: SparkSession) -> DrivenStream:
+def web(topic_name: str, mortal: Broker, lake: str, spark: SparkSession) -> DrivenStream:
     """A stream over a topic of that broker."""
-    cluster = KafkaCluster("main", mortal.bootstrap_servers, SMALL_FETCHES)
-    topic = re.sub(r"\W+", "_", request.node.name)
-    admin(cluster).create_topics([NewTopic(topic, 2, 1)])[topic].result(10)
-    return DrivenStream(web_requests(topic, cluster), lake, Publisher(mortal.bootstrap_servers), lambda: spark)
+    return stream_over(KafkaCluster("main", mortal.bootstrap_servers, SMALL_FETCHES), topic_name, lake, lambda: spark)
 
 
 @pytest.fixture
@@ -68,20 +61,17 @@ def test_a_broker_that_restarts_between_two_steps_costs_nothing(mortal: Broker, 
     started again on its data.
     Pass: the drain completes by itself; every offset is there once.
     """
-    web.produce(20)
-    web.drain()
-    produced = web.produce(40, bad=0.2, seed=1)
-    killed: list[str] = []
+    web.drain_rounds(1, 20)
+    produced = web.produce(40, bad=0.2)
 
-    def at(reached: str) -> None:
-        if reached == point:
-            killed.append(reached)
-            mortal.kill()
-            mortal.restart()
+    def restart() -> None:
+        mortal.kill()
+        mortal.restart()
 
-    report = web.drain(at=at)
+    killed = Once(point, restart)
+    report = web.drain(at=killed)
 
-    assert killed == [point]
+    assert killed.happened
     assert sum(c.offset_count for c in report.commits) == 40
     web.assert_each_offset_once(produced)
     assert web.audit().complete
@@ -106,12 +96,16 @@ def test_a_broker_killed_while_a_task_reads_comes_back_and_nothing_is_lost(
         drained.wait(300)  # a child ends with the thread that started it
 
     killer = Thread(target=kill_under_a_reader)
-    first = _drain_or_refusal(web, before_reading=killer.start)
+    first: DrainReport | Transient
+    try:
+        first = web.drain(at=Once("before reading", killer.start))
+    except Transient as refusal:
+        first = refusal
     assert back.wait(60)
     drained.set()
     killer.join()
     mortal.restart()
-    version = TableLog.existing(web.uri).version
+    version = web.version()
     last = web.drain()
 
     assert isinstance(first, Transient) and version == 0 or isinstance(first, DrainReport) and last.commits == ()
@@ -128,38 +122,23 @@ def test_a_broker_that_goes_for_good_under_a_drain_ends_it(mortal: Broker, web: 
     Pass: in a time that a person waits for, the drain says that nobody answers and that a retry helps, and so does the
     look; the version stays; then every offset is there once.
     """
-    web.produce(20, bad=0.2)
-    web.drain()
-    produced = web.produce(20, bad=0.3, seed=1)
-    killed: list[float] = []
+    web.drain_rounds(1, 20, bad=0.2)
+    produced = web.produce(20, bad=0.3, seed=2)
+    ended: list[float] = []
 
-    def at(reached: str) -> None:
-        if reached == point:
-            mortal.kill()
-            killed.append(time.monotonic())
+    def kill() -> None:
+        mortal.kill()
+        ended.append(time.monotonic())
 
-    at("before the drain")
+    killed = Once(point, kill)
+    killed("before the drain")
     with pytest.raises(BrokerUnreachable, match="no answer from"):
-        web.drain(at=at)
+        web.drain(at=killed)
     assert isinstance(look(web.stream, web.lake).refusal, BrokerUnreachable)
 
-    assert time.monotonic() - killed[0] < 40
-    assert TableLog.existing(web.uri).version == 1
+    assert time.monotonic() - ended[0] < 40
+    assert web.version() == 1
     mortal.restart()
     web.drain()
     web.assert_each_offset_once(produced)
     assert web.audit().complete
-
-
-def _drain_or_refusal(web: DrivenStream, *, before_reading: object) -> DrainReport | Transient:
-    started: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "before reading" and not started:
-            started.append(point)
-            before_reading()  # type: ignore[operator]
-
-    try:
-        return web.drain(at=at)
-    except Transient as refusal:
-        return refusal

@@ -18,7 +18,6 @@ from kdi_assets.components.names import table_key
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.audit import audit
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.settings import Settings
 from resources.spark import SparkResource
 from tests.conftest import DrivenFactory
@@ -175,7 +174,7 @@ def test_a_drain_of_many_dates_is_one_commit_and_one_event_each(
         told = instance.fetch_materializations(table_key(web.stream), limit=200).records
 
     assert result.success
-    assert TableLog.existing(web.uri).version == 1  # the start positions, and the one drain
+    assert web.version() == 1  # the start positions, and the one drain
     assert sorted(r.partition_key or "" for r in told) == sorted(day.isoformat() for day in days)
     assert len(list(Path(web.uri).rglob("*.parquet"))) == len(days)
     web.assert_each_offset_once(produced)

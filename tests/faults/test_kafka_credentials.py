@@ -1,8 +1,7 @@
-"""Credentials that the brokers stop taking: before a drain, under it, and what is said."""
+"""Credentials and rights that the brokers stop giving: what a drain says, and what `kdi doctor` says before it."""
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 
@@ -11,17 +10,19 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from pyspark.sql import SparkSession
 
 from kdi_assets.doctor import kafka
+from kdi_assets.doctor.finding import Finding, Verdict
 from kdi_assets.drain.look import look
 from kdi_assets.ledger.log import TableLog
+from kdi_assets.sources import kafka_probe
 from kdi_assets.sources.kafka_client import AccessRefused
-from kdi_assets.sources.kafka_config import can_have_gaps
+from kdi_assets.sources.kafka_config import TRANSACTIONS, can_have_gaps, knows_transactions
 from kdi_assets.sources.kafka_messages import oldest_timestamps
+from kdi_assets.sources.kafka_probe import AdvertisedUnreachable
 from kdi_assets.sources.publisher import ensure_topic
-from kdi_assets.stream import TopicPartition
-from tests.driven import DrivenStream, web_requests
+from kdi_assets.stream import KafkaCluster, TopicPartition
+from tests.driven import DrivenStream, Once
 from tests.faults.guarded import Guarded
-from tests.faults.topics import TransactionalPublisher, admin
-from tests.kafka_log import Publisher
+from tests.faults.topics import TransactionalPublisher, admin, stream_over
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("credentials expire")
@@ -31,15 +32,18 @@ SAID_AT_ONCE_SECONDS = 5
 
 
 @pytest.fixture
-def web(request: pytest.FixtureRequest, guarded: Guarded, lake: str, spark: SparkSession) -> DrivenStream:
+def web(topic_name: str, guarded: Guarded, lake: str, spark: SparkSession) -> DrivenStream:
     """A stream over a topic of the guarded broker; its document has no credentials yet."""
-    topic = re.sub(r"\W+", "_", request.node.name)
-    admin(guarded.inside).create_topics([NewTopic(topic, 2, 1)])[topic].result(10)
-    publisher = Publisher(guarded.inside.bootstrap_servers)
-    return DrivenStream(web_requests(topic, guarded.inside), lake, publisher, lambda: spark)
+    return stream_over(guarded.inside, topic_name, lake, lambda: spark)
 
 
-def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: DrivenStream) -> None:
+@pytest.fixture
+def mine(guarded: Guarded, web: DrivenStream) -> DrivenStream:
+    """The same stream with the right password."""
+    return web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN"))
+
+
+def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: DrivenStream, mine: DrivenStream) -> None:
     """Purpose: of refused credentials a request only knows that its time ran out; "no answer" sends people to the
     network.
     Procedure: drain, look, publish and examine with a wrong password; drain with the right one.
@@ -47,22 +51,22 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
     """
     produced = web.produce(20, bad=0.2)
     wrong = web.with_definition(cluster=guarded.cluster("wrong", mechanism="PLAIN"))
-    began = time.monotonic()
+    cluster, began = wrong.stream.cluster, time.monotonic()
 
     with pytest.raises(AccessRefused, match="refuses authentication .*Invalid username or password"):
         wrong.drain()
-    refusal = look(wrong.stream, web.lake).refusal
-    with pytest.raises(AccessRefused, match="refuses authentication"):
-        ensure_topic(wrong.stream.cluster, web.stream.topic, partitions=2)
-    with pytest.raises(AccessRefused, match="refuses authentication"):
-        list(kafka.brokers(wrong.stream.cluster))
-    with pytest.raises(AccessRefused, match="refuses authentication"):
-        oldest_timestamps(wrong.stream.cluster, {TopicPartition(web.stream.topic, 0): 0})
+    assert isinstance(look(wrong.stream, web.lake).refusal, AccessRefused)
+    for ask in (
+        lambda: ensure_topic(cluster, web.stream.topic, partitions=2),
+        lambda: list(kafka.brokers(cluster)),
+        lambda: oldest_timestamps(cluster, {TopicPartition(web.stream.topic, 0): 0}),
+    ):
+        with pytest.raises(AccessRefused, match="refuses authentication"):
+            ask()
 
-    assert isinstance(refusal, AccessRefused)
     assert time.monotonic() - began < 4 * SAID_AT_ONCE_SECONDS
     assert TableLog.open(web.uri) is None
-    web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN")).drain()
+    mine.drain()
     web.assert_each_offset_once(produced)
 
 
@@ -75,80 +79,134 @@ def test_a_password_changed_under_a_drain_commits_nothing_and_is_named(
     Pass: the drain names authentication, the version stays; with the new password everything is there once.
     """
     guarded.set_password("first")
-    first = guarded.cluster("first", mechanism="SCRAM-SHA-256")
-    old = web.with_definition(cluster=first)
+    old = web.with_definition(cluster=guarded.cluster("first", mechanism="SCRAM-SHA-256"))
     wait_until(lambda: look(old.stream, web.lake).refusal is None, seconds=20)
-    web.produce(10, bad=0.3)
-    old.drain()
-    produced = web.produce(20, bad=0.3, seed=1)
-    before = TableLog.existing(web.uri).version
+    old.drain_rounds(1, 10, bad=0.3)
+    produced = web.produce(20, bad=0.3)
+    before = web.version()
 
     with pytest.raises(AccessRefused, match="refuses authentication"):
-        old.drain(at=lambda reached: guarded.set_password("second") if reached == point else None)
+        old.drain(at=Once(point, lambda: guarded.set_password("second")))
 
-    assert TableLog.existing(web.uri).version == before
+    assert web.version() == before
     web.with_definition(cluster=guarded.cluster("second", mechanism="SCRAM-SHA-256")).drain()
     web.assert_each_offset_once(produced)
     assert web.audit().complete
 
 
-def test_a_right_taken_away_is_said_as_such(guarded: Guarded, web: DrivenStream) -> None:
+def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream) -> None:
     """Purpose: a topic that we may not see is neither missing nor out of reach.
-    Procedure: drain; an ACL denies the topic; produce; drain; the ACL is removed; drain.
-    Pass: the refusal names authorization and the topic; afterwards everything is there once.
+    Procedure: drain; an ACL denies the topic; produce; drain, and ask the doctor about the stream; the ACL is removed;
+    drain.
+    Pass: the refusals name authorization and the topic; afterwards everything is there once.
     """
-    mine = web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN"))
-    web.produce(10)
-    mine.drain()
+    mine.drain_rounds(1, 10)
+    topic, cluster = mine.stream.topic, mine.stream.cluster
 
-    with guarded.denied(web.stream.topic, AclOperation.ALL):
-        produced = web.produce(10, seed=1)
-        with pytest.raises(AccessRefused, match=f"refuses authorization .*{web.stream.topic}"):
+    with guarded.denied(topic, AclOperation.ALL):
+        produced = mine.produce(10)
+        with pytest.raises(AccessRefused, match=f"refuses authorization .*{topic}"):
             mine.drain()
-        without = replace(web.stream, topic="no_such_topic")
-        assert "no topic" in str(look(without, web.lake).refusal)
+        (found,) = kafka.streams(cluster, [mine.stream], lake=mine.lake)
+        assert "no topic" in str(look(replace(mine.stream, topic="no_such_topic"), mine.lake).refusal)
 
-    wait_until(lambda: look(mine.stream, web.lake).refusal is None, seconds=20)
+    assert (found.verdict, type(found.trouble)) == (Verdict.WRONG, AccessRefused)
+    wait_until(lambda: look(mine.stream, mine.lake).refusal is None, seconds=20)
     mine.drain()
-    web.assert_each_offset_once(produced)
+    mine.assert_each_offset_once(produced)
 
 
-def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Guarded, web: DrivenStream) -> None:
+def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Guarded, mine: DrivenStream) -> None:
     """Purpose: a topic of transactions that is hidden from us says neither that there are some nor that there are none.
-    Procedure: abort and commit a transaction; drain while Describe on the topic of the transactions is denied; drain.
-    Pass: the refusal names the right, and no row is there; with it the markers are gaps, every offset is there once.
+    Procedure: abort and commit a transaction; examine and drain while Describe on the topic of the transactions is
+    denied; drain.
+    Pass: the doctor warns, as nobody needs the right before an offset without a message; the refusal names it, and no
+    row is there; with it the markers are gaps, every offset is there once.
     """
-    mine = web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN"))
     writer = TransactionalPublisher(guarded.inside.bootstrap_servers, "hidden")
     for commit in (False, True):
         with writer.transaction(commit=commit):
             replace(mine, publisher=writer).produce(10)
+    topic, cluster = mine.stream.topic, mine.stream.cluster
 
-    with guarded.denied("__transaction_state", AclOperation.DESCRIBE):
-        with pytest.raises(AccessRefused, match=r"refuses authorization \(Describe on topic __transaction_state"):
+    with guarded.denied(TRANSACTIONS, AclOperation.DESCRIBE):
+        found = {finding.of: finding.verdict for finding in kafka.rights(cluster, [topic])}
+        with pytest.raises(AccessRefused, match=f"Describe on topic {TRANSACTIONS}"):
+            knows_transactions(cluster)
+        with pytest.raises(AccessRefused, match=rf"refuses authorization \(Describe on topic {TRANSACTIONS}"):
             mine.drain()
         assert not TableLog.existing(mine.uri).files
 
-    wait_until(lambda: can_have_gaps(mine.stream.cluster, mine.stream.topic), seconds=20)
+    assert found == {topic: Verdict.OK, TRANSACTIONS: Verdict.WARNING}
+    wait_until(lambda: can_have_gaps(cluster, topic), seconds=20)
     mine.drain()
     mine.assert_each_offset_once(writer.log)
 
 
-def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, web: DrivenStream) -> None:
+def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, mine: DrivenStream) -> None:
     """Purpose: positions are the ledger's; a group's name, which both clients must give, is not to be asked for.
     Procedure: deny everything on every group; produce, examine the rights, ask for the age of what waits, and drain.
     Pass: the rights are enough; every offset is there once.
     """
-    mine = web.with_definition(cluster=guarded.cluster("right", mechanism="PLAIN"))
-    produced = web.produce(20, bad=0.2)
+    produced = mine.produce(20, bad=0.2)
+    topic, cluster = mine.stream.topic, mine.stream.cluster
 
     with guarded.denied("*", AclOperation.ALL, kind=ResourceType.GROUP):
         # A rule that another test took back may hold for a moment longer.
-        wait_until(
-            lambda: not any(f.trouble for f in kafka.rights(mine.stream.cluster, [web.stream.topic])), seconds=20
-        )
-        ages = oldest_timestamps(mine.stream.cluster, {TopicPartition(web.stream.topic, 1): 0})
+        wait_until(lambda: not any(f.trouble for f in kafka.rights(cluster, [topic])), seconds=20)
+        ages = oldest_timestamps(cluster, {TopicPartition(topic, 1): 0})
         mine.drain()
 
     assert len(ages) == 1
     mine.assert_each_offset_once(produced)
+
+
+@pytest.mark.parametrize(
+    ("operation", "right"),
+    [
+        (AclOperation.READ, "Read"),
+        (AclOperation.DESCRIBE_CONFIGS, "DescribeConfigs"),
+        (AclOperation.DESCRIBE, "Describe"),
+    ],
+)
+def test_the_doctor_names_a_right_that_is_missing_and_it_costs_its_topic_alone(
+    guarded: Guarded, topic_name: str, operation: AclOperation, right: str
+) -> None:
+    """Purpose: a drain meets the rights one after another, and some of them only in the middle.
+    Procedure: deny one right on one of two topics; examine both, and one that nobody made.
+    Pass: the right and the topic are named, and the other topic is fine; the third is missing, said once. Without the
+    right to its configuration nobody judges the topic's gaps, which may be losses.
+    """
+    cluster, other = guarded.cluster("right", mechanism="PLAIN"), f"{topic_name}_other"
+    for created in admin(guarded.inside).create_topics([NewTopic(t, 1, 1) for t in (topic_name, other)]).values():
+        created.result(10)
+
+    with guarded.denied(topic_name, operation):
+        found: dict[str, list[Finding]] = {topic_name: [], other: [], "no_such_topic": []}
+        for finding in kafka.rights(cluster, list(found)):
+            found[finding.of].append(finding)
+        if operation is AclOperation.DESCRIBE_CONFIGS:
+            with pytest.raises(AccessRefused, match=f"DescribeConfigs on topic {topic_name}"):
+                can_have_gaps(cluster, topic_name)
+
+    assert {(f.verdict, type(f.trouble)) for f in found[topic_name]} == {(Verdict.WRONG, AccessRefused)}
+    assert any(f"({right} on topic {topic_name}:" in str(finding.trouble) for finding in found[topic_name])
+    assert [finding.verdict for finding in found[other]] == [Verdict.OK]
+    assert [finding.found for finding in found["no_such_topic"]] == ["topic missing"]
+
+
+def test_a_broker_that_gives_a_name_where_nobody_is_is_told_from_a_dead_one(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: advertised.listeners set wrong is the commonest reason for brokers that "do not answer".
+    Procedure: examine the brokers through the guarded listener, and through one that advertises an address where nobody
+    listens.
+    Pass: what the cluster advertises is named, with a latency in the first case.
+    """
+    (finding,) = kafka.brokers(guarded.cluster("right", mechanism="PLAIN"))
+    monkeypatch.setattr(kafka_probe, "ANSWER_SECONDS", 2.0)
+
+    assert finding.facts["addresses"] == (guarded.door,)
+    assert 0 < float(str(finding.facts["latency_seconds"])) < 5
+    with pytest.raises(AdvertisedUnreachable, match="1 of 1 brokers take no connection from here: 127.0.0.1:1"):
+        list(kafka.brokers(KafkaCluster("main", guarded.misnamed)))

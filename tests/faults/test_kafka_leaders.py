@@ -13,10 +13,11 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.runtime.broker import Broker
 from kdi_assets.runtime.ports import free_port
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
+from tests.conftest import quick_broker
 from tests.driven import DrivenStream, web_requests
 from tests.faults.topics import admin
 from tests.kafka_log import Publisher
@@ -51,23 +52,14 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two brokers of one cluster."""
-    jvm_options, ports = (*JVM_OPTIONS, *QUICK_START), [free_port(), free_port()]
-    controller = free_port()
+    *ports, controller = (free_port() for _ in range(3))
     quorum = {"controller.quorum.voters": f"{FIRST}@127.0.0.1:{controller}", "auto.leader.rebalance.enable": "false"}
     listeners = f"PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{controller}"
     folders = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
-    first = start_broker(
-        folders[0],
-        port=ports[0],
-        home=settings.home,
-        jvm_options=jvm_options,
-        properties={**quorum, "listeners": listeners},
-    )
+    first = quick_broker(folders[0], settings, port=ports[0], properties={**quorum, "listeners": listeners})
     _join(folders[0], folders[1])
     alone = {"process.roles": "broker", "node.id": str(SECOND), "listeners": f"PLAINTEXT://127.0.0.1:{ports[1]}"}
-    second = start_broker(
-        folders[1], port=ports[1], home=settings.home, jvm_options=jvm_options, properties={**quorum, **alone}
-    )
+    second = quick_broker(folders[1], settings, port=ports[1], properties={**quorum, **alone})
     yield Pair(first, second)
     second.stop()
     first.stop()
@@ -88,7 +80,7 @@ def _join(first: Path, second: Path) -> None:
 @pytest.mark.scenario("broker restarts, leaders move")
 @pytest.mark.parametrize("point", ["before reading", "files written"])
 def test_a_leader_that_moves_under_a_drain_is_followed(
-    request: pytest.FixtureRequest, pair: Pair, lake: str, spark: SparkSession, point: str
+    topic_name: str, pair: Pair, lake: str, spark: SparkSession, point: str
 ) -> None:
     """Purpose: a broker dies for good and another takes over; the drain's clients know the old leader.
     Procedure: two brokers with every message on both; drain; produce good and malformed messages; drain, and at the
@@ -97,17 +89,15 @@ def test_a_leader_that_moves_under_a_drain_is_followed(
     """
     if pair.second.exit_code() is not None:
         pair.second.restart()
-    topic = re.sub(r"\W+", "_", request.node.name)
-    pair.topic_led_by_second(topic)
+    pair.topic_led_by_second(topic_name)
     publisher = Publisher(pair.cluster.bootstrap_servers)
-    web = DrivenStream(web_requests(topic, pair.cluster), lake, publisher, lambda: spark)
-    web.produce(20)
-    web.drain()
-    produced = web.produce(40, bad=0.2, seed=1)
+    web = DrivenStream(web_requests(topic_name, pair.cluster), lake, publisher, lambda: spark)
+    web.drain_rounds(1, 20)
+    produced = web.produce(40, bad=0.2)
 
     report = web.drain(at=lambda reached: pair.second.kill() if reached == point else None)
 
     assert sum(c.offset_count for c in report.commits) == 40
-    assert pair.leaders(topic) == {FIRST}
+    assert pair.leaders(topic_name) == {FIRST}
     web.assert_each_offset_once(produced)
     assert web.audit().complete

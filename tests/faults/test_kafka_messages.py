@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from kdi_assets.cli.status import looks
 from kdi_assets.drain.accounting import TimestampTooLarge
 from kdi_assets.drain.look import look
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher
@@ -97,8 +97,7 @@ def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: Driv
     with pytest.raises(TimestampTooLarge, match=f"accept-loss --topic-partition {only} --from 5 --until 6"):
         web.drain()
     web.assert_each_offset_once([m for m in produced if m.topic_partition != only or m.offset < 5])
-    decision = decide(web.stream, web.lake, "accept-loss", topic_partition=only, start=5, until=6, session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.resolve("accept-loss", topic_partition=only, start=5, until=6)
     report = web.drain()
 
     assert (report.rows_added, report.backlog_after) == (5, 0)
@@ -113,8 +112,6 @@ def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: Drive
     Procedure: status, drain, audit and status again over a topic that never had a message; then one comes.
     Pass: every figure is there as 0; the audit is complete; the message arrives.
     """
-    from kdi_assets.cli.status import looks
-
     web = driven(partitions=2)
 
     def figures() -> dict[str, object]:

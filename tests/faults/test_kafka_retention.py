@@ -9,13 +9,11 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import Decision, carry_out_decision, decide
+from kdi_assets.drain.resolve import Decision
 from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
+from tests.driven import DrivenStream, Once
 from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records
 from tests.waiting import wait_until
 
@@ -25,9 +23,7 @@ pytestmark = pytest.mark.scenario("retention passes the position")
 def accept_loss(web: DrivenStream, refused: RetentionPassedPosition | None = None) -> Decision:
     """Give up what the refusal names; without one, whatever is gone."""
     named = {"topic_partition": refused.topic_partition, "until": refused.earliest} if refused else {}
-    decision = decide(web.stream, web.lake, "accept-loss", session=web.session, **named)  # type: ignore[arg-type]
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
-    return decision
+    return web.resolve("accept-loss", **named)
 
 
 def recorded_losses(web: DrivenStream) -> list[OffsetRange]:
@@ -44,9 +40,8 @@ def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: Drive
     was left arrives.
     """
     web = driven(partitions=3)
-    web.produce(30)
-    web.drain()
-    produced = web.produce(30, seed=1)
+    web.drain_rounds(1, 30)
+    produced = web.produce(30)
     delete_records(web, {1: 15, 2: 20})
 
     with pytest.raises(RetentionPassedPosition, match=r"deleted \[10, 15\) of .*/1") as first:
@@ -76,14 +71,13 @@ def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
     tables.
     """
     web = driven(partitions=2)
-    web.produce(20)
-    web.drain()
-    produced = web.produce(20, bad=0.3, seed=1)
-    before = TableLog.existing(web.uri).version
+    web.drain_rounds(1, 20)
+    produced = web.produce(20, bad=0.3)
+    before = web.version()
 
     with pytest.raises(RetentionPassedPosition, match=rf"deleted \[10, {until}\) of .*/1") as refused:
-        web.drain(at=lambda reached: delete_records(web, {1: until}) if reached == point else None)
-    assert TableLog.existing(web.uri).version == before
+        web.drain(at=Once(point, lambda: delete_records(web, {1: until})))
+    assert web.version() == before
     decision = accept_loss(web, refused.value)
     web.drain()
 
@@ -111,11 +105,11 @@ def test_retention_while_a_task_reads_loses_nothing_in_silence(driven: DrivenFac
     deleter = Thread(target=delete_under_a_reader)
     refused: list[RetentionPassedPosition] = []
     try:
-        web.drain(at=lambda reached: deleter.start() if reached == "before reading" else None)
+        web.drain(at=Once("before reading", deleter.start))
     except RetentionPassedPosition as refusal:
         refused.append(refusal)
     deleter.join()
-    version = TableLog.existing(web.uri).version
+    version = web.version()
     lost = [loss for refusal in refused for loss in accept_loss(web, refusal).declared_losses]
     web.drain()
 
@@ -132,17 +126,16 @@ def test_a_new_topic_partition_that_lost_its_beginning_is_a_loss_too(driven: Dri
     Pass: the refusal names [0, 4); the other six arrive.
     """
     web = driven(partitions=1)
-    web.produce(5)
-    web.drain()
+    web.drain_rounds(1, 5)
     add_topic_partitions(web, total=2)
-    produced = web.produce(20, seed=1)
+    produced = web.produce(20)
     delete_records(web, {1: 4})
 
     with pytest.raises(RetentionPassedPosition, match=r"deleted \[0, 4\) of .*/1"):
         web.drain()
     assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
     decision = accept_loss(web)
-    report: DrainReport = web.drain()
+    report = web.drain()
 
     assert sum(c.offset_count for c in report.commits) == 16
     web.assert_each_offset_once(produced, given_up=decision.declared_losses)

@@ -11,21 +11,13 @@ from deltalake import DeltaTable
 
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import DeadLettersReplaced, TopicRecreated
-from kdi_assets.drain.resolve import Action, NothingToResolve, carry_out_decision, decide
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.drain.resolve import Action, NothingToResolve
 from kdi_assets.stream import KafkaCluster
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
+from tests.driven import Once
 from tests.faults.topics import add_topic_partitions, admin, make_again
-from tests.kafka_log import Publisher
 
 ACTIONS: tuple[Action, ...] = ("accept-loss", "rewind", "adopt", "adopt-dead-letters")
-
-
-def begin_with_the_new_topic(web: DrivenStream) -> None:
-    """Decide that the topic of today is the stream's."""
-    decision = decide(web.stream, web.lake, "new-topic", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
 
 
 @pytest.mark.core
@@ -38,15 +30,14 @@ def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: D
     RESTORE, which brought the old positions back.
     """
     web = driven(partitions=2)
-    old = list(web.produce(10, bad=0.2))
-    web.drain()
-    drained = TableLog.existing(web.uri).version
+    old = list(web.drain_rounds(1, 10, bad=0.2))
+    drained = web.version()
     web.publisher = make_again(web, partitions=2)
-    new = web.produce(14, bad=0.2, seed=1)
+    new = web.produce(14, bad=0.2, seed=2)
 
     with pytest.raises(TopicRecreated):
         web.drain()
-    begin_with_the_new_topic(web)
+    web.resolve("new-topic")
     web.drain()
 
     assert web.drain().commits == ()
@@ -65,23 +56,21 @@ def test_another_topic_is_decided_about_before_dead_letters_that_are_gone(driven
     Pass: no decision but ``new-topic`` applies before it; then the new topic's messages are there, each once.
     """
     web = driven(partitions=1)
-    old = list(web.produce(10, bad=0.2))
-    web.drain()
+    old = list(web.drain_rounds(1, 10, bad=0.2))
     dropped = {letter["offset"] for letter in web.found().dead_letters}
     rmtree(web.stream.dead_letters_uri(web.lake))
     web.publisher = make_again(web, partitions=1)
-    new = web.produce(14, seed=1)
+    new = web.produce(14, seed=2)
 
     with pytest.raises(TopicRecreated):
         web.drain()
     for action in ACTIONS:
         with pytest.raises(NothingToResolve, match="new-topic decides that"):
-            decide(web.stream, web.lake, action, session=web.session)
-    begin_with_the_new_topic(web)
+            web.resolve(action)
+    web.resolve("new-topic")
     with pytest.raises(DeadLettersReplaced, match="adopt-dead-letters"):
         web.drain()
-    decision = decide(web.stream, web.lake, "adopt-dead-letters", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.resolve("adopt-dead-letters")
     web.drain()
 
     web.assert_each_offset_once([*(m for m in old if m.offset not in dropped), *new])
@@ -100,26 +89,22 @@ def test_a_topic_made_again_under_a_drain_mixes_no_epochs(driven: DrivenFactory,
     was read in full from the old topic may stay; both epochs are there, each message once.
     """
     web = driven(partitions=2)
-    drained = list(web.produce(10, bad=0.2))
-    web.drain()
-    waiting = [m for m in web.produce(10, bad=0.4, seed=1) if m not in drained]
-    new: list[Publisher] = []
+    drained = list(web.drain_rounds(1, 10, bad=0.2))
+    waiting = [m for m in web.produce(10, bad=0.4, seed=2) if m not in drained]
 
-    def at(reached: str) -> None:
-        if reached == point:
-            new.append(make_again(web, partitions=2))
-            web.publisher = new[0]
-            web.produce(count, bad=0.4, seed=2)
+    def make_it_again() -> None:
+        web.publisher = make_again(web, partitions=2)
+        web.produce(count, bad=0.4, seed=3)
 
-    before = TableLog.existing(web.uri).version
+    before = web.version()
     with pytest.raises(TopicRecreated):
-        web.drain(at=at)
-    committed = TableLog.existing(web.uri).version > before
-    begin_with_the_new_topic(web)
+        web.drain(at=Once(point, make_it_again))
+    committed = web.version() > before
+    web.resolve("new-topic")
     web.drain()
 
     assert committed == (point == "accounted for")  # all of it was read from the old topic, and counted
-    web.assert_each_offset_once([*drained, *(waiting if committed else ()), *new[0].flush()])
+    web.assert_each_offset_once([*drained, *(waiting if committed else ()), *web.publisher.flush()])
     assert web.audit().complete
 
 
@@ -135,12 +120,11 @@ def test_a_topic_partition_added_under_a_drain_is_drained_from_its_first_message
     web.drain()
     web.produce(10, bad=0.2, seed=1)
 
-    def at(reached: str) -> None:
-        if reached == "files written" and web.partitions() == 1:
-            add_topic_partitions(web, total=3)
-            web.produce(9, bad=0.2, seed=2)
+    def add() -> None:
+        add_topic_partitions(web, total=3)
+        web.produce(9, bad=0.2, seed=2)
 
-    web.drain(at=at)
+    web.drain(at=Once("files written", add))
     web.drain()
 
     produced = [m for m in web.publisher.flush() if m not in before]
@@ -165,17 +149,16 @@ def test_group_offsets_move_no_position(driven: DrivenFactory, cluster: KafkaClu
             asked = ConsumerGroupTopicPartitions(group, [RdPartition(web.stream.topic, 0, offset)])
             client.alter_consumer_group_offsets([asked])[group].result(10)
 
-    web.produce(10)
-    web.drain()
+    web.drain_rounds(1, 10)
     set_to(0)
     assert (look(web.stream, web.lake).offsets, web.drain().commits) == (0, ())
-    web.produce(10, seed=1)
+    web.produce(10, seed=2)
     set_to(20)
     assert look(web.stream, web.lake).offsets == 10
     web.drain()
     for deleted in client.delete_consumer_groups(groups).values():
         deleted.result(10)
-    web.produce(10, seed=2)
+    web.produce(10, seed=3)
     web.drain()
 
     web.assert_each_offset_once(web.publisher.flush())

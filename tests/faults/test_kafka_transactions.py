@@ -13,7 +13,7 @@ from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
-from tests.faults.topics import TransactionalPublisher
+from tests.faults.topics import TransactionalPublisher, await_markers
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.scenario("aborted, open and torn transactions")
@@ -23,16 +23,6 @@ def transactional(web: DrivenStream, **properties: str | int) -> tuple[DrivenStr
     """The same stream, produced to in transactions."""
     writer = TransactionalPublisher(web.stream.cluster.bootstrap_servers, web.stream.topic, **properties)
     return replace(web, publisher=writer), writer
-
-
-def _await_markers(web: DrivenStream) -> None:
-    """The broker writes the markers of a transaction after it has said that it ended."""
-
-    def written() -> bool:
-        held = read_topic(web.stream.cluster, web.stream.topic).partitions.values()
-        return all(offsets.end == offsets.high_watermark for offsets in held)
-
-    wait_until(written)
 
 
 @pytest.mark.core
@@ -72,12 +62,12 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
     inside, writer = transactional(web)
     with writer.transaction():
         inside.produce(5)
-    _await_markers(web)
+    await_markers(web)
 
     marker = web.drain()
     with writer.transaction(commit=False):
         inside.produce(4)
-    _await_markers(web)
+    await_markers(web)
     aborted = web.drain()
 
     assert [(c.offset_count, c.gaps) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]

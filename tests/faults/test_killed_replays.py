@@ -7,7 +7,6 @@ import signal
 import pytest
 
 from kdi_assets.ledger.history import entries
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.replay.replay_letters import replay_letters
 from tests.condemned import states, with_letters
 from tests.conftest import DrivenFactory
@@ -34,12 +33,12 @@ def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
     web = with_letters(driven, 60, bad=0.0)
 
     for seed, point in enumerate(("messages read", "files written", "letters written", COMMIT_CHECKED), 1):
-        begun = TableLog.existing(web.uri).version
-        assert doomed(web, point, signal.SIGKILL, replays=True).exit_code() == KILLED, point
-        assert TableLog.existing(web.uri).version == begun, point
+        begun = web.version()
+        assert doomed(web, point, signal.SIGKILL, act=replay_letters).exit_code() == KILLED, point
+        assert web.version() == begun, point
         web.produce(20, seed=seed)
         web.drain()
-    last = doomed(web, "commit sent", signal.SIGKILL, replays=True).exit_code()
+    last = doomed(web, "commit sent", signal.SIGKILL, act=replay_letters).exit_code()
     again = replay_letters(web.stream, lake=web.lake, session=web.session)
 
     assert (last, again.messages, again.commit) == (KILLED, 0, None)

@@ -10,7 +10,7 @@ from shutil import rmtree
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.drain.resolve import Action, carry_out_decision, decide
+from kdi_assets.drain.resolve import Action
 from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -19,111 +19,61 @@ from tests.faults.topics import add_topic_partitions
 
 pytestmark = pytest.mark.scenario("RESTORE and time travel")
 
+Restore = Callable[[DrivenStream, int], None]
+
 
 @pytest.mark.parametrize(
-    ("restore", "point"),
+    ("restore", "restores", "answered"),
     [
-        (others.restore_by_spark, "before reading"),
-        pytest.param(others.restore, "files written", marks=pytest.mark.core),
-        (others.restore_by_spark, "dead letters written"),
-        (others.restore, "accounted for"),
-        (others.restore, "commit sent"),
+        (others.restore_by_spark, [("before reading", 1)], ["1"]),
+        pytest.param(others.restore, [("files written", 1)], ["1"], marks=pytest.mark.core),
+        (others.restore_by_spark, [("dead letters written", 1)], ["1"]),
+        (others.restore, [("accounted for", 1)], ["1"]),
+        (others.restore, [("commit sent", 1)], ["1"]),
+        # To a version that is itself a RESTORE.
+        (others.restore, [("accounted for", 1), ("accounted for", 2), ("accounted for", 3)], ["1"]),
+        # Back to where the drain had planned: positions and rows agree, and yet it must look again.
+        (others.restore, [("accounted for", 1), ("accounted for", 2)], ["2"]),
+        (others.restore, [("accounted for", 1), ("accounted for", 0)], ["0"]),
+        # Each answer is undone by the next RESTORE.
+        (others.restore, [("accounted for", 1), ("files written", 2), ("commit sent", 0)], ["1", "2", "0"]),
     ],
 )
-def test_a_restore_during_a_drain_drains_the_lost_rows_again(
-    driven: DrivenFactory, restore: Callable[[DrivenStream], None], point: str
+def test_restores_during_a_drain_are_answered_and_the_lost_rows_drained_again(
+    driven: DrivenFactory, restore: Restore, restores: list[tuple[str, int]], answered: list[str]
 ) -> None:
-    """Purpose: a RESTORE removes rows and leaves their positions standing.
-    Procedure: two drains of six; while the third runs, the table is restored to the version after the first.
-    Pass: the third drain answers the RESTORE, and drains the second and third six: every offset exactly once.
+    """Purpose: a RESTORE removes rows and leaves their positions standing; what holds is where the last one went.
+    Procedure: two drains of six; while the third runs, the table is restored at points of it, once or several times.
+    Pass: the drain names each version whose positions it went back to; every offset exactly once.
     """
     web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(6, bad=0.2, seed=seed)
-        web.drain()
+    web.drain_rounds(2, 6, bad=0.2)
     produced = web.produce(6, bad=0.2, seed=3)
-    restored: list[str] = []
+    left = list(restores)
 
     def at(reached: str) -> None:
-        if reached == point and not restored:
-            restored.append(reached)
-            restore(web)
-
-    report = web.drain(at=at)
-
-    assert report.settled == ("the table was restored to version 1",)
-    web.assert_each_offset_once(produced)
-
-
-@pytest.mark.parametrize(
-    ("targets", "answered"),
-    [
-        ((1, 2, 3), "1"),  # to a version that is itself a RESTORE
-        ((1, 2), "2"),  # back to where the drain had planned: positions and rows agree, and yet it must look again
-        ((1, 0), "0"),
-    ],
-)
-def test_restores_between_plan_and_commit_are_answered_as_one(
-    driven: DrivenFactory, targets: tuple[int, ...], answered: str
-) -> None:
-    """Purpose: what holds is where the last RESTORE went, through every RESTORE before it.
-    Procedure: two drains; before the third commits, the table is restored twice or three times.
-    Pass: the answer names the version whose positions hold; every offset exactly once.
-    """
-    web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(6, seed=seed)
-        web.drain()
-    produced = web.produce(6, seed=3)
-    left = list(targets)
-
-    def at(reached: str) -> None:
-        while reached == "accounted for" and left:
-            others.restore(web, left.pop(0))
-
-    report = web.drain(at=at)
-
-    assert report.settled == (f"the table was restored to version {answered}",)
-    web.assert_each_offset_once(produced)
-
-
-def test_a_restore_under_each_try_of_a_drain_is_answered_each_time(driven: DrivenFactory) -> None:
-    """Purpose: someone who tries versions out does so several times, and the answer to one is undone by the next.
-    Procedure: two drains; the first try of the third is met by a RESTORE before its commit, the second by another one
-    between its files and its commit, and a third one comes right behind the commit.
-    Pass: each is answered, and every offset is there exactly once.
-    """
-    web = driven(partitions=1)
-    for seed in (1, 2):
-        web.produce(6, seed=seed)
-        web.drain()
-    produced = web.produce(6, seed=3)
-    left = [("accounted for", 1), ("files written", 2), ("commit sent", 0)]
-
-    def at(reached: str) -> None:
-        if left and reached == left[0][0]:
-            others.restore(web, left.pop(0)[1])
+        while left and reached == left[0][0]:
+            restore(web, left.pop(0)[1])
 
     report = web.drain(at=at)
 
     assert left == []
-    assert [why[-1] for why in report.settled] == ["1", "2", "0"]
+    assert report.settled == tuple(f"the table was restored to version {version}" for version in answered)
     web.assert_each_offset_once(produced)
 
 
 @pytest.mark.core
 def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFactory) -> None:
-    """Purpose and procedure: as above, with nobody draining; to a version that is itself a RESTORE.
+    """Purpose: nobody drains, and the version restored to is itself a RESTORE.
+    Procedure: three drains; a RESTORE to the first, back to the third, and to the first RESTORE; drain.
     Pass: the positions are those of the version restored to, resolved through both; every offset exactly once.
     """
     web = driven(partitions=2)
-    for seed in (1, 2, 3):
-        produced = web.produce(10, bad=0.2, seed=seed)
-        web.drain()
+    produced = web.drain_rounds(3, 10, bad=0.2)
 
     others.restore_by_spark(web)  # to version 1, becomes version 4
-    DeltaTable(web.uri).restore(3)  # 5: all rows are back
-    DeltaTable(web.uri).restore(4)  # 6: which is version 1
+    others.restore(web, 3)  # 5: all rows are back
+    others.restore(web, 4)  # 6: which is version 1
     report = web.drain()
 
     assert report.settled == ("the table was restored to version 1",)
@@ -135,11 +85,9 @@ def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFacto
 def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
     """delta-rs spells the parameters otherwise: ``version: '1'``, or ``datetime`` in milliseconds."""
     web = driven(partitions=1)
-    for seed in (1, 2):
-        produced = web.produce(10, seed=seed)
-        web.drain()
+    produced = web.drain_rounds(2, 10)
 
-    DeltaTable(web.uri).restore(1)
+    others.restore(web)
     first = web.drain()
     made = (Path(web.uri) / "_delta_log" / f"{2:020}.json").stat().st_mtime
     DeltaTable(web.uri).restore(datetime.fromtimestamp(made, UTC) + timedelta(milliseconds=10))
@@ -158,20 +106,17 @@ def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: Drive
     Pass: every offset exactly once, but for a dead letter that someone dropped.
     """
     web = driven(partitions=1)
-    web.produce(10, bad=0.2)
-    web.drain()
+    web.drain_rounds(1, 10, bad=0.2)
     first, dropped = TopicPartition(web.stream.topic, 0), set[int]()
     add_topic_partitions(web, total=2)
     produced = web.produce(10, seed=1)
     web.drain()
-    DeltaTable(web.uri).restore(1)
+    others.restore(web)
     if action == "adopt-dead-letters":
         dropped = {letter["offset"] for letter in web.found().dead_letters}
         rmtree(web.stream.dead_letters_uri(web.lake))
-    target = {"topic_partition": first, "to": 5} if action == "rewind" else {}
 
-    decision = decide(web.stream, web.lake, action, session=web.session, **target)  # type: ignore[arg-type]
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    decision = web.resolve(action, **({"topic_partition": first, "to": 5} if action == "rewind" else {}))
     web.drain()
 
     assert decision.before == {first: 10, TopicPartition(web.stream.topic, 1): 0}

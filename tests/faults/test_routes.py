@@ -62,7 +62,7 @@ def test_a_pass_killed_between_two_commits_loses_and_doubles_nothing_in_any_tabl
     web.produce(395, bad=0.2, tombstones=0.05)
 
     where = Settings(settings.home, lake, web.stream.cluster.bootstrap_servers, "local[2]", "own")
-    died = in_a_process(__name__, "drain_and_die", web.stream.topic, where)
+    died = in_a_process(drain_and_die, web.stream.topic, where)
     committed = {name: len(entries(t.uri, t.stream.app_id)) for name, t in tables.items()}
     produced = web.produce(100, bad=0.2, seed=1)
     drained = drain_group(list(tables.values()))

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -13,18 +14,11 @@ from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import NothingToResolve, decide
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.control import DriverAddress, DriverGone
 from tests.conftest import CHECKOUT, DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.conftest import DoomedFactory
-from tests.faults.doomed_drain import (
-    COMMIT_CHECKED,
-    COMMIT_LANDED,
-    COMMIT_UNDER_WAY,
-    MID_READ,
-    unread_bytes,
-)
+from tests.faults.doomed_drain import COMMIT_CHECKED, COMMIT_LANDED, COMMIT_UNDER_WAY, MID_READ, set_back, unread_bytes
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Produced
 from tests.waiting import wait_until
@@ -37,27 +31,16 @@ LONG_READ = 3000
 def _drained_once(driven: DrivenFactory) -> DrivenStream:
     """A stream whose table is there, so that what follows is one commit."""
     web = driven(partitions=2)
-    web.produce(4, bad=0.3)
-    web.drain()
+    web.drain_rounds(1, 4, bad=0.3)
     return web
 
 
-def _produce(web: DrivenStream, point: str, *, seed: int = 1) -> list[Produced]:
+def _produce(web: DrivenStream, point: str, *, seed: int = 2) -> list[Produced]:
     return web.produce(LONG_READ if point == MID_READ else 100, bad=0.1, tombstones=0.02, seed=seed)
 
 
-def _version(web: DrivenStream) -> int:
-    return TableLog.existing(web.uri).version
-
-
-BEFORE_THE_COMMIT = (
-    "before reading",
-    MID_READ,
-    "files written",
-    "dead letters written",
-    "accounted for",
-    COMMIT_CHECKED,
-)
+READ = ("before reading", MID_READ, "files written")
+BEFORE_THE_COMMIT = (*READ, "dead letters written", "accounted for", COMMIT_CHECKED)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -77,15 +60,15 @@ def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     in the table or the letters that count, byte for byte.
     """
     web = _drained_once(driven)
-    begun = _version(web)
+    begun = web.version()
     _produce(web, MID_READ)
 
     for point in BEFORE_THE_COMMIT:
         assert doomed(web, point, number).exit_code() == -number, point
-        assert _version(web) == begun, point
+        assert web.version() == begun, point
     assert doomed(web, "commit sent", number).exit_code() == -number
-    left = _version(web)
-    produced = _produce(web, "commit sent", seed=2)
+    left = web.version()
+    produced = _produce(web, "commit sent", seed=3)
     web.drain()
 
     assert left == begun + 1
@@ -106,15 +89,16 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     with the positions; the third says that nothing is left to do; every offset exactly once.
     """
     web = _drained_once(driven)
-    between, few = _version(web), len(web.found().rows)
+    between, few = web.version(), len(web.found().rows)
     produced = _produce(web, "rewind")
     web.drain()
-    drained, rows = _version(web), len(web.found().rows)
+    drained, rows = web.version(), len(web.found().rows)
+    back = partial(set_back, version=between)
 
-    early = doomed(web, COMMIT_CHECKED, signal.SIGKILL, back_to=between).exit_code()
-    left_early = (_version(web), len(web.found().rows))
-    late = doomed(web, COMMIT_LANDED, signal.SIGKILL, back_to=between).exit_code()
-    left_late = (_version(web), len(web.found().rows))
+    early = doomed(web, COMMIT_CHECKED, signal.SIGKILL, act=back).exit_code()
+    left_early = (web.version(), len(web.found().rows))
+    late = doomed(web, COMMIT_LANDED, signal.SIGKILL, act=back).exit_code()
+    left_late = (web.version(), len(web.found().rows))
     with pytest.raises(NothingToResolve, match="nothing below the positions"):
         decide(web.stream, web.lake, "rewind", to_version=between, session=web.session)
     web.drain()
@@ -141,14 +125,14 @@ def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_
     _produce(web, point)
     sleeper = doomed(web, point, signal.SIGSTOP)
     sleeper.await_stopped()
-    produced = _produce(web, point, seed=2)
+    produced = _produce(web, point, seed=3)
     other = web.drain()
-    version = _version(web)
+    version = web.version()
 
     sleeper.send(signal.SIGCONT)
     outcome = sleeper.outcome()
 
-    assert other.version == version == _version(web)
+    assert other.version == version == web.version()
     assert isinstance(outcome, DrainReport), outcome
     assert len(outcome.commits) == (point == "commit sent")
     web.assert_each_offset_once(produced)
@@ -168,7 +152,7 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     """
     web = _drained_once(driven)
     produced = _produce(web, COMMIT_CHECKED)
-    begun = _version(web)
+    begun = web.version()
     client = doomed(web, "accounted for" if fate == "was never sent" else COMMIT_CHECKED, signal.SIGSTOP)
     client.await_stopped()
 
@@ -177,16 +161,16 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
         wait_until(lambda: unread_bytes(DriverAddress.read(warm_driver.home).gateway_port) > 0)
         client.send(signal.SIGKILL)
         assert client.exit_code() == -signal.SIGKILL
-        assert _version(web) == begun
+        assert web.version() == begun
         if fate == "comes too late":
             web.drain()
     warm_driver.wait_until_nobody_is_attached()
     if fate == "lands":
-        wait_until(lambda: _version(web) == begun + 1)
+        wait_until(lambda: web.version() == begun + 1)
     report = web.drain()
 
     assert len(report.commits) == (fate == "was never sent")
-    assert _version(web) == begun + 1
+    assert web.version() == begun + 1
     web.assert_each_offset_once(produced)
 
 
@@ -211,7 +195,7 @@ def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
 
     assert isinstance(outcome, DrainReport), outcome
     assert outcome.commits == ()
-    assert other.version == _version(web)
+    assert other.version == web.version()
     web.assert_each_offset_once(produced)
 
 
@@ -242,7 +226,7 @@ def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_not
     outcome = sleeper.outcome()
 
     assert isinstance(outcome, Transient) or (isinstance(outcome, DrainReport) and outcome.commits == ()), outcome
-    assert web.drain().commits == () and other.version == _version(web)
+    assert web.drain().commits == () and other.version == web.version()
     web.assert_each_offset_once(produced)
 
 

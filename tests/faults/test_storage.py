@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +12,7 @@ from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.faulty_files import DISK_FULL, READ_ONLY, SLOW_DOWN, Fault, FaultyStorage
-from tests.kafka_log import Produced
+from tests.faults.topics import TransactionalPublisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +43,19 @@ def storage(_storage: FaultyStorage) -> Iterator[FaultyStorage]:
     _storage.heals()
 
 
+def drain_well(storage: FaultyStorage, web: DrivenStream) -> None:
+    """`kdi drain`, and it ends well."""
+    drained = storage.drain(web)
+    assert drained.code == 0, drained.err
+
+
+def drain_refused(storage: FaultyStorage, web: DrivenStream, cause: str) -> None:
+    """`kdi drain`, and it ends with the cause in the line that says what happened: the one before what is safe."""
+    failed = storage.drain(web)
+    happened, _, _ = failed.err.partition("\n  Safe: ")
+    assert (failed.code, cause in happened.splitlines()[-1]) == (RETRY, True), failed.err
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -50,11 +63,7 @@ def storage(_storage: FaultyStorage) -> Iterator[FaultyStorage]:
         pytest.param(Fault("write", DATA, DISK_FULL), marks=[FULL], id="disk full in a data file"),
         pytest.param(Fault("write", LETTER, DISK_FULL), marks=[FULL, LETTERS], id="disk full in the letters"),
         pytest.param(Fault("rename", LETTERS_COMMIT), marks=[FAILS, LETTERS], id="the letters cannot be committed"),
-        pytest.param(
-            Fault("after rename", LETTERS_COMMIT),
-            marks=[FAILS, LETTERS],
-            id="the answer about the letters is lost",
-        ),
+        pytest.param(Fault("after rename", LETTERS_COMMIT), marks=[FAILS, LETTERS], id="their answer is lost"),
         pytest.param(Fault("write", WRITTEN_COMMIT, DISK_FULL), marks=FULL, id="disk full in the commit"),
         pytest.param(Fault("rename", COMMIT), marks=FAILS, id="the commit cannot be put into the log"),
         pytest.param(Fault("list", r"/_delta_log$"), marks=FAILS, id="the log cannot be listed"),
@@ -74,30 +83,17 @@ def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
     before = list(web.produce(20, bad=0.2))
     drain_well(storage, web)
     produced = web.produce(20, bad=0.2, seed=1)
-    version = TableLog.existing(web.uri).version
+    version = web.version()
 
     storage.fails(*(Fault(operation, fault.path, fault.what) for operation in fault.operation.split("|")))
-    failed = storage.drain(web)
+    drain_refused(storage, web, fault.what)
 
     assert storage.met()
-    assert (failed.code, fault.what in _refusal(failed.err)) == (RETRY, True), failed.err
-    assert TableLog.existing(web.uri).version == version
+    assert web.version() == version
     web.assert_each_offset_once(before)
     storage.heals()
     drain_well(storage, web)
     web.assert_each_offset_once(produced)
-
-
-def drain_well(storage: FaultyStorage, web: DrivenStream) -> None:
-    """`kdi drain`, and it ends well."""
-    drained = storage.drain(web)
-    assert drained.code == 0, drained.err
-
-
-def _refusal(err: str) -> str:
-    """The line that says what happened: the one before what is safe."""
-    lines = err.splitlines()
-    return next(before for before, line in zip(lines, lines[1:], strict=False) if line.startswith("  Safe: "))
 
 
 @FAILS
@@ -113,13 +109,11 @@ def test_a_table_that_cannot_be_made_is_made_by_the_next_drain(driven: DrivenFac
 
     for fault in (Fault("write", WRITTEN_COMMIT, DISK_FULL), Fault("rename", COMMIT)):
         storage.fails(fault)
-        failed = storage.drain(web)
-        assert (failed.code, fault.what in _refusal(failed.err)) == (RETRY, True), failed.err
+        drain_refused(storage, web, fault.what)
         assert TableLog.open(web.uri) is None
     storage.fails(Fault("after rename", COMMIT, times=1))
-    landed = storage.drain(web)
+    drain_well(storage, web)
 
-    assert landed.code == 0, landed.err
     web.assert_each_offset_once(produced)
 
 
@@ -131,16 +125,14 @@ def test_a_log_that_spark_alone_cannot_read_is_said(driven: DrivenFactory, stora
     Pass: exit code 75 and the cause, table and letters as they were; then every offset is there exactly once.
     """
     web = driven(partitions=1)
-    before = list(web.produce(20, bad=0.2))
-    web.drain()
+    before = list(web.drain_rounds(1, 20, bad=0.2))
     DeltaTable(web.uri).create_checkpoint()
-    produced = web.produce(20, bad=0.2, seed=1)
+    produced = web.produce(20, bad=0.2)
 
     storage.fails(Fault("open", r"/_delta_log/\d{20}\.(json|crc|checkpoint\.parquet)$"))
-    failed = storage.drain(web)
+    drain_refused(storage, web, SLOW_DOWN)
 
     assert storage.met()
-    assert (failed.code, SLOW_DOWN in _refusal(failed.err)) == (RETRY, True), failed.err
     web.assert_each_offset_once(before)
     storage.heals()
     drain_well(storage, web)
@@ -158,9 +150,9 @@ def test_slow_storage_costs_time_and_nothing_else(driven: DrivenFactory, storage
     operations = ("create", "close", "open", "rename", "list", "mkdirs")
 
     storage.fails(Fault("rename", COMMIT, "delay 500"), *(Fault(o, "/bronze/", "delay 20") for o in operations))
-    slow = storage.drain(web)
+    drain_well(storage, web)
 
-    assert (slow.code, len(storage.met()) > 10) == (0, True), slow.err
+    assert len(storage.met()) > 10
     web.assert_each_offset_once(produced)
 
 
@@ -188,19 +180,14 @@ def test_rounds_of_random_storage_faults_lose_and_double_nothing(
         outcomes.append(drained.code)
         assert drained.code in (0, RETRY), f"seed {seed}, round {round_}: {drained.err}\n{storage.met()}"
         storage.heals()
-        assert_nothing_twice(web, produced)
+        found = web.found()  # what is there is there once; the rest may still wait
+        there = {(row["meta"]["kafka"]["partition"], row["meta"]["kafka"]["offset"]) for row in found.rows}
+        there |= {(letter["partition"], letter["offset"]) for letter in found.dead_letters}
+        web.assert_each_offset_once([m for m in produced if (m.topic_partition.partition, m.offset) in there])
     drain_well(storage, web)
 
     assert RETRY in outcomes, f"seed {seed}: no fault was met"
     web.assert_each_offset_once(produced)
-
-
-def assert_nothing_twice(web: DrivenStream, produced: Sequence[Produced]) -> None:
-    """What is there is there once and was produced; the rest may still wait."""
-    found = web.found()
-    there = {(row["meta"]["kafka"]["partition"], row["meta"]["kafka"]["offset"]) for row in found.rows}
-    there |= {(letter["partition"], letter["offset"]) for letter in found.dead_letters}
-    web.assert_each_offset_once([m for m in produced if (m.topic_partition.partition, m.offset) in there])
 
 
 @FULL
@@ -213,26 +200,14 @@ def test_a_local_folder_of_spark_that_takes_nothing_is_said(driven: DrivenFactor
     web = driven(partitions=1)
     before = list(web.produce(20, bad=0.2))
     drain_well(storage, web)
-    abort_a_transaction(web)
+    writer = TransactionalPublisher(web.stream.cluster.bootstrap_servers, web.stream.topic)
+    with writer.transaction(commit=False):
+        writer.produce(web.stream.topic, b"never committed", partition=0)
     produced = web.produce(20, bad=0.2, seed=1)
 
     with storage.without_local_folder():
-        failed = storage.drain(web)
+        drain_refused(storage, web, "blockmgr")
 
-    assert (failed.code, "blockmgr" in _refusal(failed.err)) == (RETRY, True), failed.err
     web.assert_each_offset_once(before)
     drain_well(storage, web)
     web.assert_each_offset_once(produced)
-
-
-def abort_a_transaction(web: DrivenStream) -> None:
-    """Leave a message that nobody may see, and a marker behind it."""
-    from confluent_kafka import Producer
-
-    servers = web.stream.cluster.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": web.stream.topic, "log_level": 2})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(web.stream.topic, b"never committed", partition=0)
-    producer.flush()
-    producer.abort_transaction()

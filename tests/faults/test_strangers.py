@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shutil import rmtree
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
 from kdi_assets.drain.refusals import RowsWithoutPositions, TableReplaced
-from kdi_assets.drain.resolve import NothingToResolve, carry_out_decision, decide
+from kdi_assets.drain.resolve import NothingToResolve
 from kdi_assets.ledger.commit import TableChangedUnderDrain
-from kdi_assets.ledger.log import NotADeltaTable, TableLog
+from kdi_assets.ledger.log import NotADeltaTable
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
+from tests.driven import DrivenStream, Once
 from tests.faults import others
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
@@ -39,17 +39,16 @@ def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_ad
     exactly once.
     """
     web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
-    produced = web.produce(10, bad=0.3, seed=1)
+    web.drain_rounds(1, 10)
+    produced = web.produce(10, bad=0.3)
 
     with pytest.raises((TableChangedUnderDrain, TableReplaced), match="adopt"):
-        web.drain(at=lambda reached: interference(web) if reached == point else None)
-    version = TableLog.existing(web.uri).version
+        web.drain(at=Once(point, lambda: interference(web)))
+    version = web.version()
     with pytest.raises((TableReplaced, RowsWithoutPositions), match="adopt"):
         web.drain()
-    assert TableLog.existing(web.uri).version == version
-    adopt(web)
+    assert web.version() == version
+    web.resolve("adopt")
     web.drain()
 
     assert_spark_finds_each_offset_once(web, produced)
@@ -64,8 +63,7 @@ def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that
     Pass: the first two are refused and say what to do; then no message is there twice.
     """
     web = driven(partitions=1)
-    web.produce(10)
-    web.drain()
+    web.drain_rounds(1, 10)
     Path(web.uri).rename(f"{web.uri}_moved")
     coordinates = "CAST(NULL AS struct<topic: string, partition: int, offset: bigint, timestamp: timestamp>)"
     web.session().sql(
@@ -76,19 +74,13 @@ def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that
     with pytest.raises(RowsWithoutPositions, match="adopt"):
         web.drain()
     with pytest.raises(NothingToResolve, match=r"no row says where .* goes on.*\n.*\n.*write `start:` with the next"):
-        adopt(web)
+        web.resolve("adopt")
     told = web.with_definition(start={0: 10})
-    adopt(told)
-    web.produce(5, seed=1)
+    told.resolve("adopt")
+    web.produce(5)
     report = told.drain()
 
     assert (report.rows_added, DeltaTable(web.uri).to_pyarrow_table().num_rows) == (5, 15)
-
-
-def adopt(web: DrivenStream) -> None:
-    """Decide that the table there now is the stream's."""
-    decision = decide(web.stream, web.lake, "adopt", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
 
 
 def test_a_table_dropped_and_made_again_under_a_drain_is_left_alone(driven: DrivenFactory) -> None:
@@ -97,19 +89,18 @@ def test_a_table_dropped_and_made_again_under_a_drain_is_left_alone(driven: Driv
     Pass: a typed error; the new table has the one version that its maker gave it.
     """
     web = driven(partitions=1)
+    web.drain_rounds(1, 10)
     web.produce(10)
-    web.drain()
-    web.produce(10, seed=1)
 
-    def at(point: str) -> None:
-        if point == "dead letters written":
-            rmtree(web.uri)
-            DeltaTable.create(web.uri, _schema(), partition_by=["date"])
+    def make_another() -> None:
+        others.drop(web)
+        schema = Schema.from_arrow(pa.schema([("url", pa.string()), ("date", pa.date32())]))
+        DeltaTable.create(web.uri, schema, partition_by=["date"])
 
     with pytest.raises(TableChangedUnderDrain):
-        web.drain(at=at)
+        web.drain(at=Once("dead letters written", make_another))
 
-    assert TableLog.existing(web.uri).version == 0
+    assert web.version() == 0
 
 
 def test_a_table_dropped_before_its_files_are_written_is_said_as_such(driven: DrivenFactory) -> None:
@@ -118,18 +109,11 @@ def test_a_table_dropped_before_its_files_are_written_is_said_as_such(driven: Dr
     Pass: the first says that no table is there, the second that files lie where the table should; no table is made.
     """
     web = driven(partitions=1)
+    web.drain_rounds(1, 10)
     web.produce(10)
-    web.drain()
-    web.produce(10, seed=1)
 
     with pytest.raises(TableChangedUnderDrain, match="no table is there now"):
-        web.drain(at=lambda point: rmtree(web.uri) if point == "before reading" else None)
+        web.drain(at=Once("before reading", lambda: others.drop(web)))
 
     with pytest.raises(NotADeltaTable, match="move the files away"):
         web.drain()
-
-
-def _schema() -> Schema:
-    import pyarrow as pa
-
-    return Schema.from_arrow(pa.schema([("url", pa.string()), ("date", pa.date32())]))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdPartition
@@ -20,9 +21,12 @@ from confluent_kafka.admin import (
 
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import KafkaCluster, TopicPartition
-from tests.driven import DrivenStream
+from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SMALL_FETCHES = {"fetch.max.bytes": "65536", "max.partition.fetch.bytes": "16384", "message.max.bytes": "16384"}
 """Client properties with which a task asks the broker again and again."""
@@ -62,6 +66,16 @@ class TransactionalPublisher(Publisher):
         self.end(commit=commit)
 
 
+def await_markers(web: DrivenStream) -> None:
+    """The broker writes the markers of a transaction after it has said that it ended."""
+
+    def written() -> bool:
+        held = read_topic(web.stream.cluster, web.stream.topic).partitions.values()
+        return all(offsets.end == offsets.high_watermark for offsets in held)
+
+    wait_until(written)
+
+
 def admin(cluster: KafkaCluster) -> AdminClient:
     """A client that may do anything."""
     return _admin(cluster.bootstrap_servers)
@@ -70,6 +84,14 @@ def admin(cluster: KafkaCluster) -> AdminClient:
 @cache  # what was asked of a client that nobody holds any more is never answered
 def _admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+
+
+def stream_over(
+    cluster: KafkaCluster, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int = 2
+) -> DrivenStream:
+    """A stream over a new topic of a cluster of the test's own."""
+    admin(cluster).create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    return DrivenStream(web_requests(topic, cluster), lake, Publisher(cluster.bootstrap_servers), session)
 
 
 def delete_records(web: DrivenStream, until: dict[int, int]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import psutil
 from kdi_assets.runtime.broker import QUICK_START
 from kdi_assets.runtime.control import DriverGone, driver_status
 from kdi_assets.runtime.processes import Child
+from tests.conftest import CHECKOUT
 from tests.interpreted import INTERPRETED
-from tests.spark.test_warm_driver import KDI
 from tests.waiting import wait_until
 
 JVM_OPTIONS = {
@@ -24,13 +25,18 @@ JVM_OPTIONS = {
 
 
 class WarmDriver:
-    """`kdi driver run` in a home of its own, until it is stopped."""
+    """`kdi driver run` in a home of its own, until it is stopped.
 
-    def __init__(self, home: Path, *, jars: Path) -> None:
+    Args:
+        variables: Of its environment, beside those that it needs.
+    """
+
+    def __init__(self, home: Path, variables: Mapping[str, str] | None = None) -> None:
         self.home = home
-        (home / "jars").symlink_to(jars)
-        environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
-        self._child = Child([KDI, "driver", "run"], environment=environment, log=home / "log")
+        (home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+        self.environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS, **(variables or {})}
+        command = [Path(sys.executable).with_name("kdi"), "driver", "run", "--idle-exit", "0"]
+        self._child = Child(command, environment=self.environment, log=home / "log")
         wait_until(self._answers, seconds=180)
 
     def _answers(self) -> bool:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import TopicPartition as RdPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
 from deltalake import DeltaTable
 
 from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import OffsetRange
+from tests.faults import others
 from tests.faults.chaos.world import World
-from tests.kafka_log import Publisher
+from tests.faults.topics import TransactionalPublisher, add_topic_partitions, delete_records
 
-MOST_PARTITIONS = 4
+MOST = 4
+"""Topic partitions."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +42,12 @@ def _has_table(world: World) -> bool:
     return world.log is not None
 
 
-def _has_room(world: World) -> bool:
-    return world.web.partitions() < MOST_PARTITIONS
-
-
 def _has_letters(world: World) -> bool:
     return TableLog.open(world.stream.dead_letters_uri(world.web.lake)) is not None
 
 
 def _has_older(world: World) -> bool:
-    log = world.log
-    return log is not None and log.version > world.oldest_restorable
-
-
-def _existing(world: World) -> TableLog:
-    log = world.log
-    assert log is not None
-    return log
+    return _has_table(world) and world.web.version() > world.oldest_restorable
 
 
 def produce(world: World) -> str:
@@ -72,13 +58,10 @@ def produce(world: World) -> str:
 
 
 def begin_transaction(world: World) -> str:
-    transaction = Publisher(world.broker.bootstrap_servers, **{"transactional.id": f"chaos {world.stream.topic}"})
-    transaction.client.init_transactions(30)
-    transaction.client.begin_transaction()
-    count, partitions = world.random.randint(1, 30), world.web.partitions()
-    for number, value in enumerate(WebRequests(Traffic(seed=count)).batch(count, now=datetime.now(UTC))):
-        transaction.produce(world.stream.topic, value, partition=number % partitions)
-    transaction.flush()
+    transaction = TransactionalPublisher(world.broker.bootstrap_servers, f"chaos {world.stream.topic}")
+    transaction.begin()
+    count = world.random.randint(1, 30)
+    replace(world.web, publisher=transaction).produce(count, seed=count)
     world.transaction = transaction
     return f"{count} messages"
 
@@ -86,47 +69,36 @@ def begin_transaction(world: World) -> str:
 def end_transaction(world: World) -> str:
     transaction, world.transaction = world.transaction, None
     assert transaction is not None
-    if world.random.random() < 0.5:
-        transaction.client.commit_transaction(30)
-        world.web.publisher.log += transaction.log
-        return f"committed {len(transaction.log)} messages"
-    transaction.client.abort_transaction(30)
-    return f"aborted {len(transaction.log)} messages"
+    count, commit = len(transaction.log), world.random.random() < 0.5
+    transaction.end(commit=commit)
+    world.web.publisher.log += transaction.log
+    return f"{'committed' if commit else 'aborted'} {count} messages"
 
 
 def add_partition(world: World) -> str:
     more = world.web.partitions() + 1
-    admin = _admin(world)
-    admin.create_partitions([NewPartitions(world.stream.topic, more)])[world.stream.topic].result(30)
-    until = time.monotonic() + 20
-    while world.web.partitions() < more:
-        assert time.monotonic() < until, f"the broker does not tell of partition {more - 1}"
-        time.sleep(0.02)
+    add_topic_partitions(world.web, total=more)
     return f"{more} topic partitions now"
 
 
-def delete_records(world: World) -> str:
+def retention(world: World) -> str:
     """Retention, hurried."""
     held = read_topic(world.stream.cluster, world.stream.topic).partitions
     tp, offsets = world.random.choice(sorted(held.items()))
     # Mostly what was drained, as it should be; now and then what was not.
     drained = max(offsets.earliest, min(world.positions()[tp], offsets.end))
     until = world.random.randint(offsets.earliest, offsets.end if world.random.random() < 0.3 else drained)
-    admin, gone = _admin(world), RdPartition(tp.topic, tp.partition, until)
-    next(iter(admin.delete_records([gone]).values())).result(30)
+    delete_records(world.web, {tp.partition: until})
     return f"{tp} begins at {until}, drained up to {drained}"
 
 
 def restore(world: World) -> str:
-    log = _existing(world)
-    version = world.random.randint(world.oldest_restorable, log.version - 1)
+    newest = world.web.version()
+    version = world.random.randint(world.oldest_restorable, newest - 1)
     by_spark = world.random.random() < 0.2
     world.goes_back = True
-    if by_spark:
-        world.session().sql(f"RESTORE TABLE delta.`{world.web.uri}` TO VERSION AS OF {version}")
-    else:
-        DeltaTable(world.web.uri).restore(version)
-    return f"version {log.version} to {version}, by {'Spark' if by_spark else 'delta-rs'}"
+    (others.restore_by_spark if by_spark else others.restore)(world.web, version)
+    return f"version {newest} to {version}, by {'Spark' if by_spark else 'delta-rs'}"
 
 
 def optimize(world: World) -> str:
@@ -135,9 +107,8 @@ def optimize(world: World) -> str:
 
 
 def checkpoint(world: World) -> str:
-    table = DeltaTable(world.web.uri)
-    table.create_checkpoint()
-    return f"at version {table.version()}"
+    others.checkpoint(world.web)
+    return f"at version {world.web.version()}"
 
 
 def vacuum(world: World) -> str:
@@ -171,9 +142,8 @@ def tidy_letters(world: World) -> str:
 
 
 def alter(world: World) -> str:
-    value = str(world.random.randrange(1000))
-    DeltaTable(world.web.uri).alter.set_table_properties({"chaos": value}, raise_if_not_exists=False)
-    return f"property chaos = {value}"
+    others.alter(world.web)
+    return "a property of somebody's"
 
 
 def sweep(world: World) -> str:
@@ -186,10 +156,6 @@ def restart_broker(world: World) -> str:
     return "killed and started again"
 
 
-def _admin(world: World) -> AdminClient:
-    return AdminClient({"bootstrap.servers": world.broker.bootstrap_servers, "log_level": 2})
-
-
 INTERFERENCES = (
     Action("RESTORE", restore, "rows and positions of that version", 3, _has_older),
     Action("OPTIMIZE", optimize, "the same rows in fewer files", 2, _has_table),
@@ -198,8 +164,8 @@ INTERFERENCES = (
     Action("ALTER", alter, "the same rows", 1, _has_table),
     Action("DELETE", erase, "all other rows", 1, _has_table),
     Action("OPTIMIZE and VACUUM of the dead letters", tidy_letters, "all letters", 1, _has_letters),
-    Action("retention", delete_records, "what is behind it stays", 2),
-    Action("add a topic partition", add_partition, "the others stay", 1, _has_room),
+    Action("retention", retention, "what is behind it stays", 2),
+    Action("add a topic partition", add_partition, "the others stay", 1, lambda w: w.web.partitions() < MOST),
 )
 """What may happen between two drains, and between plan and commit of one."""
 

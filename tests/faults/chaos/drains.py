@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from threading import Barrier, BrokenBarrierError
 from typing import Any
 from unittest.mock import patch
 
@@ -16,13 +14,15 @@ from py4j.protocol import Py4JNetworkError
 from kdi_assets.drain.refusals import AnotherDrainActive, RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.survey import survey
-from kdi_assets.errors import Transient
+from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta
 from kdi_assets.stream import DateWindow
+from tests.driven import Once
 from tests.faults.chaos.actions import INTERFERENCES, Action, restart_broker
 from tests.faults.chaos.world import World
 from tests.faults.doomed_drain import COMMIT_CHECKED, COMMIT_LANDED, Doom, Doomed
+from tests.faults.race import drain_at_once
 
 POINTS = ("before reading", "files written", "dead letters written", "accounted for", "commit sent")
 PROCESS_POINTS = (*POINTS, COMMIT_CHECKED, COMMIT_LANDED)
@@ -40,12 +40,11 @@ def crash(world: World) -> str:
     """The process dies, as its own last act; the next drain begins with what it left."""
     doom = world.random.choice(POINTS)
 
-    def at(point: str) -> None:
-        if point == doom:
-            raise Crash
+    def die() -> None:
+        raise Crash
 
     try:
-        return _told(world.drain(at=at))
+        return _told(world.drain(at=Once(doom, die)))
     except Crash:
         return f"crashed at {doom!r}"
 
@@ -93,27 +92,8 @@ def race(world: World) -> str:
     """Two drains plan on the same version and wait for each other before they read."""
     today = DateWindow(start=datetime.now(UTC).date())
     other = replace(world.stream, date_window=today) if world.random.random() < 0.5 else world.stream
-    both = Barrier(2, timeout=20)
-
-    def at(point: str) -> None:
-        if point == "before reading":
-            try:
-                both.wait()
-            except BrokenBarrierError:
-                return  # the second plan of the loser: nobody waits for it
-
-    def run(definition: Any) -> str:
-        session = world.session().newSession()
-        mine = replace(world.web, session=lambda: session)
-        try:
-            return _told(mine.drain(definition, at=at))
-        except (AnotherDrainActive, RetentionPassedPosition) as refused:
-            return type(refused).__name__
-        finally:
-            both.abort()
-
-    with ThreadPoolExecutor(2) as threads:
-        return " | ".join(threads.map(run, [world.stream, other]))
+    ended = drain_at_once(world.web, [world.stream, other], refusals=(AnotherDrainActive, RetentionPassedPosition))
+    return " | ".join(map(_told, ended))
 
 
 def kill(world: World) -> str:
@@ -143,16 +123,13 @@ def zombie(world: World) -> str:
 
 def lose_broker(world: World) -> str:
     """The broker is killed and started again between plan and read."""
-    happened: list[str] = []
-
-    def at(point: str) -> None:
-        if point == "before reading" and not happened:
-            happened.append(restart_broker(world))
-
+    restarted = Once("before reading", lambda: restart_broker(world))
+    outcome: DrainReport | KdiError | None
     try:
-        return f"{_told(world.drain(at=at))}; broker {', '.join(happened) or 'stays'}"
+        outcome = world.drain(at=restarted)
     except Transient as failed:
-        return f"{type(failed).__name__}; broker {', '.join(happened)}"
+        outcome = failed
+    return f"{_told(outcome)}; broker {'killed and started again' if restarted.happened else 'stays'}"
 
 
 def _ended(doomed: Doomed, number: signal.Signals) -> str:
@@ -165,12 +142,14 @@ def _ended(doomed: Doomed, number: signal.Signals) -> str:
         return f"exit code {code}"
     outcome = doomed.outcome()
     assert isinstance(outcome, DrainReport | AnotherDrainActive | RetentionPassedPosition), outcome
-    return _told(outcome) if isinstance(outcome, DrainReport) else type(outcome).__name__
+    return _told(outcome)
 
 
-def _told(report: DrainReport | None) -> str:
+def _told(report: DrainReport | KdiError | None) -> str:
     if report is None:
         return "a loss was decided"
+    if isinstance(report, KdiError):
+        return type(report).__name__
     settled = f", settled: {'; '.join(report.settled)}" if report.settled else ""
     return f"{report.rows_added} rows, {report.dead_letters} dead letters{settled}"
 

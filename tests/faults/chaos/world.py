@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
@@ -20,7 +18,7 @@ from kdi_assets.sources.kafka import BrokerOffsets, read_topic
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream
 from tests.faults.chaos.readers import READERS, Readers
-from tests.kafka_log import Publisher
+from tests.faults.topics import TransactionalPublisher, await_markers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +43,7 @@ class World:
     readers: Readers
     given_up: list[OffsetRange] = field(default_factory=list)
     oldest_restorable: int = 0
-    transaction: Publisher | None = None
+    transaction: TransactionalPublisher | None = None
     goes_back: bool = False
     _positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     _begun: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -97,14 +95,12 @@ class World:
         Raises:
             AssertionError: The decision gives up what the broker still holds.
         """
-        decision = decide(self.stream, self.web.lake, "accept-loss", session=self.session)
-        held = self._held()
-        positions = self.positions()
+        held, positions = self._held(), self.positions()
+        decision = self.web.resolve("accept-loss")
         for lost in decision.declared_losses:
             assert lost.start >= positions[lost.topic_partition], f"{lost} is given up, and part of it was drained"
             assert lost.end <= held[lost.topic_partition].earliest, f"{lost} is given up, and the broker has part of it"
         self.given_up += decision.declared_losses
-        carry_out_decision(self.session(), decision, self.stream, self.web.lake)
 
     def check(self) -> None:
         """What must hold between any two steps.
@@ -129,7 +125,7 @@ class World:
 
     def check_at_the_end(self) -> None:
         """Drain what is left; then everything that was produced is there, and the audit says so."""
-        self._await_end_of_transactions()
+        await_markers(self.web)
         for _ in range(4):  # a loss is decided first, and a decision is not a drain
             if report := self.drain():
                 break
@@ -141,13 +137,6 @@ class World:
         audit = self.web.audit()
         assert audit.complete, audit.line()
         assert len(self.readers.looks) == len(READERS), f"not everybody read the table: {self.readers.looks}"
-
-    def _await_end_of_transactions(self) -> None:
-        """The broker writes the markers of a transaction after it has said that it ended."""
-        until = time.monotonic() + 20
-        while any(held.end < held.high_watermark for held in self._held().values()):
-            assert time.monotonic() < until, "a transaction does not end"
-            time.sleep(0.05)
 
     def _held(self) -> Mapping[TopicPartition, BrokerOffsets]:
         return read_topic(self.stream.cluster, self.stream.topic).partitions
