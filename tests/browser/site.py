@@ -116,7 +116,7 @@ def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
         }
         ui = Child([*DAGSTER_DEV, f"--port={port}"], environment=environment, log=folder / "dagster.log")
         stack.callback(ui.kill)  # nobody needs what a slow end would save
-        stack.callback(WarmDriver(home, jars=CHECKOUT / ".kdi" / "jars").stop)
+        stack.callback(WarmDriver(home).stop)
         url, tables = f"http://127.0.0.1:{port}", [Path(lake) / "bronze" / topic for topic in TOPICS]
         wait_until(lambda: answers(url) or ui.exit_code() is not None, seconds=START_SECONDS)
         assert ui.exit_code() is None, (folder / "dagster.log").read_text()

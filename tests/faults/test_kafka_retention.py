@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import Thread
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.scenario("retention passes the position")
 
 def accept_loss(web: DrivenStream, refused: RetentionPassedPosition | None = None) -> Decision:
     """Give up what the refusal names; without one, whatever is gone."""
-    named = {"topic_partition": refused.topic_partition, "until": refused.earliest} if refused else {}
+    named: dict[str, Any] = {"topic_partition": refused.topic_partition, "until": refused.earliest} if refused else {}
     return web.resolve("accept-loss", **named)
 
 

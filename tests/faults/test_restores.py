@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -116,7 +117,8 @@ def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: Drive
         dropped = {letter["offset"] for letter in web.found().dead_letters}
         rmtree(web.stream.dead_letters_uri(web.lake))
 
-    decision = web.resolve(action, **({"topic_partition": first, "to": 5} if action == "rewind" else {}))
+    target: dict[str, Any] = {"topic_partition": first, "to": 5} if action == "rewind" else {}
+    decision = web.resolve(action, **target)
     web.drain()
 
     assert decision.before == {first: 10, TopicPartition(web.stream.topic, 1): 0}

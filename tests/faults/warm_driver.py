@@ -35,7 +35,7 @@ class WarmDriver:
         self.home = home
         (home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
         self.environment = {"KDI_HOME": str(home), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS, **(variables or {})}
-        command = [Path(sys.executable).with_name("kdi"), "driver", "run", "--idle-exit", "0"]
+        command: list[str | Path] = [Path(sys.executable).with_name("kdi"), "driver", "run", "--idle-exit", "0"]
         self._child = Child(command, environment=self.environment, log=home / "log")
         wait_until(self._answers, seconds=180)
 
