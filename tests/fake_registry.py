@@ -68,7 +68,6 @@ class FakeRegistry:
         """Whom it lets in; nobody is asked who he is if there are none."""
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self.chunked = False
         self.tunnel_status = 200
         """What it says, as a proxy, to whoever wants a tunnel; with 200 it makes one."""
         self.ended = threading.Event()
@@ -172,11 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _say(self, status: int, body: bytes) -> None:
         self.send_response(status)
-        if self.server.registry.chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-            body = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-        else:
-            self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from kdi_assets.runtime.broker import QUICK_START
-from tests.faults.soak import freshness, killing, many
+from tests.faults.soak import killing, loads
 from tests.faults.soak.site import System, running_system
 
 scenario = pytest.mark.scenario
@@ -33,7 +33,7 @@ def some(system: System, count: int) -> System:
 
 
 def test_streams_that_lag_at_once_are_drained_in_few_runs(system: System) -> None:
-    seen = many.measure(system, LAGGING)
+    seen = loads.many(system, LAGGING)
 
     assert seen.runs < LAGGING
 
@@ -53,7 +53,7 @@ def test_kills_of_daemon_run_driver_and_broker_under_load_lose_and_double_nothin
 
 
 def test_messages_of_a_steady_load_are_all_seen_in_the_tables(system: System) -> None:
-    seen = freshness.measure(some(system, LOADED), 4, warmed_seconds=1, idle_seconds=1)
+    seen = loads.freshness(some(system, LOADED), 4, warmed_seconds=1, idle_seconds=1)
 
     assert seen.messages > 0
     assert 0 < seen.p50 <= seen.p95 <= seen.p99

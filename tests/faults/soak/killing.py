@@ -8,17 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import psutil
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import pool, table_key
-from kdi_assets.drain.look import look_at
 from kdi_assets.stream import Stream
-from tests.faults.soak.site import Load, System
-from tests.faults.soak.watch import Watch, wait_for
+from tests.faults.soak.site import STARTED_SECONDS, Load, System, wait_for
 from tests.oracle import assert_each_offset_once, read_back
 
 STREAMS, RATE, BAD = 5, 50.0, 0.02
@@ -47,17 +45,16 @@ def measure(system: System, seconds: float, *, each: int, seed: int) -> Killed:
         AssertionError: A message is lost or doubled, a date is not shown, a run hangs, a pool has no slot.
     """
     with system.deployment.instance() as instance:
-        watch, random = Watch(system.streams, system.lake), Random(seed)
-        wait_for(lambda: watch.settled() == len(system.streams), seconds=240, what="every stream has its table")
+        random = Random(seed)
+        wait_for(system.settled, seconds=STARTED_SECONDS, what="every stream has its table")
         load = Load(system, rate=RATE, bad=BAD, seed=seed)
         done = _kill(system, _schedule(random, seconds, each=each), random)
         load.stop()
         recovered = wait_for(lambda: _at_rest(system, instance), seconds=RECOVERED_SECONDS, what="all is at rest")
-        watch.stop()
         check(system, instance, seed=seed)
         failed = sum(run.is_failure for run in instance.get_runs())
-        messages, runs = len(system.publisher.log), instance.get_runs_count()
-        return Killed(seconds, done, messages, len(watch.landed), runs, failed, recovered)
+        messages, runs = len(system.produced()), instance.get_runs_count()
+        return Killed(seconds, done, messages, len(system.drains()), runs, failed, recovered)
 
 
 def _schedule(random: Random, seconds: float, *, each: int) -> list[tuple[float, str]]:
@@ -115,10 +112,9 @@ KILLS: Mapping[str, Callable[[System, Random], bool]] = {
 
 
 def _at_rest(system: System, instance: DagsterInstance) -> bool:
-    """Whether nothing waits and no run is unfinished."""
-    backlogs = look_at(system.streams, lake=system.lake)
-    drained = all(b.refusal is None and b.known and b.offsets == 0 for b in backlogs)
-    return drained and all(run.is_finished for run in instance.get_runs()) and not _untold(system, instance)
+    """Whether nothing waits, no run is unfinished, and all is told."""
+    finished = all(run.is_finished for run in instance.get_runs())
+    return system.drained() and finished and not _untold(system, instance)
 
 
 def _untold(system: System, instance: DagsterInstance) -> list[str]:
@@ -138,7 +134,7 @@ def check(system: System, instance: DagsterInstance, *, seed: int) -> None:
     """
     assert not system.publisher.failures, f"the broker lost messages itself: {system.publisher.failures[:3]}"
     for stream in system.streams:
-        produced = [m for m in system.publisher.log if m.topic_partition.topic == stream.topic]
+        produced = replace(system, streams=[stream]).produced()
         assert_each_offset_once(produced, read_back(stream, system.lake), seed=seed)
     assert not (missing := _untold(system, instance)), f"not shown as materialized: {missing}"
     assert not (held := [s.name for s in system.streams if _slots(instance, s)]), f"pools without a slot: {held}"

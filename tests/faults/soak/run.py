@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.faults.soak import freshness, killing, many
+from tests.faults.soak import killing, loads
 from tests.faults.soak.site import running_system
 
 BEGIN, END = "<!-- soak: {} -->", "<!-- soak end -->"
@@ -38,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _freshness(seconds: float, seed: int) -> list[str]:
-    with running_system(streams=freshness.STREAMS, drain_when=freshness.AT_ONCE) as system:
-        seen = freshness.measure(system, seconds)
+    with running_system(streams=loads.STREAMS, drain_when=loads.AT_ONCE) as system:
+        seen = loads.freshness(system, seconds)
     return [
-        f"{freshness.RATE:.0f} messages a second into {freshness.STREAMS} streams for {seen.seconds:.0f} s, "
+        f"{loads.RATE:.0f} messages a second into {loads.STREAMS} streams for {seen.seconds:.0f} s, "
         f"{seen.messages:,} messages:",
         f"from timestamp to visible p50 {seen.p50:.1f} s, p95 {seen.p95:.1f} s, p99 {seen.p99:.1f} s.",
         f"Idle afterwards: {seen.idle_core:.1%} of a core; a Dagster without streams {seen.empty_core:.1%}.",
@@ -49,12 +49,13 @@ def _freshness(seconds: float, seed: int) -> list[str]:
 
 
 def _many(seconds: float, seed: int) -> list[str]:
-    with running_system(streams=300, drain_when=many.USUAL) as system:
-        seen = many.measure(system, 30)
+    streams, lagging = 300, 30
+    with running_system(streams=streams, drain_when=loads.USUAL) as system:
+        seen = loads.many(system, lagging)
     return [
-        f"{seen.streams} streams, {seen.lagging} of them behind at once by {many.PER_STREAM} messages each:",
+        f"{streams} streams, {lagging} of them behind at once by {loads.PER_STREAM} messages each:",
         f"all drained after {seen.drained:.0f} s, in {seen.runs} runs.",
-        f"Before that, from nothing to {seen.streams} tables with their positions: {seen.settled:.0f} s.",
+        f"Before that, from nothing to {streams} tables with their positions: {seen.settled:.0f} s.",
     ]
 
 

@@ -1,10 +1,10 @@
-"""The system under load: the processes of a deployment, supervised, with as many streams as a scenario wants."""
+"""The system under load: the processes of a deployment, supervised, with as many streams as a load wants."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,20 +13,26 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from kdi_assets.components.load import load_streams
+from kdi_assets.drain.look import look_at
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import JVM_OPTIONS, Broker, start_broker
 from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.stream import Stream
+from kdi_assets.stream import KafkaCluster, Stream
 from tests.conftest import CHECKOUT
 from tests.deployed import Deployment
 from tests.driven import web_requests_document
-from tests.kafka_log import Publisher
+from tests.faults.topics import admin
+from tests.kafka_log import Produced, Publisher
 from tests.postgres import Postgres, running_postgres
 
 PUBLISHED_A_SECOND = 20
 """Batches; a message waits no longer than a twentieth of a second to be sent, which its timestamp would hide."""
+STARTED_SECONDS = 240
 
 
 @dataclass
@@ -48,6 +54,30 @@ class System:
             self.publisher.produce(streams[number % len(streams)].topic, value)
         self.publisher.client.poll(0)
 
+    def produced(self) -> list[Produced]:
+        """What the broker acknowledged for these streams."""
+        topics = {stream.topic for stream in self.streams}
+        return [m for m in self.publisher.log if m.topic_partition.topic in topics]
+
+    def settled(self) -> bool:
+        """Whether every stream has its table, whose first commit says where the stream begins."""
+        return all(TableLog.open(stream.table_uri(self.lake)) for stream in self.streams)
+
+    def drained(self) -> bool:
+        """Whether nothing waits."""
+        backlogs = look_at(self.streams, lake=self.lake)
+        return all(b.refusal is None and b.known and b.offsets == 0 for b in backlogs)
+
+    def drains(self) -> list[tuple[datetime, LedgerEntry]]:
+        """Each drain's commit, and when its file was written, which is when a reader can see it."""
+        found = []
+        for stream in self.streams:
+            uri = stream.table_uri(self.lake)
+            for entry in (e for e in entries(uri, stream.app_id) if e.ranges):
+                written = Path(uri, "_delta_log", f"{entry.version:020}.json").stat().st_mtime
+                found.append((datetime.fromtimestamp(written, UTC), entry))
+        return found
+
     def cpu_seconds(self, *names: str) -> float:
         """What the units' processes have used so far, with all that they started."""
         return sum(_tree_cpu(self.deployment.services[name].pid) for name in names)
@@ -55,16 +85,7 @@ class System:
 
 @contextmanager
 def running_system(
-    *,
-    streams: int,
-    drain_when: str,
-    config: Mapping[str, str] | None = None,
-    status: str = "active",
-    environment: Mapping[str, str] | None = None,
-    broker_properties: Mapping[str, str] | None = None,
-    jvm_options: Sequence[str] = (),
-    monitoring_seconds: int | None = None,
-    units: Sequence[str] = ("driver", "code-server", "daemon"),
+    *, streams: int, drain_when: str, jvm_options: Sequence[str] = (), monitoring_seconds: int | None = None
 ) -> Iterator[System]:
     """A system of its own: broker, PostgreSQL, warm driver, code server, daemon; all of it ends with the body.
 
@@ -74,18 +95,18 @@ def running_system(
     """
     with TemporaryDirectory(prefix="kdi-soak-") as made, running_postgres() as postgres:
         folder = Path(made)
-        options, properties = (*JVM_OPTIONS, *jvm_options), broker_properties or {}
-        broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi", jvm_options=options, properties=properties)
+        broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi", jvm_options=(*JVM_OPTIONS, *jvm_options))
         topics = [f"stream_{number}" for number in range(streams)]
         try:
-            _create_topics(broker, topics, config or {})
-            more = {"SPARK_SUBMIT_OPTS": " ".join(jvm_options), **(environment or {})}
-            deployment = _deployment(folder, postgres, broker, more, monitoring_seconds)
-            documents = [web_requests_document(t, drain_when=drain_when, status=status) for t in topics]
+            client = admin(KafkaCluster("main", broker.bootstrap_servers))
+            for created in client.create_topics([NewTopic(t, 1, 1) for t in topics]).values():
+                created.result(60)
+            deployment = _deployment(folder, postgres, broker, jvm_options, monitoring_seconds)
+            documents = [web_requests_document(t, drain_when=drain_when) for t in topics]
             (deployment.streams / "defs.yaml").write_text("---\n".join(documents))
             with patch.dict("os.environ", deployment.environment):
                 known = list(load_streams(deployment.streams).values())
-            deployment.start(*units)
+            deployment.start("driver", "code-server", "daemon")
             try:
                 yield System(deployment, broker, known, Publisher(broker.bootstrap_servers))
             finally:
@@ -95,27 +116,22 @@ def running_system(
 
 
 def _deployment(
-    folder: Path, postgres: Postgres, broker: Broker, environment: Mapping[str, str], monitoring_seconds: int | None
+    folder: Path, postgres: Postgres, broker: Broker, jvm_options: Sequence[str], monitoring_seconds: int | None
 ) -> Deployment:
-    more = {
+    environment = {
         "PYTHONPATH": str(CHECKOUT),
         "KDI_SPARK_MASTER": "local[2]",
         "KDI_KAFKA": broker.bootstrap_servers,
         "SPARK_DRIVER_MEMORY": "2g",
-        **environment,
+        "SPARK_SUBMIT_OPTS": " ".join(jvm_options),
     }
     (folder / "site").mkdir()
     database = postgres.create_database("dagster")
-    deployment = Deployment(folder / "site", postgres=database, environment=more, monitoring_seconds=monitoring_seconds)
+    deployment = Deployment(
+        folder / "site", postgres=database, environment=environment, monitoring_seconds=monitoring_seconds
+    )
     (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
     return deployment
-
-
-def _create_topics(broker: Broker, topics: Sequence[str], config: Mapping[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 2})
-    for some in (topics[i : i + 100] for i in range(0, len(topics), 100)):
-        for future in admin.create_topics([NewTopic(t, 1, 1, config=dict(config)) for t in some]).values():
-            future.result(60)
 
 
 def _tree_cpu(pid: int) -> float:
@@ -145,3 +161,13 @@ class Load:
             due = int((time.monotonic() - began) * self._rate)
             self._system.publish(self._system.streams, due - sent, traffic=self._traffic)
             sent = due
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float, what: str) -> float:
+    """Wait for what other processes do; how long it took."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.2)
+    return time.monotonic() - began

@@ -1,0 +1,98 @@
+"""What a deployment is measured by: how fresh its tables are, what idle costs, how many streams can lag at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from kdi_assets.sources.generator import Traffic, WebRequests
+from tests.faults.soak.site import STARTED_SECONDS, Load, System, wait_for
+
+STREAMS, RATE = 5, 200.0
+AT_ONCE = "{backlog_messages: 1000, lag_seconds: 1, min_gap_seconds: 2}"
+USUAL = "{backlog_messages: 100, lag_seconds: 60}"
+WARMED_SECONDS = 30.0
+"""The first drains of a new JVM compile what all later ones run; they are not what somebody sees the whole day."""
+PER_STREAM = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """What was seen; times in seconds, shares of one core."""
+
+    seconds: float
+    messages: int
+    p50: float
+    p95: float
+    p99: float
+    idle_core: float
+    empty_core: float
+
+
+def freshness(
+    system: System, seconds: float, *, warmed_seconds: float = WARMED_SECONDS, idle_seconds: float = 60.0
+) -> Freshness:
+    """Load the streams, leave them alone, and take them away: nothing can follow on this system.
+
+    Args:
+        seconds: Of load that count; what is sent in ``warmed_seconds`` before does not.
+    """
+    wait_for(system.settled, seconds=STARTED_SECONDS, what="every stream has its table")
+    load, began = Load(system, rate=RATE), datetime.now(UTC)
+    time.sleep(warmed_seconds + seconds)  # the load itself
+    load.stop()
+    wait_for(system.drained, seconds=120, what="all is drained")
+    visible = {
+        (counts.range.topic_partition, offset): seen_at
+        for seen_at, entry in system.drains()
+        for counts in entry.ranges
+        for offset in range(counts.range.start, counts.range.end)
+    }
+    counted = [m for m in system.produced() if m.timestamp >= began + timedelta(seconds=warmed_seconds)]
+    ordered = sorted((visible[m.topic_partition, m.offset] - m.timestamp).total_seconds() for m in counted)
+    p50, p95, p99 = (ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.95, 0.99))
+    idle = _idle_core(system, "driver", "code-server", "daemon", seconds=idle_seconds)
+    # A Dagster without an asset or a sensor, on the same instance.
+    system.deployment.stop()
+    (system.deployment.streams / "defs.yaml").unlink()
+    system.deployment.start("code-server", "daemon")
+    empty = _idle_core(system, "code-server", "daemon", seconds=idle_seconds)
+    return Freshness(seconds, len(ordered), p50, p95, p99, idle_core=idle, empty_core=empty)
+
+
+def _idle_core(system: System, *names: str, seconds: float) -> float:
+    """The share of a core that the units use while nothing arrives."""
+    time.sleep(min(30.0, seconds))  # until all are up, and the last runs are told of
+    before = system.cpu_seconds(*names)
+    time.sleep(seconds)
+    return (system.cpu_seconds(*names) - before) / seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """What was seen, in seconds.
+
+    Attributes:
+        settled: Until each of the streams had its table, from nothing.
+        drained: From the last message published until the last of the lagging streams had it in its table.
+        runs: That Dagster started for it.
+    """
+
+    settled: float
+    drained: float
+    runs: int
+
+
+def many(system: System, lagging: int) -> Many:
+    """Let all streams of a new system get their tables; then let some lag at the same moment."""
+    streams = len(system.streams)
+    with system.deployment.instance() as instance:
+        settled = wait_for(system.settled, seconds=STARTED_SECONDS + 6 * streams, what="every stream has its table")
+        wait_for(lambda: all(run.is_finished for run in instance.get_runs()), seconds=60, what="the runs have ended")
+        before = instance.get_runs_count()
+        behind = replace(system, streams=system.streams[:: streams // lagging][:lagging])
+        system.publish(behind.streams, PER_STREAM * lagging, traffic=WebRequests(Traffic(seed=1)))
+        system.publisher.flush()
+        drained = wait_for(behind.drained, seconds=300, what="all lagging are drained")
+        return Many(settled, drained, instance.get_runs_count() - before)
