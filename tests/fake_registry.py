@@ -56,10 +56,10 @@ class Fault:
     location: str = ""
 
 
-class FakeRegistry:
-    """What it keeps, how it misbehaves, and what it was asked."""
+class RunningRegistry:
+    """A fake registry that answers at ``url``: what it keeps, how it misbehaves, and what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.subjects: dict[str, dict[int, Kept]] = {}
         self.deleted: set[tuple[str, int]] = set()
         self.faults: list[Fault] = []
@@ -71,6 +71,9 @@ class FakeRegistry:
         self.tunnel_status = 200
         """What it says, as a proxy, to whoever wants a tunnel; with 200 it makes one."""
         self.ended = threading.Event()
+        self._scheme, self._tls, self._port = "https" if tls else "http", tls, 0
+        self._server: _Server | None = None
+        self.start()
 
     def register(self, subject: str, text: str, **more: Any) -> int:
         """Keep the next version of a subject; answer its id."""
@@ -113,6 +116,38 @@ class FakeRegistry:
         """Whether it knows the user."""
         known = {"Basic " + b64encode(f"{user}:{word}".encode()).decode() for user, word in self.users.items()}
         return not known or authorization in known
+
+    @property
+    def url(self) -> str:
+        """Where it answers, also after it was stopped and started again."""
+        return f"{self._scheme}://localhost:{self._port}"
+
+    def start(self) -> None:
+        """Answer, on the same port as before."""
+        self.ended.clear()
+        self._server = _Server(("127.0.0.1", self._port), _Handler)
+        self._server.registry = self
+        self._port = self._server.server_address[1]
+        if self._tls:
+            # The handshake in the connection's own thread: a client that refuses must not stop the next one.
+            self._server.socket = self._tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def stop(self) -> None:
+        """Take no more connections."""
+        self.ended.set()
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def described(self, **properties: str) -> SchemaRegistry:
+        """The registry as streams know it."""
+        tls = {name.removeprefix("tls__"): value for name, value in properties.items() if name.startswith("tls__")}
+        more = {name: value for name, value in properties.items() if not name.startswith("tls__")}
+        return SchemaRegistry("main", self.url, tls=Tls(**tls), **more)
 
 
 def _not_there(code: int, message: str) -> tuple[int, Any]:
@@ -190,54 +225,10 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    registry: FakeRegistry
+    registry: RunningRegistry
 
     def handle_error(self, *_: object) -> None:
         """A client that went away is part of the tests."""
-
-
-class RunningRegistry(FakeRegistry):
-    """A fake registry that answers at ``url``."""
-
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__()
-        self._scheme = "https" if tls else "http"
-        self._tls = tls
-        self._server: _Server | None = None
-        self._port = 0
-        self.start()
-
-    @property
-    def url(self) -> str:
-        """Where it answers, also after it was stopped and started again."""
-        return f"{self._scheme}://localhost:{self._port}"
-
-    def start(self) -> None:
-        """Answer, on the same port as before."""
-        self.ended.clear()
-        self._server = _Server(("127.0.0.1", self._port), _Handler)
-        self._server.registry = self
-        self._port = self._server.server_address[1]
-        if self._tls:
-            # The handshake in the connection's own thread: a client that refuses must not stop the next one.
-            self._server.socket = self._tls.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-
-    def stop(self) -> None:
-        """Take no more connections."""
-        self.ended.set()
-        if self._server:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
-
-    def described(self, **properties: str) -> SchemaRegistry:
-        """The registry as streams know it."""
-        tls = {name.removeprefix("tls__"): value for name, value in properties.items() if name.startswith("tls__")}
-        more = {name: value for name, value in properties.items() if not name.startswith("tls__")}
-        return SchemaRegistry("main", self.url, tls=Tls(**tls), **more)
 
 
 def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -87,11 +87,6 @@ class Publisher:
             self.failures.append(error)
             return
         self.log.append(replace(_as_produced(message), headers=headers))
-
-
-def by_coordinates(log: Sequence[Produced]) -> Mapping[tuple[TopicPartition, int], Produced]:
-    """The log by topic partition and offset."""
-    return {(message.topic_partition, message.offset): message for message in log}
 
 
 def _as_produced(message: Message) -> Produced:
