@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import NamedTuple, get_args
 
 from kdi_assets.connections import KafkaCluster, SchemaRegistry
@@ -52,6 +53,12 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
+
+
+def offsets_digest(offsets: Mapping[TopicPartition, int | None]) -> str:
+    """A short text that is another one as soon as any offset is."""
+    text = ",".join(f"{tp}={offset}" for tp, offset in sorted(offsets.items()))
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -21,11 +20,6 @@ from kdi_assets.settings import Settings
 class SparkResource(LazyPySparkResource):
     """A Spark session with what the engine needs, opened when it is first asked for."""
 
-    driver: Literal["environment", "own", "shared"] = Field(
-        default="environment",
-        description="`own` starts a JVM in the run's process, `shared` attaches to the one that `kdi driver run` keeps "
-        "warm; `environment` leaves it to KDI_DRIVER.",
-    )
     spark_config: dict[str, Any] = Field(
         default={}, description="Spark's settings, nested or with dots; they go before the engine's."
     )
@@ -65,13 +59,7 @@ class SparkResource(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None or not is_open(self._spark_session):
-            self._spark_session = open_session(self._settings(), config=self._flat_config(), app_name="kdi run")
+            flat = flatten_dict(self.spark_config)  # type: ignore[no-untyped-call]
+            config = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in flat}
+            self._spark_session = open_session(Settings.from_environment(), config=config, app_name="kdi run")
         use_in_thread(self._spark_session)
-
-    def _settings(self) -> Settings:
-        settings = Settings.from_environment()
-        return settings if self.driver == "environment" else replace(settings, driver=self.driver)
-
-    def _flat_config(self) -> dict[str, str]:
-        flat = flatten_dict(self.spark_config)  # type: ignore[no-untyped-call]
-        return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in flat}

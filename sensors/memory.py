@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 
 from pydantic import TypeAdapter, ValidationError
 
 from kdi_assets.field_types import Declared
-from kdi_assets.stream import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +66,6 @@ class Memories(Declared):
 
 
 _CURSOR = TypeAdapter(Memories)
-
-
-def digest(positions: Mapping[TopicPartition, int | None]) -> str:
-    """A short text that is another one as soon as any position moved."""
-    text = ",".join(f"{tp}={position}" for tp, position in sorted(positions.items()))
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 def read_cursor(cursor: str | None) -> Memories:

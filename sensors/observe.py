@@ -8,10 +8,8 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.names import topic_key
-from kdi_assets.components.topics import ends_digest
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.stream import Stream
-from sensors.memory import digest
+from kdi_assets.stream import Stream, TopicPartition, offsets_digest
 from sensors.policy import progress
 
 OBSERVE_SECONDS = 120.0
@@ -50,16 +48,20 @@ class Observations:
 
 def _state(readers: Sequence[Backlog]) -> str:
     """Another text as soon as the topic's ends or a reader's positions are others."""
-    return digest({tp: seen.end for tp, seen in readers[0].topic_partitions.items()}) + "".join(map(progress, readers))
+    return offsets_digest(_ends(readers)) + "".join(map(progress, readers))
+
+
+def _ends(readers: Sequence[Backlog]) -> dict[TopicPartition, int]:
+    return {tp: seen.end for tp, seen in sorted(readers[0].topic_partitions.items())}
 
 
 def _observation(key: dg.AssetKey, readers: Sequence[Backlog]) -> dg.AssetObservation:
-    ends = {tp: seen.end for tp, seen in sorted(readers[0].topic_partitions.items())}
+    ends = _ends(readers)
     worst = max(readers, key=lambda b: (b.lag_seconds or 0.0, b.offsets))
     several = {f"backlog of {b.stream}": b.offsets for b in readers} if len(readers) > 1 else {}
     return dg.AssetObservation(
         key,
-        tags={"dagster/data_version": ends_digest(ends)},
+        tags={"dagster/data_version": offsets_digest(ends)},
         metadata={
             "end_offsets": dg.MetadataValue.json({str(tp): end for tp, end in ends.items()}),
             "open_transaction_offsets": worst.open_transaction_offsets,

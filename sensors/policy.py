@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kdi_assets.drain.backlog import Backlog
-from kdi_assets.stream import DrainWhen, Stream, last_time
-from sensors.memory import Memory, digest
+from kdi_assets.stream import DrainWhen, Stream, last_time, offsets_digest
+from sensors.memory import Memory
 
 FIRST_WAIT_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 600.0
@@ -184,7 +184,7 @@ def progress(backlog: Backlog) -> str:
     """
     if backlog.unsettled:
         return "unsettled"
-    return digest({tp: seen.position for tp, seen in backlog.topic_partitions.items()})
+    return offsets_digest({tp: seen.position for tp, seen in backlog.topic_partitions.items()})
 
 
 def _urgency(due: Due) -> tuple[bool, float, int]:

@@ -2,8 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import dagster as dg
@@ -13,7 +12,7 @@ from kdi_assets.components.names import identifier, topic_key
 from kdi_assets.drain.look import look_at
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicState, read_topic
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, Stream, offsets_digest
 
 
 def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
@@ -49,25 +48,14 @@ def topic_asset(cluster: KafkaCluster, topic: str, *, readers: Sequence[Stream] 
                 backlogs = look_at(readers, lake=Settings.from_environment().lake)
             return dg.ObserveResult(
                 asset_key=key,
-                data_version=dg.DataVersion(ends_digest(ends(state))),
-                metadata={**topic_metadata(state), **{f"backlog of {b.stream}": b.offsets for b in backlogs}},
+                data_version=dg.DataVersion(offsets_digest({tp: held.end for tp, held in state.partitions.items()})),
+                metadata={**_topic_metadata(state), **{f"backlog of {b.stream}": b.offsets for b in backlogs}},
             )
 
     return cast(dg.AssetsDefinition, observed)
 
 
-def ends(state: TopicState) -> dict[TopicPartition, int]:
-    """The end of every topic partition, exclusive: the last stable offset."""
-    return {tp: offsets.end for tp, offsets in state.partitions.items()}
-
-
-def ends_digest(end_offsets: Mapping[TopicPartition, int]) -> str:
-    """A short text that is another one as soon as any topic partition ends elsewhere."""
-    text = ",".join(f"{tp}={end}" for tp, end in sorted(end_offsets.items()))
-    return sha256(text.encode()).hexdigest()[:16]
-
-
-def topic_metadata(state: TopicState) -> dict[str, Any]:
+def _topic_metadata(state: TopicState) -> dict[str, Any]:
     """What the topic holds, in offsets."""
     partitions = sorted(state.partitions.items())
     return {

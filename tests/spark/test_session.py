@@ -185,7 +185,7 @@ def test_one_run_has_one_session_and_the_next_run_another_in_the_same_jvm(spark:
         in_a_thread.start()
         in_a_thread.join()
 
-    resource = SparkResource(driver="own", spark_config={"spark": {"sql": {"ansi": {"enabled": False}}}})
+    resource = SparkResource(spark_config={"spark": {"sql": {"ansi": {"enabled": False}}}})
     for _ in range(2):
         dg.materialize([first, second], resources={"spark": resource})
 
@@ -200,5 +200,5 @@ def test_a_run_that_asks_for_no_session_opens_none(settings: Settings, monkeypat
     def needs_none(spark: SparkResource) -> None:
         assert callable(spark.session)
 
-    # Opening would fail: the process cannot be attached.
-    assert dg.materialize([needs_none], resources={"spark": SparkResource(driver="shared")}).success
+    monkeypatch.setenv("KDI_DRIVER", "shared")  # opening would fail: the process cannot be attached
+    assert dg.materialize([needs_none], resources={"spark": SparkResource()}).success
