@@ -41,12 +41,9 @@ class TableNotRead(Terminal):
     check: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: {self.check} could not be checked, Spark says: {self.detail}",
-            "nothing was written.",
-            f"kdi audit {self.stream}",
-        )
+    what_happened = "{stream}: {check} could not be checked, Spark says: {detail}"
+    what_is_safe = "nothing was written."
+    what_to_run = "kdi audit {stream}"
 
 
 def _measured(name: CheckName, subject: Subject, measure: Measure) -> Finding:

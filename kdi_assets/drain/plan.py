@@ -30,12 +30,9 @@ class StartOutOfRange(Terminal):
     topic_partition: TopicPartition
     said: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: `start` {self.said}.",
-            "nothing was read and nothing was written.",
-            "correct `start:` in the stream's document and run `kdi plan`",
-        )
+    what_happened = "{stream}: `start` {said}."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "correct `start:` in the stream's document and run `kdi plan`"
 
 
 class PositionBelowStart(Terminal):

@@ -41,12 +41,9 @@ class ShapeMistake(Terminal):
     field: str
     message: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: `{self.field}` does not work: {self.message}",
-            "nothing was read and nothing was written.",
-            "correct the stream's document and run `kdi check`",
-        )
+    what_happened = "{stream}: `{field}` does not work: {message}"
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "correct the stream's document and run `kdi check`"
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:

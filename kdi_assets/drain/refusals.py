@@ -45,14 +45,15 @@ class BrokerEndBelowPosition(Terminal):
     position: int
     end: int
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: {self.topic_partition} ends at {self.end}, and [{self.end}, {self.position}) was drained "
-            "from it before: the broker lost these offsets and will give them to other messages.",
-            "the rows drained so far; positions stay as they are.",
-            f"kdi resolve {self.stream} rewind --topic-partition {self.topic_partition} --to {self.end}   (rows of the "
-            "lost offsets are moved to a table of their own, <table>_removed)",
-        )
+    what_happened = (
+        "{stream}: {topic_partition} ends at {end}, and [{end}, {position}) was drained from it before: the broker "
+        "lost these offsets and will give them to other messages."
+    )
+    what_is_safe = "the rows drained so far; positions stay as they are."
+    what_to_run = (
+        "kdi resolve {stream} rewind --topic-partition {topic_partition} --to {end}   (rows of the lost offsets are "
+        "moved to a table of their own, <table>_removed)"
+    )
 
 
 class TopicRecreated(Terminal):
@@ -79,12 +80,9 @@ class TopicPartitionVanished(Terminal):
     topic_partition: TopicPartition
     position: int
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: the broker has no {self.topic_partition} any more; it was drained up to {self.position}.",
-            "the rows drained so far; positions stay as they are.",
-            f"kdi resolve {self.stream} new-topic",
-        )
+    what_happened = "{stream}: the broker has no {topic_partition} any more; it was drained up to {position}."
+    what_is_safe = "the rows drained so far; positions stay as they are."
+    what_to_run = "kdi resolve {stream} new-topic"
 
 
 class TableReplaced(Terminal):
@@ -110,12 +108,9 @@ class RowsWithoutPositions(Terminal):
     stream: str
     uri: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: {self.uri} has rows and no positions: it is a clone, a copy or another writer's table.",
-            "nothing was read and nothing was written.",
-            f"kdi resolve {self.stream} adopt   (positions behind its rows)",
-        )
+    what_happened = "{stream}: {uri} has rows and no positions: it is a clone, a copy or another writer's table."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "kdi resolve {stream} adopt   (positions behind its rows)"
 
 
 class DeadLettersReplaced(Terminal):
@@ -127,14 +122,15 @@ class DeadLettersReplaced(Terminal):
     recorded_version: int
     happened: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: the dead letters in {self.uri} were {self.happened}; the ledger counts on table "
-            f"{self.recorded_id} at version {self.recorded_version} or later.",
-            "the rows of the stream's own table; positions stay as they are.",
-            f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.recorded_version} brings them back; "
-            f"kdi resolve {self.stream} adopt-dead-letters accepts what is there",
-        )
+    what_happened = (
+        "{stream}: the dead letters in {uri} were {happened}; the ledger counts on table {recorded_id} at version "
+        "{recorded_version} or later."
+    )
+    what_is_safe = "the rows of the stream's own table; positions stay as they are."
+    what_to_run = (
+        "RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version} brings them back; kdi resolve {stream} "
+        "adopt-dead-letters accepts what is there"
+    )
 
 
 class DeadLettersGone(RunAgain, Transient):
@@ -143,12 +139,9 @@ class DeadLettersGone(RunAgain, Transient):
     uri: str
     happened: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: the dead letters in {self.uri} were {self.happened} before this could be committed.",
-            "this try committed nothing; positions stay as they are.",
-            f"{self.command}   (it says what must be decided, if anything)",
-        )
+    what_happened = "{stream}: the dead letters in {uri} were {happened} before this could be committed."
+    what_is_safe = "this try committed nothing; positions stay as they are."
+    what_to_run = "{command}   (it says what must be decided, if anything)"
 
 
 class SchemaDisagrees(Terminal):
@@ -185,12 +178,9 @@ class AnotherDrainActive(RunAgain, Transient):
 
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: another drain or replay of this stream is active ({self.detail}).",
-            "what the other committed stands; this one committed nothing since.",
-            f"{self.command}   (when the other has ended)",
-        )
+    what_happened = "{stream}: another drain or replay of this stream is active ({detail})."
+    what_is_safe = "what the other committed stands; this one committed nothing since."
+    what_to_run = "{command}   (when the other has ended)"
 
 
 class TableRefusesRows(Terminal):
@@ -199,12 +189,9 @@ class TableRefusesRows(Terminal):
     stream: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: the table refuses a row: {self.detail}",
-            "nothing was committed; positions stay as they are.",
-            "drop the constraint, or let `schema:` (NOT NULL) or `date:` make such messages dead letters",
-        )
+    what_happened = "{stream}: the table refuses a row: {detail}"
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = "drop the constraint, or let `schema:` (NOT NULL) or `date:` make such messages dead letters"
 
 
 class ReadOrWriteFailed(RunAgain, Transient):
@@ -213,12 +200,9 @@ class ReadOrWriteFailed(RunAgain, Transient):
     step: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: {self.step} failed: {self.detail}",
-            "nothing was committed; positions stay as they are.",
-            f"{self.command}   (it begins where this one did)",
-        )
+    what_happened = "{stream}: {step} failed: {detail}"
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = "{command}   (it begins where this one did)"
 
 
 class TableNotMoved(Terminal):
@@ -246,13 +230,12 @@ class TableMissing(Terminal):
     uri: str
     beside: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: there is no table at {self.uri}, and {self.beside} lies beside its place: the table was "
-            "removed or moved, and its positions with it.",
-            "nothing was read and nothing was written; what lies beside it is as it was.",
-            f"put the table back; or, to start over, mv {self.beside} somewhere else, then kdi drain {self.stream}",
-        )
+    what_happened = (
+        "{stream}: there is no table at {uri}, and {beside} lies beside its place: the table was removed or moved, "
+        "and its positions with it."
+    )
+    what_is_safe = "nothing was read and nothing was written; what lies beside it is as it was."
+    what_to_run = "put the table back; or, to start over, mv {beside} somewhere else, then kdi drain {stream}"
 
 
 class StreamRetired(Terminal):
@@ -260,12 +243,9 @@ class StreamRetired(Terminal):
 
     stream: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream} is retired: its document says `status: retired`.",
-            "the table and its ledger stay as they are.",
-            "remove the line from the document, if it is to be drained again",
-        )
+    what_happened = "{stream} is retired: its document says `status: retired`."
+    what_is_safe = "the table and its ledger stay as they are."
+    what_to_run = "remove the line from the document, if it is to be drained again"
 
 
 class NotDrainedYet(Terminal):
@@ -274,9 +254,6 @@ class NotDrainedYet(Terminal):
     stream: str
     uri: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: {self.uri} has positions of another writer, and no drain has taken it over yet.",
-            "nothing was read and nothing was written.",
-            f"kdi drain {self.stream}   (it takes over the positions; then the same command again)",
-        )
+    what_happened = "{stream}: {uri} has positions of another writer, and no drain has taken it over yet."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "kdi drain {stream}   (it takes over the positions; then the same command again)"

@@ -20,12 +20,9 @@ class RoutesChanged(Terminal):
     stream: str
     why: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: {self.why}.",
-            "nothing was read; positions stay as they are.",
-            f"kdi resolve {self.stream} accept-routes --because '…'   (for all tables of its group; shown first)",
-        )
+    what_happened = "{stream}: {why}."
+    what_is_safe = "nothing was read; positions stay as they are."
+    what_to_run = "kdi resolve {stream} accept-routes --because '…'   (for all tables of its group; shown first)"
 
 
 def routes_to_drain_by(stream: Stream, ledger: LedgerState, positions: Positions) -> Routes | None:

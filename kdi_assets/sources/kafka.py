@@ -66,13 +66,12 @@ class LeaderMissing(Transient):
     topic: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Kafka cluster {self.cluster}: no leader answers for all partitions of {self.topic!r} ({self.detail}).",
-            "nothing was read and nothing was written.",
-            "repeat the command: leaders change when a topic is new and when a broker restarts; "
-            "if it stays, look at the brokers",
-        )
+    what_happened = "Kafka cluster {cluster}: no leader answers for all partitions of {topic!r} ({detail})."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = (
+        "repeat the command: leaders change when a topic is new and when a broker restarts; if it stays, look at the "
+        "brokers"
+    )
 
 
 class TopicMissing(Terminal):
@@ -81,12 +80,9 @@ class TopicMissing(Terminal):
     cluster: str
     topic: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Kafka cluster {self.cluster} has no topic {self.topic!r}.",
-            "nothing was read and nothing was written; positions stay as they are.",
-            "create the topic, or correct `topic:` in the stream's document and run `kdi check`",
-        )
+    what_happened = "Kafka cluster {cluster} has no topic {topic!r}."
+    what_is_safe = "nothing was read and nothing was written; positions stay as they are."
+    what_to_run = "create the topic, or correct `topic:` in the stream's document and run `kdi check`"
 
 
 def read_topics(

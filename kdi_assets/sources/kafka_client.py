@@ -37,12 +37,9 @@ class BrokerUnreachable(Transient):
     bootstrap_servers: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Kafka cluster {self.cluster}: no answer from {self.bootstrap_servers} ({self.detail}).",
-            "nothing was read and nothing was written.",
-            "check the address and the brokers, then repeat the command; `kdi broker run` starts a local one",
-        )
+    what_happened = "Kafka cluster {cluster}: no answer from {bootstrap_servers} ({detail})."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "check the address and the brokers, then repeat the command; `kdi broker run` starts a local one"
 
 
 class AccessRefused(Terminal):
@@ -53,13 +50,12 @@ class AccessRefused(Terminal):
     refused: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Kafka cluster {self.cluster}: {self.bootstrap_servers} refuses {self.refused} ({self.detail}).",
-            "nothing was committed; positions stay as they are.",
-            "correct the sasl.* and ssl.* properties of the cluster's document, the environment variables that it "
-            "names, or our rights at the broker; then repeat the command",
-        )
+    what_happened = "Kafka cluster {cluster}: {bootstrap_servers} refuses {refused} ({detail})."
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = (
+        "correct the sasl.* and ssl.* properties of the cluster's document, the environment variables that it names, "
+        "or our rights at the broker; then repeat the command"
+    )
 
 
 class PropertyRefused(Terminal):
@@ -68,12 +64,9 @@ class PropertyRefused(Terminal):
     cluster: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"Kafka cluster {self.cluster}: the client does not take its properties: {self.detail}.",
-            "no broker was asked; nothing was read and nothing was written.",
-            "correct `properties:` of the cluster's document (names and values are librdkafka's), then kdi doctor",
-        )
+    what_happened = "Kafka cluster {cluster}: the client does not take its properties: {detail}."
+    what_is_safe = "no broker was asked; nothing was read and nothing was written."
+    what_to_run = "correct `properties:` of the cluster's document (names and values are librdkafka's), then kdi doctor"
 
 
 class Heard:

@@ -39,12 +39,9 @@ class TopicRefused(Terminal):
     topic: str
     reason: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"the brokers do not create the topic {self.topic!r}: {self.reason}",
-            "nothing was published.",
-            "kdi generate --topic NAME, with a topic that exists or that you may create",
-        )
+    what_happened = "the brokers do not create the topic {topic!r}: {reason}"
+    what_is_safe = "nothing was published."
+    what_to_run = "kdi generate --topic NAME, with a topic that exists or that you may create"
 
 
 class DeliveryFailed(Transient):
@@ -55,12 +52,9 @@ class DeliveryFailed(Transient):
     failed: int
     reason: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.topic}: {self.failed:,} messages were not acknowledged: {self.reason}",
-            f"{self.acknowledged:,} messages were, and are in the topic.",
-            f"kdi generate --topic {self.topic}, when the broker is well again",
-        )
+    what_happened = "{topic}: {failed:,} messages were not acknowledged: {reason}"
+    what_is_safe = "{acknowledged:,} messages were, and are in the topic."
+    what_to_run = "kdi generate --topic {topic}, when the broker is well again"
 
 
 @dataclass(frozen=True, slots=True)

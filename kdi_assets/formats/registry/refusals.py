@@ -62,12 +62,9 @@ class RegistrySettingRefused(Terminal):
     setting: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"registry {self.registry}: {self.setting} cannot be used: {self.detail}.",
-            "the registry was not asked; no topic and no table was touched.",
-            f"correct {self.setting} of the registry's document, or the file that it names; then kdi doctor",
-        )
+    what_happened = "registry {registry}: {setting} cannot be used: {detail}."
+    what_is_safe = "the registry was not asked; no topic and no table was touched."
+    what_to_run = "correct {setting} of the registry's document, or the file that it names; then kdi doctor"
 
 
 class RegistryNotUnderstood(Terminal):
