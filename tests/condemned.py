@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.message_rules import DeadLetterLimit
+from kdi_assets.replay.replay_letters import discard_letters, replay_dry, replay_letters
+from kdi_assets.replay.report import ReplayReport
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
@@ -29,3 +32,15 @@ def states(web: DrivenStream) -> Counter[str]:
     assert history is not None
     found = standing_letters(web.session(), web.stream, web.lake, history, with_messages=False)
     return Counter(r["state"] for r in found.collect())
+
+
+def replayed(web: DrivenStream, *, dry: bool = False, **options: Any) -> ReplayReport:
+    """Replay the dead letters, or tell what that would do."""
+    replay = replay_dry if dry else replay_letters
+    return replay(web.stream, lake=web.lake, session=web.session, **options)
+
+
+def discarded(web: DrivenStream, *, because: str, **options: Any) -> ReplayReport:
+    """Give the dead letters up."""
+    decided = {"decided_by": "ann", "because": because, **options}
+    return discard_letters(web.stream, lake=web.lake, session=web.session, **decided)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
+from kdi_assets.drain.compare import Comparison, compare
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import Action, Decision, carry_out_decision, decide
 from kdi_assets.ledger.audit import AuditReport, audit
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream
-from tests.kafka_log import Produced, Publisher
-from tests.oracle import Found, Reading, assert_each_offset_once, read_back
+from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from tests.kafka_log import Headers, Produced, Publisher
+from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, read_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +31,14 @@ WEB_REQUESTS = (
     "meta struct<producer: struct<timestamp: string>>, method string, session_id string, status int, url string, "
     "uuid string"
 )
+
+AS_DECODED: dict[str, Any] = {
+    "record_ddl": "",
+    "columns": {},
+    "coordinates": "kafka",
+    "date_expression": "to_date(kafka.timestamp)",
+}
+"""Fields of a stream whose columns are those of its format."""
 
 
 def web_requests(topic: str, cluster: KafkaCluster, **fields: Any) -> Stream:
@@ -83,6 +95,25 @@ class DrivenStream:
             self.publisher.produce(self.stream.topic, value, key=f"k{number}", partition=number % partitions)
         return self.publisher.flush()
 
+    def send(
+        self,
+        *values: bytes | str | None,
+        partition: int = 0,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        timestamp: datetime | None = None,
+    ) -> list[Produced]:
+        """Produce these values, and answer everything that was ever produced here."""
+        for value in values:
+            self.publisher.produce(
+                self.stream.topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+            )
+        return self.publisher.flush()
+
+    def tp(self, partition: int = 0) -> TopicPartition:
+        """One of the stream's."""
+        return TopicPartition(self.stream.topic, partition)
+
     def partitions(self) -> int:
         """How many topic partitions there are."""
         topic, until = self.stream.topic, time.monotonic() + 20
@@ -104,12 +135,6 @@ class DrivenStream:
             self.drain()
         return produced
 
-    def resolve(self, action: Action, *, because: str = "", **target: Any) -> Decision:
-        """Make a decision and carry it out, as `kdi resolve … --yes` does."""
-        decision = decide(self.stream, self.lake, action, session=self.session, **target)
-        carry_out_decision(self.session(), decision, self.stream, self.lake, because=because)
-        return decision
-
     def version(self) -> int:
         """The newest version of the table."""
         return TableLog.existing(self.uri).version
@@ -123,8 +148,45 @@ class DrivenStream:
     def audit(self) -> AuditReport:
         return audit(self.stream, lake=self.lake, session=self.session)
 
+    def compare(self) -> Comparison:
+        """With what Kafka holds."""
+        return compare(self.stream, lake=self.lake, session=self.session)
+
+    def decide(self, action: Action, **options: Any) -> Decision:
+        """What `kdi resolve` shows."""
+        return decide(self.stream, self.lake, action, session=self.session, **options)
+
+    def carry_out(self, decision: Decision, **options: str) -> LedgerEntry:
+        """What it does with `--yes`."""
+        return carry_out_decision(self.session(), decision, self.stream, self.lake, **options)
+
+    def resolve(self, action: Action, *, because: str = "", **target: Any) -> Decision:
+        """Make a decision and carry it out, as `kdi resolve … --yes` does."""
+        decision = self.decide(action, **target)
+        self.carry_out(decision, because=because)
+        return decision
+
+    def entries(self) -> list[LedgerEntry]:
+        """Of the ledger, the oldest first."""
+        return entries(self.uri, self.stream.app_id)
+
+    def feed(self, version: int) -> Counter[str]:
+        """What the change feed tells of a commit: how many rows of each kind."""
+        reader = self.session().read.format("delta").option("readChangeFeed", "true")
+        changes = reader.option("startingVersion", version).option("endingVersion", version).load(self.uri)
+        return Counter(row["_change_type"] for row in changes.select("_change_type").collect())
+
     def found(self) -> Found:
         return read_back(self.stream, self.lake)
+
+    def rows(self, *paths: str) -> list[Any]:
+        """What the rows say, in the order of their messages: a value of one path, a tuple of several, else all."""
+        where = self.stream.coordinates
+        return _in_order(self.found().rows, lambda row: at_path(row, where), paths)
+
+    def letters(self, *paths: str) -> list[Any]:
+        """The same of the dead letters that count."""
+        return _in_order(self.found().dead_letters, lambda letter: letter, paths)
 
     def assert_each_offset_once(
         self,
@@ -154,3 +216,12 @@ class Once:
         if reached == self._point and not self.happened:
             self.happened = True
             self._do()
+
+
+def _in_order(rows: Sequence[Row], coordinates: Callable[[Row], Row], paths: Sequence[str]) -> list[Any]:
+    def place(row: Row) -> tuple[int, ...]:
+        at = coordinates(row)
+        return at["partition"], at["offset"], at.get("index", 0)
+
+    told = [[at_path(row, path) for path in paths] or [row] for row in sorted(rows, key=place)]
+    return [values[0] if len(values) == 1 else tuple(values) for values in told]

@@ -168,7 +168,7 @@ def rows_differ(message: Produced, *, rows: Sequence[Row], reading: Reading, coo
         wanted = reading.rows(message)
     except (ValueError, TypeError, KeyError, RecursionError) as bad:
         return f"the message has no such row: {bad!r}"
-    places = [(at.get("index", 0), at.get("count", 1)) for at in (_at(row, coordinates) for row in rows)]
+    places = [(at.get("index", 0), at.get("count", 1)) for at in (at_path(row, coordinates) for row in rows)]
     if places != [(index, len(wanted)) for index in range(len(wanted))]:
         return f"it has {len(wanted)} rows, and those of index and count {places} are there"
     told = (_row_differs(message, row, said, coordinates) for row, said in zip(rows, wanted, strict=True))
@@ -176,8 +176,8 @@ def rows_differ(message: Produced, *, rows: Sequence[Row], reading: Reading, coo
 
 
 def _row_differs(message: Produced, row: Row, wanted: Row, coordinates: str) -> str:
-    kept = _at(row, coordinates)
-    have = {path: _at(row, path) for path in wanted} | {
+    kept = at_path(row, coordinates)
+    have = {path: at_path(row, path) for path in wanted} | {
         "topic": kept["topic"],
         "timestamp": kept["timestamp"].astimezone(UTC),
     }
@@ -253,10 +253,10 @@ def _rows(uri: str) -> list[Row]:
 def _by_message(rows: Sequence[Row], path: str) -> dict[At, list[list[Row]]]:
     """The rows of every message, by their index; as often as a message, or one of its rows, is there."""
     messages: dict[At, list[list[Row]]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: _at(row, path).get("index", 0)):
-        kept = _at(row, path)
+    for row in sorted(rows, key=lambda row: at_path(row, path).get("index", 0)):
+        kept = at_path(row, path)
         of_one = messages[kept["partition"], kept["offset"]]
-        before = (_at(rows[-1], path) for rows in of_one)
+        before = (at_path(rows[-1], path) for rows in of_one)
         # To the first time of this message that has no such row yet.
         goes_on = [b["timestamp"] == kept["timestamp"] and b.get("index", 0) < kept.get("index", 0) for b in before]
         if True in goes_on:
@@ -266,7 +266,8 @@ def _by_message(rows: Sequence[Row], path: str) -> dict[At, list[list[Row]]]:
     return messages
 
 
-def _at(row: Row, path: str) -> Row:
+def at_path(row: Row, path: str) -> Any:
+    """What stands at a path; dots nest."""
     for step in path.split("."):
         row = row[step]
     return row

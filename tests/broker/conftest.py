@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.runtime.broker import Broker
+from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
 from tests.fake_registry import RunningRegistry, ask_at_once, fake_registry
 from tests.typed import Kdi, typed
@@ -29,6 +29,14 @@ def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Bro
 def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
     """Runs a command in this process, whose Spark then is the session's."""
     return typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def own_broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
+    """A broker of this test alone, which it may end."""
+    broker = start_broker(tmp_path / "own", home=settings.home, jvm_options=(*JVM_OPTIONS, *QUICK_START))
+    yield broker
+    broker.kill()
 
 
 @pytest.fixture

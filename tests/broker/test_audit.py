@@ -1,21 +1,29 @@
-"""The audit: what it can tell of a table, whatever happened to it."""
+"""The audit: what it can tell of a table, whatever happened to it; of parts of it; and of what Kafka still holds."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import typer
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.cli.audit import bounds_meant, typed
+from kdi_assets.drain.refusals import SchemaDisagrees
+from kdi_assets.drain.resolve import NothingToResolve
 from kdi_assets.ledger import offsets
-from kdi_assets.ledger.audit import AuditReport, audit
-from kdi_assets.stream import TopicPartition
+from kdi_assets.ledger.audit import AuditReport, audit, audited_history
+from kdi_assets.ledger.coverage import coverage
+from kdi_assets.ledger.report import Hole
+from kdi_assets.stream import DateWindow, OffsetRange
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
@@ -100,9 +108,7 @@ def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven
     DeltaTable(web.uri).delete("meta.kafka.offset >= 20")
     removed = web.audit()
 
-    only = TopicPartition(web.stream.topic, 0)
-    decision = decide(web.stream, web.lake, "rewind", topic_partition=only, to=20, session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.carry_out(web.decide("rewind", topic_partition=web.tp(), to=20))
     rewound = web.audit()
     web.drain()
     drained = web.audit()
@@ -118,12 +124,16 @@ def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven
     web.assert_each_offset_once(produced)
 
 
-def test_the_audit_of_a_table_that_was_taken_over_begins_where_the_other_writer_ended(driven: DrivenFactory) -> None:
+def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_where_the_other_writer_ended(
+    driven: DrivenFactory,
+) -> None:
     before = driven(partitions=1)
     before.produce(15)
     before.drain()
     before.as_another_writer("kafka_delta_ingest", last=14)
     web = before.with_definition(app_id="kafka_delta_ingest")
+    with pytest.raises(NothingToResolve, match="a drain takes them over"):
+        web.decide("adopt")
     web.produce(10, bad=0.2, seed=1)
     web.drain()
 
@@ -131,7 +141,7 @@ def test_the_audit_of_a_table_that_was_taken_over_begins_where_the_other_writer_
     DeltaTable(web.uri).delete("meta.kafka.offset = 3")
     before_us = web.audit()
     rows = DeltaTable(web.uri).to_pyarrow_table()
-    last = max(row["meta"]["kafka"]["offset"] for row in web.found().rows)
+    last = web.rows("meta.kafka.offset")[-1]
     write_deltalake(web.uri, rows.filter(offsets_of(rows, 0, last)), mode="overwrite")
     ours = web.audit()
 
@@ -157,6 +167,130 @@ def test_an_audit_during_a_drain_sees_one_version(driven: DrivenFactory) -> None
     seen = [(r.complete, r.version, r.offsets) for r in (*within, across, web.audit())]
     assert seen == [(True, 1, 30), (True, 1, 30), (True, 2, 60)]
     assert within[0].ghosts > 0  # letters of the drain that had not committed yet
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GOOD = '{"meta": {"producer": {"timestamp": "2026-03-01T12:00:00Z"}}, "status": 200, "url": "http://a.b/"}'
+
+
+def audited(
+    web: DrivenStream, *, only: int | None = None, start: str | None = None, end: str | None = None
+) -> AuditReport:
+    """As `kdi audit --partition … --from … --to …` does it."""
+    tp = None if only is None else web.tp(only)
+    whole = coverage(audited_history(web.stream, web.lake).entries).bounds()
+    bounds = bounds_meant(web.stream, typed(tp, start, end), whole)
+    return audit(web.stream, lake=web.lake, session=web.session, bounds=bounds)
+
+
+def publish(web: DrivenStream, values: list[str | None], *, partition: int = 0) -> None:
+    """One message a minute from noon on."""
+    for number, value in enumerate(values):
+        web.send(value, partition=partition, timestamp=NOON + timedelta(minutes=number))
+
+
+def test_bounds_cut_ranges_by_offset_and_say_what_only_a_count_tells(driven: DrivenFactory) -> None:
+    """Procedure: audits of parts of a table; then an overwrite leaves rows of one topic partition out."""
+    web = driven(partitions=2)
+    publish(web, [GOOD, "bad", None, GOOD, GOOD, None, GOOD, "bad"])
+    publish(web, [GOOD] * 6, partition=1)
+    web.drain()
+
+    cut = audited(web, only=0, start="1", end="6")
+    one = audited(web, only=1)
+    by_time = audited(web, start="2026-03-01T12:02:00Z", end="2026-03-01T13:04:00+01:00")
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    second = pc.equal(pc.struct_field(rows["meta"], ["kafka", "partition"]), 1)
+    kept = pc.invert(pc.and_(second, offsets_of(rows, 4, 6)))
+    write_deltalake(web.uri, rows.filter(kept), mode="overwrite")
+    inside, outside = audited(web, only=1, end="4"), audited(web, only=1, start="4")
+
+    assert (cut.complete, cut.offsets, cut.rows, cut.dead_letters, cut.tombstones) == (True, 5, 2, 1, 2)
+    assert cut.notes[0] == f"only {web.tp()} [1, 6)"
+    assert any("known by their count alone" in note for note in cut.notes)
+    assert (one.complete, one.offsets, one.rows, len(one.notes)) == (True, 6, 6, 1)
+    assert (by_time.complete, by_time.offsets, by_time.rows, by_time.tombstones) == (True, 4, 3, 1)
+    assert all(adds_up(r) for r in (cut, one, by_time))
+    assert (inside.complete, inside.offsets, outside.complete, outside.missing) == (True, 4, False, 2)
+
+    for said, asked in {
+        "is not before": {"only": 0, "start": "3", "end": "2"},
+        "was never drained": {"only": 7},
+        "nothing of": {"only": 0, "start": "8"},
+        "needs --partition": {"start": "1"},
+        "has no zone": {"start": "2026-03-01T12:00:00"},
+        "is none": {"end": "yesterday"},
+    }.items():
+        with pytest.raises(typer.BadParameter, match=said):
+            audited(web, **asked)  # type: ignore[arg-type]
+
+
+DEEP: dict[str, Any] = {
+    "record_ddl": "id bigint, tags map<string, array<struct<a: int, b: timestamp>>>, price double, at date",
+    "columns": {"half": "id / 2"},
+    "date_expression": "at",
+    "coordinates": "kafka",
+}
+
+
+def deep(number: int) -> str:
+    tags = {"x": [{"a": number, "b": "2026-03-01T12:00:00.123456Z"}, {"a": None}], "y": []}
+    return json.dumps({"id": number, "tags": tags, "price": number / 3, "at": f"2026-03-0{1 + number % 3}"})
+
+
+def test_rows_letters_and_tombstones_agree_with_what_kafka_holds(driven: DrivenFactory) -> None:
+    web = driven(partitions=2, **DEEP)
+    web.send(*map(deep, range(12)), None, "bad", None)
+    web.send("also bad", key="k", headers=[("h", b"\x00\xff"), ("n", None)], partition=1)
+    web.drain()
+
+    agreed = web.compare()
+    later = web.with_definition(date_window=DateWindow(start=date(2026, 3, 2))).compare()
+    DeltaTable(web.uri).delete("id < 2")
+    deleted = web.compare()
+
+    assert (agreed.messages, agreed.agreed, agreed.agrees) == (16, 16, True)
+    assert agreed.ranges == (OffsetRange(web.tp(0), 0, 15), OffsetRange(web.tp(1), 0, 1))
+    assert later.agrees  # the window of dates has moved on; what lies there is what the messages say
+    assert (deleted.agreed, deleted.agrees) == (16, True)
+
+
+def test_what_was_changed_or_taken_is_named_with_the_commit_that_brought_it(driven: DrivenFactory) -> None:
+    """Procedure: compare by another definition; update rows and a letter; then an overwrite leaves rows out."""
+    web = driven(partitions=1, **DEEP)
+    for values in ([*map(deep, range(5)), "bad"], map(deep, range(5, 8))):
+        web.send(*values)
+        web.drain()
+
+    other = web.with_definition(columns={"half": "id / 4"}).compare()
+    with pytest.raises(SchemaDisagrees):
+        web.with_definition(columns={"half": "id / 4", "third": "id / 3"}).compare()
+    spark = web.session()
+    spark.sql(f"UPDATE delta.`{web.uri}` SET price = price + 1e-9 WHERE id IN (3, 4)")
+    moment = "timestamp'2026-03-01 12:00:00.123457Z'"
+    spark.sql(
+        f"UPDATE delta.`{web.uri}` SET tags = map('x', array(named_struct('a', 6, 'b', {moment}), "
+        "named_struct('a', NULL, 'b', NULL)), 'y', array()) WHERE id = 6"
+    )
+    DeltaTable(web.stream.dead_letters_uri(web.lake)).update(updates={"value": "CAST('other' AS BYTEA)"})
+    report, comparison = web.audit(), web.compare()
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    write_deltalake(web.uri, rows.filter([i.as_py() not in (0, 1) for i in rows["id"]]), mode="overwrite")
+    overwritten = web.compare()
+
+    assert (other.changed, other.agreed) == (7, 2)  # of 0 both are 0
+    assert any("definition" in note for note in other.notes)
+    assert report.complete  # every offset is there, once
+    assert (comparison.changed, comparison.agreed, comparison.absent) == (4, 5, 0)
+    assert places(comparison.changed_at) == [(3, 6, 1), (7, 8, 2)]
+    assert any("v3 UPDATE, v4 UPDATE" in note for note in comparison.notes)
+    assert "4 changed" in comparison.line()
+    assert (overwritten.absent, overwritten.changed) == (2, 4)
+    assert places(overwritten.absent_at) == [(0, 2, 1)]
+
+
+def places(holes: Sequence[Hole]) -> list[tuple[int, int, int]]:
+    return [(at.range.start, at.range.end, at.version) for at in holes]
 
 
 def offsets_of(rows: pa.Table, start: int, end: int) -> pa.Array:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conftest import TopicFactory
+from tests.documents import written
 from tests.kafka_log import Publisher
 from tests.typed import Kdi
 
@@ -24,9 +25,7 @@ WRONG, RIGHT = "CAST(concat(at, '?') AS DATE)", "CAST(at AS DATE)"
 
 def document(defs: Path, topic: str, *, date: str) -> None:
     """The stream, with this expression of its date."""
-    folder = defs / "orders"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "defs.yaml").write_text(DOCUMENT.format(topic=topic, date=f'"{date}"'))
+    written(defs, orders=DOCUMENT.format(topic=topic, date=f'"{date}"'))
 
 
 def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to_another_date(
@@ -47,10 +46,8 @@ def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to
     raw = kdi("dead-letters", "show", "orders", "--topic-partition", "0", "--offset", "4")
     dry = kdi("dead-letters", "replay", "orders", "--dry-run")
     done = kdi("dead-letters", "replay", "orders")
-    counted = kdi("dead-letters", "discard", "orders", "--because", "never a date", "--field", "date")
-    [gone] = kdi(
-        "dead-letters", "discard", "orders", "--because", "never a date", "--field", "date", "--yes", "--json"
-    ).objects
+    discard = "dead-letters", "discard", "orders", "--because", "never a date", "--field", "date"
+    counted, [gone] = kdi(*discard), kdi(*discard, "--yes", "--json").objects
     [after] = kdi("dead-letters", "list", "orders", "--json").objects
     document(defs, name, date=f"date_add({RIGHT}, 1)")
     asked = ("--from", "2026-03-01", "--to", "2026-03-01")

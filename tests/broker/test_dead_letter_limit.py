@@ -8,10 +8,8 @@ import pytest
 
 from kdi_assets.drain.dead_letters import Reason, TooManyDeadLetters
 from kdi_assets.drain.drain import drain
-from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit
-from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 
 GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"method":"GET","status":200,"url":"https://a.b/"}'
@@ -35,13 +33,13 @@ def test_a_wrong_schema_stops_before_a_single_dead_letter_is_written(driven: Dri
     assert f"{count} wrong_type in uuid" in happened
     assert run.endswith(f"kdi drain {web.stream.name} --accept-dead-letters")
     assert TableLog.open(web.stream.dead_letters_uri(web.lake)) is None
-    assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start"]
+    assert [e.kind for e in web.entries()] == ["start"]
 
 
 def test_the_first_reasons_are_named_with_their_counts_and_the_rest_as_a_number(driven: DrivenFactory) -> None:
     web = driven(partitions=1, dead_letter_limit=DeadLetterLimit(share=0.1, count=2))
     bad = [WORD, WORD, WORD, "{", "{", "[1]", " ", GOOD + "x", GOOD.replace("2024", "1024"), '{"status":1}']
-    web.publisher.produce_all(web.stream.topic, [GOOD, *bad, None])
+    web.send(GOOD, *bad, None)
 
     with pytest.raises(TooManyDeadLetters) as refused:
         web.drain()
@@ -53,36 +51,29 @@ def test_the_first_reasons_are_named_with_their_counts_and_the_rest_as_a_number(
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 
-def test_someone_who_has_seen_them_takes_them_once(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, dead_letter_limit=DeadLetterLimit(share=0, count=3))
-    produced = web.publisher.produce_all(web.stream.topic, [GOOD, *[WORD] * 4])
-
-    accepted = drain(web.stream, lake=web.lake, session=web.session, accept_dead_letters=True)
-    web.publisher.produce_all(web.stream.topic, [WORD] * 4)
-    with pytest.raises(TooManyDeadLetters):
-        web.drain()
-
-    assert (accepted.rows_added, accepted.dead_letters) == (1, 4)
-    assert accepted.positions == {TopicPartition(web.stream.topic, 0): len(produced)}
-    assert web.audit().complete
-
-
-def test_plans_within_the_limit_that_came_first_stay_committed(driven: DrivenFactory) -> None:
+def test_plans_within_the_limit_that_came_first_stay_committed_and_the_others_can_be_taken_once(
+    driven: DrivenFactory,
+) -> None:
     web = driven(partitions=1, max_records=5, dead_letter_limit=DeadLetterLimit(share=0.5, count=1))
-    web.publisher.produce_all(web.stream.topic, [GOOD] * 5 + [WORD] * 5)
+    web.send(*[GOOD] * 5, *[WORD] * 5)
 
     with pytest.raises(TooManyDeadLetters):
         web.drain()
+    first = web.entries()[-1].positions
+    accepted = drain(web.stream, lake=web.lake, session=web.session, accept_dead_letters=True)
+    web.send(*[WORD] * 4)
+    with pytest.raises(TooManyDeadLetters):
+        web.drain()
 
-    assert len(web.found().rows) == 5
-    *_, last = entries(web.uri, web.stream.app_id)
-    assert last.positions == {TopicPartition(web.stream.topic, 0): 5}
+    assert (first, accepted.positions) == ({web.tp(): 5}, {web.tp(): 10})
+    assert (len(web.found().rows), accepted.rows_added, accepted.dead_letters) == (5, 0, 5)
+    assert web.audit().complete
 
 
 def test_what_is_filtered_does_not_hide_that_nothing_else_became_a_row(driven: DrivenFactory) -> None:
     limit = DeadLetterLimit(share=0.5, count=2)
     web = driven(partitions=1, filter="kafka.offset >= 20", columns={"n": "CAST(url AS INT)"}, dead_letter_limit=limit)
-    web.publisher.produce_all(web.stream.topic, [GOOD] * 23)
+    web.send(*[GOOD] * 23)
 
     with pytest.raises(TooManyDeadLetters) as refused:
         web.drain()

@@ -11,6 +11,7 @@ import pytest
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicMissing
 from tests.conftest import TopicFactory
+from tests.documents import written
 from tests.kafka_log import Publisher
 from tests.typed import Answer, Kdi, typed
 
@@ -34,8 +35,7 @@ def finding(answer: Answer, examination: str, of: str) -> dict[str, Any]:
 
 
 def describe(defs: Path, topic: str) -> None:
-    (defs / topic).mkdir()
-    (defs / topic / "defs.yaml").write_text(STREAM.format(topic=topic))
+    written(defs, **{topic: STREAM.format(topic=topic)})
 
 
 @pytest.mark.core

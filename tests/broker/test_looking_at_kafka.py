@@ -1,4 +1,4 @@
-"""What a look at the brokers answers while they are not in order."""
+"""What a look at the brokers answers while they are not in order; single messages and many ranges."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, TopicState, read_topic, read_topics
-from kdi_assets.sources.kafka_messages import visible_messages
+from kdi_assets.sources.kafka_messages import around_positions, last_messages, visible_messages
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
+from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int) -> Iterator[int]:
+def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int = 1_000_000, topic: str = "") -> Iterator[int]:
     """Let the first questions for offsets end in an error, as a broker does that does not lead the partition yet."""
-    asked = count(1)
-    ask = AdminClient.list_offsets
+    asked, ask = count(1), AdminClient.list_offsets
 
     def list_offsets(self: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
-        if next(asked) > first:
-            return ask(self, wanted, **options)
-        refused: Future[Any] = Future()
-        refused.set_exception(KafkaException(KafkaError(code)))
-        return dict.fromkeys(wanted, refused)
+        answers = dict(ask(self, wanted, **options))  # its own it answers, also what is none of its futures
+        if next(asked) <= first:
+            for partition in (p for p in answers if topic in p.topic):
+                answers[partition] = Future()
+                answers[partition].set_exception(KafkaException(KafkaError(code)))
+        return answers
 
     monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
     return asked
@@ -52,7 +53,7 @@ def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
 ) -> None:
     """Procedure: every question for offsets ends in: no leader; look at this topic and a missing one."""
     new = topic()
-    asked = refuse(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE, first=1_000_000)
+    asked = refuse(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE)
 
     states = read_topics(cluster, [new, "no_such_topic"], leader_seconds=0.3)
 
@@ -67,23 +68,14 @@ def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
 ) -> None:
     """Procedure: one of two topics has no leader at first, and the broker is gone when it is asked again."""
     led, leaderless = topic(), topic()
-    refused = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
-    ask, describe = AdminClient.list_offsets, AdminClient.describe_topics
-    described = count(1)
-
-    def list_offsets(self: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
-        answers = dict(ask(self, wanted, **options))  # its own it answers, also what is none of its futures
-        for partition in (p for p in answers if p.topic == leaderless):
-            answers[partition] = Future()
-            answers[partition].set_exception(refused)
-        return answers
+    refuse(monkeypatch, KafkaError.NOT_LEADER_FOR_PARTITION, topic=leaderless)
+    describe, described = AdminClient.describe_topics, count(1)
 
     def describe_once(self: AdminClient, *arguments: Any, **options: Any) -> Any:
         if next(described) > 1:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return describe(self, *arguments, **options)
 
-    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
     monkeypatch.setattr(AdminClient, "describe_topics", describe_once)
 
     states = read_topics(cluster, [led, leaderless])
@@ -111,3 +103,28 @@ def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
 
     wanted = {(first.topic, at) for at in (*range(0, 4_000, 2), 9_000, 9_001, 16_000, 16_001, 29_999)}
     assert offsets == wanted | {(second.topic, 3), (second.topic, 4)}
+
+
+def test_the_last_message_of_a_range_is_found_again_before_the_position_behind_it(
+    topic: TopicFactory, producer: Publisher, cluster: KafkaCluster
+) -> None:
+    """Behind the messages of a transaction its marker stands; an aborted one shows none."""
+    plain, empty = (TopicPartition(topic(), 0) for _ in range(2))
+    markers = TopicPartition(topic(), 0)
+    producer.produce_all(plain.topic, ["a", "b", "b"], partition=0)
+    transactional = TransactionalPublisher(cluster.bootstrap_servers, markers.topic)
+    for commit in (True, True, False):
+        with transactional.transaction(commit=commit):
+            transactional.produce(markers.topic, "c", partition=0)
+    ends = {tp: read_topic(cluster, tp.topic).partitions[tp].end for tp in (plain, empty, markers)}
+
+    last = last_messages(cluster, [OffsetRange(tp, 0, end) for tp, end in ends.items()])
+    producer.produce_all(plain.topic, ["d"], partition=0)
+    before = {tp: message.offset for tp, message in last.items()}
+    found = around_positions(cluster, ends, before=before)
+
+    assert {tp: m.offset for tp, m in last.items()} == {plain: 2, markers: 2}
+    assert {tp: at.before for tp, at in found.items()} == {**last, empty: None}
+    assert [tp for tp, at in found.items() if at.next_at] == [plain]
+    assert last[plain] != last_messages(cluster, [OffsetRange(plain, 0, 1)])[plain]
+    assert around_positions(cluster, {plain: 3}, before={plain: 1})[plain].before != last[plain]

@@ -19,9 +19,9 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
 from tests.conftest import DrivenFactory
+from tests.documents import written
 from tests.driven import DrivenStream
 
 DOCUMENT = """
@@ -32,30 +32,19 @@ KDI = (sys.executable, "-c", "from kdi_assets.cli.main import main; main()")
 
 
 @pytest.fixture
-def web(driven: DrivenFactory) -> DrivenStream:
-    """A stream of two topic partitions with a few messages."""
+def web(driven: DrivenFactory, environment: Settings, defs: Path) -> DrivenStream:
+    """A stream of two topic partitions with a few messages, and its document."""
     web = driven(partitions=2)
     web.produce(20)
     web.produce(3, bad=1.0, seed=1)
+    written(defs, web=DOCUMENT.format(topic=web.stream.topic, table=web.stream.table))
     return web
 
 
-@pytest.fixture
-def environment(web: DrivenStream, settings: Settings, broker: Broker, tmp_path: Path) -> dict[str, str]:
-    """What a user of the stream has set."""
-    document = tmp_path / "defs" / "web" / "defs.yaml"
-    document.parent.mkdir(parents=True)
-    document.write_text(DOCUMENT.format(topic=web.stream.topic, table=web.stream.table))
-    own = {"KDI_LAKE": web.lake, "KDI_KAFKA": broker.bootstrap_servers, "KDI_DEFS": str(tmp_path / "defs")}
-    return {**os.environ, **own, "KDI_HOME": str(settings.home), "KDI_DRIVER": "own"}
-
-
 @contextmanager
-def kdi(
-    *arguments: str, environment: dict[str, str], stdout: int = subprocess.PIPE
-) -> Iterator[subprocess.Popen[bytes]]:
+def kdi(*arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
     """A command that runs until it is interrupted; whatever it is, it ends with the block."""
-    process = subprocess.Popen([*KDI, *arguments], env=environment, stdout=stdout, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*KDI, *arguments], stdout=stdout, stderr=subprocess.PIPE)
     try:
         yield process
     finally:
@@ -73,7 +62,10 @@ def read_until(fd: int, seen: Callable[[str], bool], *, seconds: float = 30) -> 
     return told
 
 
-def scrape(url: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(url: str) -> Samples:
     with urlopen(url, timeout=20) as answer:
         text = answer.read().decode()
     return {
@@ -91,13 +83,11 @@ def served_at(stderr: IO[bytes]) -> str:
 
 
 @pytest.mark.core
-def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(
-    web: DrivenStream, environment: dict[str, str]
-) -> None:
+def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(web: DrivenStream) -> None:
     web.drain()
     of_stream = {("stream", web.stream.name), ("topic", web.stream.topic)}
 
-    with kdi("metrics", "serve", "--port", "0", environment=environment) as server:
+    with kdi("metrics", "serve", "--port", "0") as server:
         assert server.stderr is not None
         url = served_at(server.stderr)
         first = scrape(url)
@@ -108,7 +98,7 @@ def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(
         server.send_signal(signal.SIGINT)
         code = server.wait(10)
 
-    def told(scraped: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str) -> float:
+    def told(scraped: Samples, name: str) -> float:
         return sum(value for (n, labels), value in scraped.items() if n == name and of_stream <= labels)
 
     assert [told(s, "kdi_backlog_offsets") for s in (first, waiting, drained)] == [0, 7, 0]
@@ -121,12 +111,10 @@ def test_a_scrape_tells_of_broker_and_table_and_of_what_came_since_the_last(
     assert code == 130
 
 
-def test_a_watch_draws_in_the_place_of_the_last_look_until_ctrl_c(
-    web: DrivenStream, environment: dict[str, str]
-) -> None:
+def test_a_watch_draws_in_the_place_of_the_last_look_until_ctrl_c(web: DrivenStream) -> None:
     terminal, side = pty.openpty()
 
-    with kdi("status", "--watch", environment=environment, stdout=side) as watch:
+    with kdi("status", "--watch", stdout=side) as watch:
         os.close(side)
         drawn = read_until(terminal, lambda told: told.count("STREAM") >= 2)
         watch.send_signal(signal.SIGINT)
@@ -138,8 +126,8 @@ def test_a_watch_draws_in_the_place_of_the_last_look_until_ctrl_c(
     assert code == 130
 
 
-def test_a_watch_prints_again_without_a_terminal(web: DrivenStream, environment: dict[str, str]) -> None:
-    with kdi("status", "--watch", "--json", environment=environment) as watch:
+def test_a_watch_prints_again_without_a_terminal(web: DrivenStream) -> None:
+    with kdi("status", "--watch", "--json") as watch:
         assert watch.stdout is not None
         told = read_until(watch.stdout.fileno(), lambda told: told.count("\n") >= 2)
         watch.send_signal(signal.SIGINT)

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
-from threading import Barrier
 
 import pytest
 
-from kdi_assets.drain.refusals import AnotherDrainActive
-from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.history import entries
 from tests.conftest import DrivenFactory
-from tests.driven import DrivenStream
-from tests.kafka_log import Publisher
 
 
 def test_an_offset_of_zero_in_another_writers_table_is_a_position_like_any_other(driven: DrivenFactory) -> None:
@@ -28,7 +20,7 @@ def test_an_offset_of_zero_in_another_writers_table_is_a_position_like_any_other
 
     report = web.with_definition(app_id="kdi").drain()
 
-    assert [e.kind for e in entries(web.uri, "kdi")] == ["takeover", "drain"]
+    assert [e.kind for e in web.with_definition(app_id="kdi").entries()] == ["takeover", "drain"]
     assert report.rows_added == 2
     web.assert_each_offset_once([m for m in produced if m.offset > 0])
 
@@ -41,9 +33,8 @@ def test_a_drain_ends_with_what_was_there_when_it_began_also_where_nothing_comes
     message = '{"meta":{"producer":{"timestamp":"2026-01-01T12:00:00Z"}},"url":"https://a.b/"}'
 
     def produce() -> None:
-        for number in range(15):
-            web.publisher.produce(web.stream.topic, message, partition=number % 3)
-        web.publisher.flush()
+        for partition in range(3):
+            web.send(*[message] * 5, partition=partition)
 
     produce()
     first = web.drain(at=lambda point: produce() if point == "before reading" else None)
@@ -52,40 +43,6 @@ def test_a_drain_ends_with_what_was_there_when_it_began_also_where_nothing_comes
     assert (first.rows_added, first.backlog_after, len(first.commits)) == (15, 15, 1)
     assert (second.rows_added, second.backlog_after) == (15, 0)
     web.assert_each_offset_once(web.publisher.log)
-
-
-def test_three_drains_at_once_of_twelve_topic_partitions_take_what_lies_behind_the_given_offsets_once(
-    driven: DrivenFactory,
-) -> None:
-    """The load test that was taken out there: its seek offset 4 is the last that is not wanted, 5 the next to read.
-    Procedure: 600 keyed messages of three producers over twelve topic partitions; three drains that plan together and
-    read side by side; drain what a loser left."""
-    web = driven(partitions=12, start=dict.fromkeys(range(12), 5))
-    producers = [web.publisher, *(Publisher(web.stream.cluster.bootstrap_servers) for _ in range(2))]
-    for writer, publisher in enumerate(producers):
-        replace(web, publisher=publisher).produce(200, bad=0.1, seed=writer)
-    produced = [m for publisher in producers for m in publisher.log]
-
-    outcomes = _at_once(web, 3)
-    web.drain()
-
-    assert any(isinstance(o, DrainReport) for o in outcomes), outcomes
-    web.assert_each_offset_once([m for m in produced if m.offset > 4])
-
-
-def _at_once(web: DrivenStream, number: int) -> list[object]:
-    together = Barrier(number, timeout=60)
-
-    def run(_: int) -> object:
-        session = web.session().newSession()
-        together.wait()
-        try:
-            return replace(web, session=lambda: session).drain()
-        except AnotherDrainActive as beaten:
-            return beaten
-
-    with ThreadPoolExecutor(number) as threads:
-        return list(threads.map(run, range(number)))
 
 
 @pytest.mark.core
@@ -120,25 +77,20 @@ def test_what_its_transforms_did_are_expressions_over_the_original_message(drive
     whole |= {"micros": stamp, "meta": {"id": 7}}
     raises = json.dumps({**whole, "text": "soon"})
     messages = [json.dumps(whole), json.dumps({"micros": stamp}), raises, f"[{json.dumps(whole)}]"]
-    produced = web.publisher.produce_all(web.stream.topic, messages, partition=0)
+    produced = web.send(*messages)
 
     web.drain()
 
-    found = web.found()
-    full, bare = sorted(found.rows, key=lambda row: row["at"]["offset"])
+    full, bare = web.rows()
     assert (full["name"], full["start"], full["date"].isoformat()) == ("WILLIAM", "Will", "2021-07-20")
     assert full["meta"]["id"] == 7
-    assert {**full["meta"]["kafka"], "micros": None} == {
-        "offset": 0,
-        "topic": web.stream.topic,
-        "micros": None,
-        "timestamp_type": 0,
-    }
-    assert full["meta"]["kafka"]["micros"] == round(produced[0].timestamp.timestamp() * 1e6)
+    micros = round(produced[0].timestamp.timestamp() * 1e6)
+    kafka = {"offset": 0, "topic": web.stream.topic, "micros": micros, "timestamp_type": 0}
+    assert full["meta"]["kafka"] == kafka
     assert full["of"] == {"seconds": moment, "text": moment, "millis": moment.replace(microsecond=519_000)}
     assert full["millis_in_micros"] == stamp // 1000 * 1000
     assert (bare["name"], bare["start"], bare["of"]["text"], bare["meta"]["kafka"]["offset"]) == (None, None, None, 1)
-    assert [(x["offset"], x["reason"], x["field"]) for x in sorted(found.dead_letters, key=lambda x: x["offset"])] == [
+    assert web.letters("offset", "reason", "field") == [
         (2, "expression_failed", "columns.of.text"),
         (3, "not_an_object", None),
     ]

@@ -12,14 +12,11 @@ from kdi_assets.drain.look import look
 from kdi_assets.drain.plan import PositionBelowStart, StartOutOfRange
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.refusals import (
-    BrokerEndBelowPosition,
     ReadOrWriteFailed,
     SchemaDisagrees,
 )
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.ledger.log import NotADeltaTable, TableLog
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
-from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 
 
@@ -41,14 +38,14 @@ def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(drive
     begun = web.drain()
     produced = web.produce(20, bad=0.2, seed=1)
     further = web.with_definition(start={0: 15})
-    first = TopicPartition(web.stream.topic, 0)
+    first = web.tp()
 
     with pytest.raises(PositionBelowStart, match=r"\[10, 15\) was not drained") as refused:
         further.drain()
     assert isinstance(look(further.stream, web.lake).refusal, PositionBelowStart)
     assert f"kdi resolve {web.stream.name} accept-loss --topic-partition {first} --until 15" in str(refused.value)
-    decision = decide(further.stream, web.lake, "accept-loss", topic_partition=first, until=15, session=web.session)
-    carry_out_decision(web.session(), decision, further.stream, web.lake)
+    decision = further.decide("accept-loss", topic_partition=first, until=15)
+    further.carry_out(decision)
     further.drain()
 
     assert begun.backlog_before == 6 + 10
@@ -59,22 +56,17 @@ def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(drive
     assert web.audit().complete
 
 
-def test_a_missing_topic_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
-    web = driven().with_definition(topic="no_such_topic")
-
-    with pytest.raises(TopicMissing, match="no_such_topic"):
-        web.drain()
-
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.core
 @pytest.mark.scenario("broker restarts, leaders move")
-def test_a_silent_broker_is_said_and_nothing_is_written(driven: DrivenFactory, tmp_path: Path) -> None:
-    """Procedure: drain from an address where nobody listens."""
+def test_a_missing_topic_and_a_silent_broker_are_said_and_nothing_is_written(
+    driven: DrivenFactory, tmp_path: Path
+) -> None:
+    """Procedure: drain a topic that is not there; drain from an address where nobody listens."""
     web = driven()
     nowhere = replace(web.stream.cluster, bootstrap_servers="127.0.0.1:1")
 
+    with pytest.raises(TopicMissing, match="no_such_topic"):
+        web.with_definition(topic="no_such_topic").drain()
     with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
         web.with_definition(cluster=nowhere).drain()
 
@@ -136,20 +128,6 @@ def test_a_table_with_other_columns_is_refused_with_every_difference(driven: Dri
     assert list(Path(web.uri).rglob("*.parquet")) == []
 
 
-@pytest.mark.core
-def test_a_broker_that_ends_before_the_position_is_refused(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, start={0: 0})
-    web.produce(10)
-    web.drain()
-    first = _first(web.stream.topic)
-    decision = decide(web.stream, web.lake, "rewind", topic_partition=first, to=10, session=web.session)
-    ahead = replace(decision, after={first: 50})
-    carry_out_decision(web.session(), ahead, web.stream, web.lake)  # as if the broker had lost [10, 50)
-
-    with pytest.raises(BrokerEndBelowPosition, match="rewind"):
-        web.drain()
-
-
 def test_a_property_that_delta_does_not_know_is_refused_before_there_is_a_table(driven: DrivenFactory) -> None:
     web = driven(properties={"delta.checkpointIntervall": "20"})
 
@@ -157,7 +135,3 @@ def test_a_property_that_delta_does_not_know_is_refused_before_there_is_a_table(
         web.drain()
 
     assert TableLog.open(web.uri) is None
-
-
-def _first(topic: str) -> TopicPartition:
-    return TopicPartition(topic, 0)

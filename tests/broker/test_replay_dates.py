@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.history import entries, live_history
+from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.replay.gone import MessagesNotInKafka
 from kdi_assets.replay.replay_dates import look_at_dates, replay_dates
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import OffsetRange
 from tests.broker.test_explode import ORDERS, order
-from tests.broker.test_replay_beside_others import dying_at
 from tests.condemned import RIGHT
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -56,8 +55,8 @@ def replayed(web: DrivenStream, first: date, last: date | None = None, **options
     return replay_dates(web.stream, lake=web.lake, session=web.session, first=first, last=last or first, **options)
 
 
-def looked_at(web: DrivenStream, first: date, last: date | None = None, **options: Any) -> ReplayReport:
-    return look_at_dates(web.stream, lake=web.lake, session=web.session, first=first, last=last or first, **options)
+def looked_at(web: DrivenStream, first: date, **options: Any) -> ReplayReport:
+    return look_at_dates(web.stream, lake=web.lake, session=web.session, first=first, last=first, **options)
 
 
 def hosts(web: DrivenStream) -> Counter[tuple[date, bool]]:
@@ -96,7 +95,7 @@ def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_othe
     assert (again.commit, again.changes) == (None, {"same": rows})
     assert web.audit().complete
     assert len(DeltaTable(web.uri).history()) == 3
-    assert [e.kind for e in entries(web.uri, web.stream.app_id)] == ["start", "drain", "replay"]
+    assert [e.kind for e in web.entries()] == ["start", "drain", "replay"]
 
 
 WAS = {"host": "CASE WHEN kafka.offset % 10 = 0 THEN CAST(CAST(url AS INT) AS STRING) ELSE parse_url(url, 'HOST') END"}
@@ -128,7 +127,7 @@ def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anythin
     assert done.outcomes == {"dead_letter": audit.dead_letters, "filtered": audit.filtered, "row": audit.rows}
     assert set(done.changes) == {"added", "gone", "moved", "same"}
     assert done.commit is not None
-    assert feed_of(web, done.commit.version) == {
+    assert web.feed(done.commit.version) == {
         "insert": done.changes["added"] + done.changes["moved"],
         "delete": done.changes["gone"] + done.changes["moved"],
     }
@@ -152,12 +151,6 @@ def letters(web: DrivenStream) -> Counter[tuple[int, int, str]]:
     return Counter((r["partition"], r["offset"], r["reason"]) for r in found.collect())
 
 
-def feed_of(web: DrivenStream, version: int) -> Counter[str]:
-    reader = web.session().read.format("delta").option("readChangeFeed", "true")
-    feed = reader.option("startingVersion", version).option("endingVersion", version).load(web.uri)
-    return Counter(r["_change_type"] for r in feed.collect())
-
-
 def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row(driven: DrivenFactory) -> None:
     """Procedure: a replay waits with its files written while late rows of its date are drained, and is killed after its
     commit. One waits while a row of its date is deleted; and one commits between the files and the commit of a drain.
@@ -172,7 +165,8 @@ def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row
             met.append("late rows")
             web.produce(30, seed=1)
             web.drain()
-        dying_at("commit sent")(point)
+        if point == "commit sent":
+            raise KeyboardInterrupt
 
     def deletes(point: str) -> None:
         if point == "letters written" and "deleted" not in met:
@@ -189,12 +183,12 @@ def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row
     web.produce(30, seed=2)
     web.drain(at=replays)
 
-    gone = [OffsetRange(TopicPartition(web.stream.topic, p), 2, 3) for p in (0, 1)]
+    gone = [OffsetRange(web.tp(p), 2, 3) for p in (0, 1)]
     web.assert_each_offset_once(web.produce(0), given_up=gone, reading=READING)
     assert met == ["late rows", "deleted"]
-    done = [e.kind for e in entries(web.uri, web.stream.app_id)]
+    done = [e.kind for e in web.entries()]
     assert done == ["start", "drain", "drain", "replay", "replay", "replay", "drain"]
-    assert not [r for r in web.found().rows if r["meta"]["kafka"]["offset"] == 2]
+    assert 2 not in web.rows("meta.kafka.offset")
     old = {day for day, is_old in hosts(web) if is_old}
     assert old == {DAYS[0]}
     assert web.audit().complete
@@ -235,9 +229,7 @@ def test_a_message_of_many_rows_is_replayed_whole_or_left_alone(driven: DrivenFa
     is left as it is, and the line does not come back.
     """
     orders = driven(partitions=1, **{**ORDERS, "columns": {"line": "concat('old ', item.sku)"}})
-    for number in range(40):
-        orders.publisher.produce(orders.stream.topic, order(number).encode(), key="k", partition=0)
-    orders.publisher.flush()
+    orders.send(*map(order, range(40)), key="k")
     orders.drain()
     orders.session().sql(f"DELETE FROM delta.`{orders.uri}` WHERE id = 4 AND item.sku = 's3'")
     anew = orders.with_definition(columns={"line": "item.sku"})

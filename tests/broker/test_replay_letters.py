@@ -1,31 +1,34 @@
-"""Replay of dead letters: what is good by the definition of now becomes rows, each message exactly once."""
+"""Replay of dead letters: what is good by the definition of now becomes rows, each message exactly once, whoever else
+commits, decides, restores or kills it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kdi_assets.drain.accept_routes import commit_routes, decide_routes
 from kdi_assets.drain.expectations import ExpectationNotMet
 from kdi_assets.drain.judge import verdicts
-from kdi_assets.drain.refusals import AccountingMismatch
-from kdi_assets.drain.resolve import carry_out_decision, decide
+from kdi_assets.drain.refusals import AccountingMismatch, DeadLettersReplaced
 from kdi_assets.drain.route_change import RoutesChanged
 from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.ledger.history import entries
+from kdi_assets.ledger.commit import OvertakenCommit
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit, Expectation
 from kdi_assets.replay import judged_again
 from kdi_assets.replay.chosen import Chosen
-from kdi_assets.replay.replay_letters import discard_letters, replay_dry, replay_letters
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
-from tests.condemned import RIGHT, WRONG, states, with_letters
+from kdi_assets.replay.report import ReplayReport
+from kdi_assets.stream import OffsetRange, Stream
+from tests.condemned import RIGHT, WRONG, discarded, replayed, states, with_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import make_again
@@ -49,11 +52,11 @@ def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now:
 def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven: DrivenFactory) -> None:
     """Procedure: everything is condemned by a wrong definition, some of it by any; replay with the right one, twice."""
     web = with_letters(driven, 300, partitions=3)
-    before = entries(web.uri, web.stream.app_id)[-1]
+    before = web.entries()[-1]
 
-    looked = replay_dry(web.stream, lake=web.lake, session=web.session)
-    done = replay_letters(web.stream, lake=web.lake, session=web.session)
-    again = replay_letters(web.stream, lake=web.lake, session=web.session)
+    looked = replayed(web, dry=True)
+    done = replayed(web)
+    again = replayed(web)
 
     web.assert_each_offset_once(web.produce(0))
     rows, bad = done.outcomes["row"], done.outcomes["dead_letter"]
@@ -63,7 +66,7 @@ def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven:
     assert sum(c.letters for c in looked.letter_changes) == 300
     assert (again.outcomes, again.commit) == ({"dead_letter": bad}, None)
     assert states(web) == {"resolved": rows, "open": bad}
-    entry = entries(web.uri, web.stream.app_id)[-1]
+    entry = web.entries()[-1]
     assert entry.positions == before.positions
     assert (entry.kind, sum(entry.returned.values()), entry.rows) == ("replay", rows, rows)
     audit = web.audit()
@@ -77,22 +80,19 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     one by hand; replay the rest.
     """
     web = with_letters(driven, bad=0.0).with_definition(filter="kafka.offset % 2 = 0")
-    tp = TopicPartition(web.stream.topic, 1)
-    some = Chosen(offsets=OffsetRange(tp, 5, 15))
-    others = Chosen(field="columns.host", offsets=OffsetRange(tp, 15, 30))
+    some = Chosen(offsets=OffsetRange(web.tp(1), 5, 15))
+    others = Chosen(field="columns.host", offsets=OffsetRange(web.tp(1), 15, 30))
 
-    none = replay_letters(web.stream, lake=web.lake, session=web.session, chosen=Chosen(reason="no_date"))
-    first = replay_letters(web.stream, lake=web.lake, session=web.session, chosen=some)
-    rows = {(r["meta"]["kafka"]["partition"], r["meta"]["kafka"]["offset"]) for r in web.found().rows}
-    gone = discard_letters(
-        web.stream, lake=web.lake, session=web.session, decided_by="ann", because="test data", chosen=others
-    )
+    none = replayed(web, chosen=Chosen(reason="no_date"))
+    first = replayed(web, chosen=some)
+    rows = web.rows("meta.kafka.partition", "meta.kafka.offset")
+    gone = discarded(web, because="test data", chosen=others)
     insert(web, partition=0, offset=2)
-    rest = replay_letters(web.stream, lake=web.lake, session=web.session)
+    rest = replayed(web)
 
     assert none.messages == 0
-    assert (first.outcomes, rows) == ({"filtered": 5, "row": 5}, {(1, offset) for offset in range(6, 15, 2)})
-    entry = next(e for e in entries(web.uri, web.stream.app_id) if e.kind == "discard")
+    assert (first.outcomes, rows) == ({"filtered": 5, "row": 5}, [(1, offset) for offset in range(6, 15, 2)])
+    entry = next(e for e in web.entries() if e.kind == "discard")
     assert (entry.decided_by, entry.because, entry.outcomes) == ("ann", "test data", gone.outcomes)
     assert gone.outcomes == {"discarded": 15}
     assert rest.outcomes == {"filtered": 17, "row": 18}
@@ -119,20 +119,20 @@ def test_what_a_replay_may_not_do_it_refuses_dry_too_and_commits_nothing(
     row, so that the counts are the same.
     """
     web = with_letters(driven)
-    strict = replace(web.stream, expectations={"never": Expectation("false", "fail")})
+    strict = web.with_definition(expectations={"never": Expectation("false", "fail")})
     version = TableLog.existing(web.uri).version
 
-    for act in (replay_dry, replay_letters):
+    for dry in (True, False):
         with pytest.raises(ExpectationNotMet):
-            act(strict, lake=web.lake, session=web.session)
+            replayed(strict, dry=dry)
     monkeypatch.setattr(judged_again, "verdicts", crossed)
-    for act in (replay_dry, replay_letters):
+    for dry in (True, False):
         with pytest.raises(AccountingMismatch, match="Run:  kdi dead-letters replay"):
-            act(web.stream, lake=web.lake, session=web.session)
+            replayed(web, dry=dry)
     monkeypatch.undo()
 
     assert TableLog.existing(web.uri).version == version
-    replay_letters(web.stream, lake=web.lake, session=web.session)
+    replayed(web)
     web.assert_each_offset_once(web.produce(0))
     assert web.audit().complete
 
@@ -145,31 +145,30 @@ def test_what_another_table_of_the_route_group_should_have_stays_open(driven: Dr
     """
     web = driven(partitions=1)
     tables = group_of(web)
-    messages = [GOOD, GOOD.replace("GET", "DELETE"), PATCH, "bad"]
-    tables["gone"].publisher.produce_all(tables["gone"].stream.topic, messages)
+    web.send(GOOD, GOOD.replace("GET", "DELETE"), PATCH, "bad")
     for name in ("read", "gone"):
         tables[name].with_definition(compression="gzip").drain()
     changed = group_of(web, {**METHODS, "read": (*METHODS["read"], "PATCH")})
     gone = changed["gone"]
     with pytest.raises(RoutesChanged):
-        replay_letters(gone.stream, lake=gone.lake, session=gone.session)
+        replayed(gone)
     decision = decide_routes(gone.stream, [t.stream for t in changed.values()], gone.lake)
     commit_routes(gone.session(), decision)
 
     def drain_first(point: str) -> None:
         if point == "outcomes written":
-            web.publisher.produce_all(web.stream.topic, [GOOD])
+            web.send(GOOD)
             gone.drain()
 
-    looked = replay_dry(gone.stream, lake=gone.lake, session=gone.session)
-    done = replay_letters(gone.stream, lake=gone.lake, session=gone.session, at=drain_first)
-    again = replay_letters(gone.stream, lake=gone.lake, session=gone.session)
+    looked = replayed(gone, dry=True)
+    done = replayed(gone, at=drain_first)
+    again = replayed(gone)
 
     assert looked.outcomes == done.outcomes == {"row": 1, "elsewhere": 2, "dead_letter": 1}
     assert (again.outcomes, again.commit) == ({"elsewhere": 2, "dead_letter": 1}, None)
     assert states(gone) == {"resolved": 1, "open": 3}
     assert gone.audit().complete
-    assert entries(gone.uri, gone.stream.app_id)[-1].kind == "replay"
+    assert gone.entries()[-1].kind == "replay"
     assert gone.drain().backlog_after == 0
 
 
@@ -177,10 +176,9 @@ def test_letters_of_a_topic_that_was_made_anew_are_still_judged(driven: DrivenFa
     """Their offsets lie behind positions that begin at 0 again, and no drain reads them any more."""
     web = with_letters(driven, 40, bad=0.0)
     make_again(web, partitions=1)
-    decision = decide(web.stream, web.lake, "new-topic", session=web.session)
-    carry_out_decision(web.session(), decision, web.stream, web.lake)
+    web.carry_out(web.decide("new-topic"))
 
-    done = replay_letters(web.stream, lake=web.lake, session=web.session)
+    done = replayed(web)
 
     assert (done.outcomes, done.waiting) == ({"row": 40}, 0)
     assert states(web) == {"resolved": 40}
@@ -188,13 +186,116 @@ def test_letters_of_a_topic_that_was_made_anew_are_still_judged(driven: DrivenFa
 
 
 def test_letters_that_do_not_hold_their_message_are_left_open(driven: DrivenFactory) -> None:
-    web = driven(partitions=1, columns=WRONG, dead_letter_limit=DeadLetterLimit(share=1.0))
-    web = web.with_definition(dead_letter_payload="withhold")
+    limit = DeadLetterLimit(share=1.0)
+    web = driven(partitions=1, columns=WRONG, dead_letter_limit=limit, dead_letter_payload="withhold")
     web.produce(20)
     web.drain()
-    web = replace(web, stream=replace(web.stream, columns=RIGHT, dead_letter_payload=None))
+    web = web.with_definition(columns=RIGHT, dead_letter_payload=None)
 
-    done = replay_letters(web.stream, lake=web.lake, session=web.session)
+    done = replayed(web)
 
     assert (done.messages, done.withheld, done.commit) == (0, 20, None)
     assert states(web) == {"open": 20}
+
+
+def test_letters_whose_rows_a_restore_took_are_replayed_again(driven: DrivenFactory) -> None:
+    """Procedure: a replay is killed right behind its commit; then the table is restored to the version before that."""
+    web = with_letters(driven)
+
+    def die(point: str) -> None:
+        if point == "commit sent":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replayed(web, at=die)
+    nothing = replayed(web)
+    web.assert_each_offset_once(web.produce(0))
+    rows = len(web.found().rows)
+    resolved = states(web)["resolved"]
+    DeltaTable(web.uri).restore(1)
+    restored = states(web)
+    replayed(web)
+
+    assert ("row" in nothing.outcomes, nothing.commit) == (False, None)
+    assert (resolved, restored) == (rows, {"open": 60})
+    web.assert_each_offset_once(web.produce(0))
+    assert web.audit().complete
+
+
+@pytest.mark.core
+def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven: DrivenFactory) -> None:
+    """Procedure: two replays have written their outcomes when a drain commits new messages; then both go on."""
+    web = with_letters(driven)
+    both = Barrier(2, timeout=120)
+    met: list[str] = []
+
+    def at(point: str) -> None:
+        if point == "letters written" and len(met) < 2:
+            met.append(point)
+            if not both.wait():
+                web.produce(40, seed=1)
+                web.drain()
+            both.wait()
+
+    def replay(session: SparkSession) -> ReplayReport:
+        return replayed(replace(web, session=lambda: session), at=at)
+
+    with ThreadPoolExecutor(2) as threads:
+        reports = list(threads.map(replay, [web.session().newSession() for _ in range(2)]))
+
+    web.assert_each_offset_once(web.produce(0))
+    entries = web.entries()
+    assert [entry.kind for entry in entries] == ["start", "drain", "drain", "replay"]
+    assert entries[-1].positions == entries[-2].positions
+    assert [report.outcomes.get("row", 0) > 0 for report in reports].count(True) == 1
+    assert web.audit().complete
+
+
+def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory) -> None:
+    """What was rewound is drained again: replayed as well, it would be there twice.
+
+    Procedure: decide to rewind, and let a replay of a part commit before the decision does; delete its rows, rewind;
+    replay; drain; give up what is still open.
+    """
+    web = with_letters(driven, bad=0.0, partitions=1)
+    early = web.decide("rewind", topic_partition=web.tp(), to=20)
+    first = replayed(web, chosen=Chosen(offsets=OffsetRange(web.tp(), 50, 60)))
+    with pytest.raises(OvertakenCommit):
+        web.carry_out(early)
+    DeltaTable(web.uri).delete("meta.kafka.offset >= 50")
+    web.carry_out(web.decide("rewind", topic_partition=web.tp(), to=20))
+
+    done = replayed(web)
+    web.drain()
+    given_up = discarded(web, because="they are rows")
+
+    assert first.outcomes == {"row": 10}
+    assert (done.outcomes, done.waiting) == ({"row": 20}, 40)
+    assert given_up.outcomes == {}  # the drain's word counts, and it made rows of them
+    assert web.rows("meta.kafka.offset") == list(range(60))
+    assert states(web) == {"resolved": 60}
+    assert web.audit().complete
+
+
+@pytest.mark.parametrize("act", [replayed, DrivenStream.drain])
+def test_letters_that_are_restored_before_a_commit_counts_on_them_stop_it(
+    driven: DrivenFactory, act: Callable[..., object]
+) -> None:
+    """Purpose: an older letter that is gone is not seen by who looks only for what it wrote itself.
+    Procedure: two drains with letters; under a replay or a third drain, between the look and the letters of its own,
+    the dead letters are restored to the first drain's.
+    Pass: it is said, and nothing is committed.
+    """
+    web = with_letters(driven, 20)
+    web.produce(20, seed=1)
+    web.drain(replace(web.stream, columns=WRONG))
+    web.produce(20, bad=0.5, seed=2)
+    letters = web.stream.dead_letters_uri(web.lake)
+
+    def restore(point: str) -> None:
+        if point == "files written" and TableLog.existing(letters).version == 1:
+            DeltaTable(letters).restore(0)
+
+    with pytest.raises(DeadLettersReplaced):
+        act(web, at=restore)
+    assert [e.kind for e in web.entries()] == ["start", "drain", "drain"]

@@ -16,7 +16,7 @@ from kdi_assets.components.names import check_key, dates, table_key
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.stream import CheckName, DateWindow, Stream
 from resources.spark import SparkResource
-from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, an_audit, no_audit, run
+from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, assets_of, materialize, no_audit, run
 
 BRONZE = a_stream(date_window=DateWindow(ahead_days=0))  # the latest date is today: the only one that eager() looks at
 SILVER, GOLD = dg.AssetKey(["silver", "requests"]), dg.AssetKey(["gold", "requests"])
@@ -72,7 +72,7 @@ class World:
 
         def audit(*_: object, **__: object) -> AuditReport:
             during()
-            return an_audit(complete=complete)
+            return AuditReport(complete=complete)
 
         assert self._run_the_check(audit) is complete
 
@@ -85,13 +85,8 @@ class World:
         assert not self._run_the_check(crash)
 
     def _run_the_check(self, audit: Audit) -> bool:
-        return dg.materialize(
-            [table_asset(self.bronze, drain=ScriptedDrain(), audit=audit)],
-            selection=dg.AssetSelection.checks(check_key(self.bronze, AUDIT)),
-            instance=self.instance,
-            resources={"spark": SparkResource()},
-            raise_on_error=False,
-        ).success
+        table = table_asset(self.bronze, drain=ScriptedDrain(), audit=audit)
+        return materialize(self.instance, [table], check_key(self.bronze, AUDIT)).success
 
     def tick(self, key: dg.AssetKey = SILVER, *, at: datetime | None = None) -> set[str | None]:
         """The dates that a tick, now or ``at`` a moment, requests of an asset; ``None`` stands for a whole table."""
@@ -105,19 +100,8 @@ class World:
 
     def build(self, *requested: str | None, key: dg.AssetKey = SILVER) -> bool:
         """Carry out requests; whether every run succeeded."""
-        assets = self.definitions().assets or ()
-        runs = [
-            dg.materialize(
-                [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
-                selection=[key],
-                instance=self.instance,
-                partition_key=partition,
-                resources={"spark": SparkResource()},
-                raise_on_error=False,
-            )
-            for partition in requested
-        ]
-        return all(ran.success for ran in runs)
+        assets = assets_of(self.definitions())
+        return all([materialize(self.instance, assets, key, day=date).success for date in requested])
 
     def definitions(self) -> dg.Definitions:
         """The location as it is now."""

@@ -30,6 +30,8 @@ UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1",
 AN_ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("a location"), "a repository"), "a job")
 """Where a run comes from that is queued: Dagster wants to know, and nobody looks."""
 
+Selected = dg.AssetKey | dg.AssetCheckKey
+
 
 def today() -> date:
     """The date in UTC; never kept from when a module was loaded, for a run of the tests may go past midnight."""
@@ -101,12 +103,39 @@ class ScriptedReplay:
         return ReplayReport(stream.name, outcomes, first, last, rows, removed, changes, commit=self.commit)
 
 
-def an_audit(*, complete: bool) -> AuditReport:
-    return AuditReport(complete=complete)
-
-
 def no_audit(stream: Stream, **_unused: object) -> AuditReport:
     raise AssertionError(f"the check of {stream.name} was not selected")
+
+
+def audited(*, complete: bool) -> Audit:
+    """An audit that says so of any table."""
+    return lambda *_, **__: AuditReport(complete=complete)
+
+
+def assets_of(defs: dg.Definitions) -> list[dg.AssetsDefinition]:
+    return [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)]
+
+
+def materialize(
+    instance: DagsterInstance,
+    assets: Sequence[dg.AssetsDefinition],
+    *selected: Selected,
+    day: date | str | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """A run of what is selected, by default of all assets and no check; how it failed is in its result."""
+    checks = [key for key in selected if isinstance(key, dg.AssetCheckKey)]
+    keys = [key for key in selected if isinstance(key, dg.AssetKey)]
+    of_assets = dg.AssetSelection.assets(*(keys if selected else assets)).without_checks()
+    return dg.materialize(
+        assets,
+        selection=of_assets | dg.AssetSelection.checks(*checks) if checks else of_assets,
+        instance=instance,
+        partition_key=str(day) if day else None,
+        resources={"spark": SparkResource()},
+        tags=dict(tags or {}),
+        raise_on_error=False,
+    )
 
 
 def run(
@@ -118,40 +147,50 @@ def run(
     until: date | None = None,
     replay: ScriptedReplay | None = None,
     audit: Audit | None = None,
-    tags: dict[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
     """Materialize the asset under today's date, another one, or a range; with ``audit``, its check, too."""
-    asset = table_asset(stream, drain=drain, replay=replay or ScriptedReplay(), audit=audit or no_audit)
-    return _materialize(instance, [asset], day=day, until=until, checks=audit is not None, tags=tags)
+    asset, first = table_asset(stream, drain=drain, replay=replay or ScriptedReplay(), audit=audit or no_audit), day
+    selected: list[Selected] = [table_key(stream)]
+    selected += [check_key(stream, "every_offset_accounted_for")] if audit else []
+    if until:
+        return materialize(instance, [asset], *selected, tags={**(tags or {}), **range_tags(first or today(), until)})
+    return materialize(instance, [asset], *selected, day=first or today(), tags=tags)
 
 
-def run_together(
-    instance: DagsterInstance, drains: Sequence[tuple[Stream, ScriptedDrain]]
-) -> dg.ExecuteInProcessResult:
-    """Materialize several streams' assets in one run, as the sensor packs them."""
-    return _materialize(instance, [table_asset(s, drain=drain, audit=no_audit) for s, drain in drains])
+def events(instance: DagsterInstance, key: dg.AssetKey) -> dict[str, dict[str, Any]]:
+    """Metadata of the newest materialization of each date."""
+    records = instance.fetch_materializations(key, limit=100).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
 
 
-def _materialize(
-    instance: DagsterInstance,
-    assets: Sequence[dg.AssetsDefinition],
-    *,
-    day: date | None = None,
-    until: date | None = None,
-    checks: bool = False,
-    tags: dict[str, str] | None = None,
-) -> dg.ExecuteInProcessResult:
-    selection = dg.AssetSelection.assets(*assets).without_checks()
-    audits = [key for asset in assets for key in asset.check_keys if key.name == "every_offset_accounted_for"]
-    return dg.materialize(
-        assets,
-        selection=selection | dg.AssetSelection.checks(*audits) if checks else selection,
-        instance=instance,
-        partition_key=None if until else (day or today()).isoformat(),
-        resources={"spark": SparkResource()},
-        tags={**(tags or {}), **(range_tags(day or today(), until) if until else {})},
-        raise_on_error=False,
-    )
+def observed(instance: DagsterInstance, key: dg.AssetKey) -> dict[str, Any]:
+    """Metadata of the only observation."""
+    (record,) = instance.fetch_observations(key, limit=10).records
+    assert record.asset_observation is not None
+    return {name: value.value for name, value in record.asset_observation.metadata.items()}
+
+
+def failure(result: dg.ExecuteInProcessResult) -> tuple[str, dict[str, object]]:
+    """Description and metadata of the run's failed step, as the UI shows them."""
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    data = event.step_failure_data.user_failure_data
+    assert data is not None
+    return data.description or "", {name: value.value for name, value in data.metadata.items()}
+
+
+def will_retry(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> bool:
+    """What Dagster's retries go by."""
+    record = instance.get_run_record_by_id(result.run_id)
+    assert record is not None
+    return record.dagster_run.tags["dagster/will_retry"] == "true"
+
+
+def tick(instance: DagsterInstance, defs: dg.Definitions, cursor: str | None = None) -> dg.SensorExecutionData:
+    """Evaluate the lag sensor of a code location as the daemon does."""
+    context = dg.build_sensor_context(instance, cursor=cursor, definitions=defs, sensor_name="lag_main")
+    return defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
 
 
 def range_tags(first: date, last: date) -> dict[str, str]:
@@ -186,7 +225,7 @@ def retry(
     instance: DagsterInstance, stream: Stream, drain: ScriptedDrain, *, root: dg.ExecuteInProcessResult
 ) -> DagsterRun:
     """Run the stream's asset again as Dagster retries it: with the partition and the id of the root run."""
-    asset = table_asset(stream, drain=drain, audit=lambda *_, **__: an_audit(complete=True))
+    asset = table_asset(stream, drain=drain, audit=audited(complete=True))
     defs = dg.Definitions(assets=[asset], resources={"spark": SparkResource()}, executor=dg.in_process_executor)
     job = defs.resolve_implicit_global_asset_job_def()
     lineage = {"dagster/root_run_id": root.run_id, "dagster/parent_run_id": root.run_id}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -21,6 +21,7 @@ from kdi_assets.stream import Stream, TopicPartition
 from sensors import alerts
 from sensors.memory import read_cursor, write_cursor
 from tests.dagster.test_lag_sensor import Cluster
+from tests.table_by_hand import TableByHand
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -88,11 +89,9 @@ class Watched(Cluster):
     words: dict[str, StatusWord] = field(default_factory=dict)
 
     def _backlog(self, stream: Stream) -> Backlog:
-        seen = super()._backlog(stream)
-        word = self.words.get(stream.name, StatusWord.OK)
-        return replace(
-            seen, topic_partitions={tp: replace(held, word=word) for tp, held in seen.topic_partitions.items()}
-        )
+        seen, word = super()._backlog(stream), self.words.get(stream.name, StatusWord.OK)
+        held = {tp: replace(waits, word=word) for tp, waits in seen.topic_partitions.items()}
+        return replace(seen, topic_partitions=held)
 
     def tick_after_a_minute(self) -> dg.SensorExecutionData:
         """A tick by whose time what the cursor remembers of incidents is a minute older."""
@@ -193,12 +192,7 @@ def test_who_sets_a_webhook_is_told_of_what_goes_on_and_again_where_the_cursor_i
 
 
 def test_dead_letters_are_read_from_the_ledger(cluster: Watched, webhook: Webhook, lake: str) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    from tests.table_by_hand import TableByHand
-
-    table = TableByHand(Path(lake), now=datetime.now(UTC))
-    table.drain(1000, ago=timedelta(minutes=5), dead_letters=60)
+    TableByHand(lake).drain(1000, ago=timedelta(minutes=5), dead_letters=60)
 
     cluster.tick()
 

@@ -17,7 +17,7 @@ from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import MEASURES
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components.assets import table_asset
-from kdi_assets.stream import COSTLY, Checks
+from kdi_assets.stream import COSTLY, Checks, Stream
 from resources.spark import SparkResource
 from sensors import check_tables
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
@@ -26,7 +26,8 @@ from tests.dagster.fakes import (
     UNREACHABLE,
     ScriptedDrain,
     a_backlog,
-    an_audit,
+    audited,
+    failure,
     latest_check,
     range_tags,
     unfinished_run,
@@ -43,13 +44,21 @@ def no_spark() -> SparkSession:
     raise AssertionError("Spark was started")
 
 
+def daily_request(stream: Stream) -> dg.RunRequest:
+    """What the daily schedule asks for."""
+    (schedule,) = (s for s in check_schedules(table_check_job([stream])) if s.name == "all_checks")
+    with dg.build_schedule_context() as context:
+        (request,) = schedule.evaluate_tick(context).run_requests or []
+    return request
+
+
 def test_the_check_job_shows_its_findings_at_the_tables_and_claims_no_pool(
     instance: DagsterInstance, table: TableByHand
 ) -> None:
     """A pool of a stream that it claimed would keep the stream from being drained meanwhile."""
     table.commit(data_file(1, OLD, rows=7), ago=timedelta(0))
     stream = orders(status="retired")  # nobody asks a broker that is not there
-    asset = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True))
+    asset = table_asset(stream, drain=ScriptedDrain(), audit=audited(complete=True))
     defs = dg.Definitions(assets=[asset], jobs=[table_check_job([stream])], resources={"spark": SparkResource()})
     job = defs.resolve_job_def("check_tables")
 
@@ -72,10 +81,8 @@ def test_the_check_job_fails_when_a_check_finds_an_error(instance: DagsterInstan
     result = job.execute_in_process(instance=instance, raise_on_error=False)
 
     assert not result.success
-    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
-    data = event.step_failure_data.user_failure_data
-    assert data is not None
-    assert (data.description or "").splitlines()[1].startswith("dead_letter_rate of bronze/orders: 90 of 200 messages")
+    description, _ = failure(result)
+    assert description.splitlines()[1].startswith("dead_letter_rate of bronze/orders: 90 of 200 messages")
 
 
 def test_a_check_that_blocks_and_could_not_be_made_gives_no_verdict_and_fails_the_job(
@@ -100,9 +107,7 @@ def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_star
         "all_checks": "37 2 * * *",
     }
     assert {s.default_status for s in schedules.values()} == {dg.DefaultScheduleStatus.RUNNING}
-    with dg.build_schedule_context() as context:
-        (request,) = schedules["all_checks"].evaluate_tick(context).run_requests or []
-    config = request.run_config["ops"]["make_checks"]["config"]
+    config = daily_request(orders()).run_config["ops"]["make_checks"]["config"]
     assert CheckTables(**config) == CheckTables(costly=True)
 
 
@@ -128,20 +133,14 @@ def test_a_drain_finds_a_place_beside_what_takes_hours_and_a_run_of_what_is_buil
 ) -> None:
     """Procedure: daily checks, a backfill and a downstream asset run; the checks of another day are queued, another
     backfill, and then a drain."""
-    job = table_check_job([orders()])
-    schedules = {s.name: s for s in check_schedules(job)}
-    with dg.build_schedule_context() as context:
-        (daily,) = schedules["all_checks"].evaluate_tick(context).run_requests or []
-    begun, queued = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.QUEUED
-    instance.create_run_for_job(
-        job, run_config=daily.run_config, tags=daily.tags, status=begun, remote_job_origin=AN_ORIGIN
-    )
+    job, daily = table_check_job([orders()]), daily_request(orders())
+    for status in (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.QUEUED):
+        instance.create_run_for_job(
+            job, run_config=daily.run_config, tags=daily.tags, status=status, remote_job_origin=AN_ORIGIN
+        )
     unfinished_run(instance, replace(orders(), table="silver/orders"))
     of_older_dates = {**range_tags(OLD, yesterday()), "dagster/backfill": "some"}
     unfinished_run(instance, orders(), tags=of_older_dates)
-    instance.create_run_for_job(
-        job, run_config=daily.run_config, tags=daily.tags, status=queued, remote_job_origin=AN_ORIGIN
-    )
     unfinished_run(instance, orders(), status="QUEUED", tags={**of_older_dates, "dagster/backfill": "other"})
     drain = unfinished_run(instance, orders(), status="QUEUED")
 
@@ -158,16 +157,14 @@ def test_the_daily_checks_begin_with_the_tables_that_were_read_the_longest_ago(
     streams = [replace(orders(status="retired"), table=f"bronze/{name}") for name in ("a", "b", "large", "c")]
     read: list[str] = []
 
-    def audited(subject: Subject) -> Finding:
+    def audit(subject: Subject) -> Finding:
         read.append(subject.stream.table[-1])
         if subject.stream.table == "bronze/large":
             raise KeyboardInterrupt
         return Finding("passed", "")
 
-    def passed(subject: Subject) -> Finding:
-        return Finding("passed", "")
-
-    fast = {**dict.fromkeys(MEASURES, passed), "every_offset_accounted_for": audited}
+    passed = dict.fromkeys(MEASURES, lambda subject: Finding("passed", ""))
+    fast = {**passed, "every_offset_accounted_for": audit}
     monkeypatch.setattr(check_tables, "MEASURES", fast)
 
     def night() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import dagster as dg
 import pytest
@@ -17,7 +17,18 @@ from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.stream import CheckName, Checks, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
-from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_backlog, a_commit, an_audit
+from tests.dagster.fakes import (
+    UNREACHABLE,
+    ScriptedDrain,
+    a_backlog,
+    a_commit,
+    assets_of,
+    audited,
+    materialize,
+    tick,
+    today,
+    will_retry,
+)
 from tests.table_by_hand import TableByHand, data_file, orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -37,31 +48,20 @@ class Built:
         """A run that drains rows of today and makes these checks; and whether the asset is requested then."""
         defs = self._definitions()
         before = dg.evaluate_automation_conditions(defs, self.instance, dg.AssetSelection.all())
-        table = dg.AssetSelection.assets(table_key(self.stream)).without_checks()
-        result = dg.materialize(
-            [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)],
-            selection=table | dg.AssetSelection.checks(*(check_key(self.stream, name) for name in checks)),
-            instance=self.instance,
-            partition_key=today().isoformat(),
-            resources={"spark": SparkResource()},
-            raise_on_error=False,
-        )
+        keys = [check_key(self.stream, name) for name in checks]
+        result = materialize(self.instance, assets_of(defs), table_key(self.stream), *keys, day=today())
         after = dg.evaluate_automation_conditions(defs, self.instance, dg.AssetSelection.all(), cursor=before.cursor)
         return result, bool(after.get_requested_partitions(SILVER))
 
     def _definitions(self) -> dg.Definitions:
         drain = ScriptedDrain([a_commit(7, {today(): 3})])
-        table = table_asset(self.stream, drain=drain, audit=lambda *_, **__: an_audit(complete=True))
+        table = table_asset(self.stream, drain=drain, audit=audited(complete=True))
         condition = on_new_upstream_data()
 
         @dg.asset(key=SILVER, deps=[table_key(self.stream)], automation_condition=condition)
         def silver() -> None: ...
 
         return dg.Definitions(assets=[table, silver], resources={"spark": SparkResource()})
-
-
-def today() -> date:
-    return datetime.now(UTC).date()
 
 
 def test_an_error_of_a_check_that_blocks_keeps_the_downstream_from_being_built(
@@ -75,8 +75,7 @@ def test_an_error_of_a_check_that_blocks_keeps_the_downstream_from_being_built(
     assert not result.success and not requested
     found = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
     assert found == {"dead_letter_rate": False, "table_health": True}, "those behind it are made as well"
-    record = instance.get_run_record_by_id(result.run_id)
-    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "false"
+    assert not will_retry(instance, result)
 
 
 def test_an_error_of_a_check_that_does_not_block_is_shown_and_holds_nothing_up(
@@ -113,19 +112,16 @@ def test_a_check_that_blocks_and_finds_no_broker_fails_the_run_for_a_retry(
     result, _ = Built(instance, stream).drain("backlog_after_drain")
 
     assert not result.success
-    record = instance.get_run_record_by_id(result.run_id)
-    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "true"
+    assert will_retry(instance, result)
 
 
-def test_a_sensor_asks_for_the_checks_that_block_and_need_no_spark() -> None:
+def test_a_sensor_asks_for_the_checks_that_block_and_need_no_spark(instance: DagsterInstance) -> None:
     blocking: tuple[CheckName, ...] = ("every_offset_accounted_for", "dead_letter_rate", "positions_never_go_back")
     stream = orders(checks=Checks(blocking=blocking))
     sensor = lag_sensor("main", [stream], look=lambda streams, *, lake: [a_backlog(stream, 5000, lag=90.0)])
-    table = table_asset(stream, drain=ScriptedDrain(), audit=lambda *_, **__: an_audit(complete=True))
+    table = table_asset(stream, drain=ScriptedDrain(), audit=audited(complete=True))
     defs = dg.Definitions(assets=[table], sensors=[sensor], resources={"spark": SparkResource()})
-    with dg.DagsterInstance.ephemeral() as instance:
-        context = dg.build_sensor_context(instance, definitions=defs, sensor_name="lag_main")
-        (request,) = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context).run_requests or []
+    (request,) = tick(instance, defs).run_requests or []
 
     wanted = {check_key(stream, "dead_letter_rate"), check_key(stream, "positions_never_go_back")}
     assert set(request.asset_check_keys or ()) == wanted
@@ -136,21 +132,16 @@ def test_a_run_of_a_table_judges_what_waits_before_it_reads_the_table(
 ) -> None:
     waits = [0]
 
-    def audited(*_: object, **__: object) -> AuditReport:
+    def audit(*_: object, **__: object) -> AuditReport:
         waits[0] = 7
-        return an_audit(complete=True)
+        return AuditReport(complete=True)
 
     monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, waits[0]))
     stream = orders()
-    asset = table_asset(stream, drain=ScriptedDrain(), audit=audited)
+    asset = table_asset(stream, drain=ScriptedDrain(), audit=audit)
     wanted: tuple[CheckName, ...] = ("every_offset_accounted_for", "backlog_after_drain")
 
-    result = dg.materialize(
-        [asset],
-        selection=dg.AssetSelection.checks(*(check_key(stream, name) for name in wanted)),
-        instance=instance,
-        resources={"spark": SparkResource()},
-    )
+    result = materialize(instance, [asset], *(check_key(stream, name) for name in wanted))
 
     numbers = {e.check_name: e.metadata for e in result.get_asset_check_evaluations()}
     assert numbers.keys() == set(wanted)

@@ -53,20 +53,20 @@ def test_an_instance_without_a_daemon_says_that_none_was_ever_heard_of(instance:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        "run_coordinator: 7",
-        "run_coordinator: {module: no.such.module, class: None}",
-        "a: [",
-    ],
+    "config", ["run_coordinator: 7", "run_coordinator: {module: no.such.module, class: None}", "a: [", None]
 )
-def test_an_instance_that_does_not_open_is_wrong_and_says_why(tmp_path: Path, config: str) -> None:
-    (tmp_path / "dagster.yaml").write_text(config)
+def test_an_instance_that_does_not_open_is_wrong_says_why_and_is_not_made(tmp_path: Path, config: str | None) -> None:
+    home = tmp_path / "home"
+    if config is not None:
+        home.mkdir()
+        (home / "dagster.yaml").write_text(config)
 
-    (finding,) = dagster(str(tmp_path))
+    (finding,) = dagster(str(home))
 
     assert finding.verdict is Verdict.WRONG
-    assert re.search(r"does not open: \S", str(finding.trouble))
+    assert finding.found == "instance closed"
+    assert config is None or re.search(r"does not open: \S", str(finding.trouble))
+    assert home.exists() == (config is not None)
 
 
 def test_a_database_that_does_not_answer_is_worth_a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +78,3 @@ def test_a_database_that_does_not_answer_is_worth_a_retry(tmp_path: Path, monkey
 
     assert isinstance(finding.trouble, Unanswered)
     assert "does not answer" in finding.trouble.happened and "127.0.0.1" in finding.trouble.happened
-
-
-def test_a_home_that_is_not_there_is_wrong_and_is_not_made(tmp_path: Path) -> None:
-    (finding,) = dagster(str(tmp_path / "gone"))
-
-    assert finding.found == "instance closed"
-    assert not (tmp_path / "gone").exists()

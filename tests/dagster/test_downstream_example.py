@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,7 +21,7 @@ from kdi_assets.definitions import defs
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster
 from tests.conftest import CHECKOUT, TopicFactory
-from tests.dagster.fakes import yesterday
+from tests.dagster.fakes import assets_of, materialize, range_tags, tick, yesterday
 from tests.kafka_log import Publisher
 
 OLD = date(2021, 3, 4)
@@ -48,10 +48,8 @@ class Example:
 
     def drain(self) -> None:
         """A tick of the lag sensor, and the run that it requests."""
-        context = dg.build_sensor_context(self.instance, definitions=self.location, sensor_name="lag_main")
-        data = self.location.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
-        (request,) = data.run_requests or []
-        self.materialize(request.asset_selection or [], request.partition_key)
+        (request,) = tick(self.instance, self.location).run_requests or []
+        self.materialize(*(request.asset_selection or []), day=request.partition_key)
 
     def build(self) -> set[str | None]:
         """A tick of the sensor for what is built on the tables, and its runs; their dates."""
@@ -60,24 +58,15 @@ class Example:
         self.cursor = evaluated.cursor
         dates = set(evaluated.get_requested_partitions(SILVER))
         for day in sorted(dates, key=str):
-            self.materialize([SILVER], day)
+            self.materialize(SILVER, day=day)
         return dates
 
-    def materialize(
-        self, keys: Sequence[dg.AssetKey], day: str | None = None, *, tags: dict[str, str] | None = None
-    ) -> None:
-        selection = dg.AssetSelection.assets(*keys).without_checks()
-        assets = [asset for asset in self.location.assets or () if isinstance(asset, dg.AssetsDefinition)]
-        resources = self.location.resources
-        ran = dg.materialize(
-            assets, selection=selection, partition_key=day, instance=self.instance, resources=resources, tags=tags
-        )
-        assert ran.success
+    def materialize(self, *keys: dg.AssetKey, **options: Any) -> None:
+        assert materialize(self.instance, assets_of(self.location), *keys, **options).success
 
     def build_again(self, start: date, end: date) -> None:
         """One run for a range of dates, both ends inclusive, as the UI starts it for a `single_run` asset."""
-        ends = {"start": start.isoformat(), "end": end.isoformat()}
-        self.materialize([SILVER], tags={f"dagster/asset_partition_range_{end}": day for end, day in ends.items()})
+        self.materialize(SILVER, tags=range_tags(start, end))
 
     def silver(self) -> dict[date, list[int]]:
         """The statuses in the silver table, by date."""

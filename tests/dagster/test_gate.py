@@ -14,6 +14,7 @@ from kdi_assets.components import gate
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_backlog
+from tests.documents import written
 from tests.table_by_hand import TP, TableByHand, orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -53,17 +54,16 @@ def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
     ],
 )
 def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_never(
-    tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch, named: list[str], drained: list[str]
+    defs: Path, lake: str, monkeypatch: pytest.MonkeyPatch, named: list[str], drained: list[str]
 ) -> None:
     drain = ScriptedDrain()
     monkeypatch.setattr(gate, "drain", drain)
     monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
     monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
-    for table, status in {"runs": "active", "rests": "paused", "ended": "retired"}.items():
-        (tmp_path / "documents" / table).mkdir(parents=True)
-        (tmp_path / "documents" / table / "defs.yaml").write_text(DOCUMENT.format(table=table, status=status))
+    statuses = {"runs": "active", "rests": "paused", "ended": "retired"}
+    written(defs, **{table: DOCUMENT.format(table=table, status=status) for table, status in statuses.items()})
 
-    answer = CliRunner().invoke(app, ["check-assets", "--cheap", "--defs", str(tmp_path / "documents"), *named])
+    answer = CliRunner().invoke(app, ["check-assets", "--cheap", "--defs", str(defs), *named])
 
     assert answer.exit_code == 0, answer.output
     assert drain.streams == drained

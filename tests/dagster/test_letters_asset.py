@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -20,7 +18,19 @@ from kdi_assets.replay.chosen import Chosen, Group, Standing
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
-from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, no_audit, range_tags, run, today, yesterday
+from tests.dagster.fakes import (
+    ScriptedDrain,
+    a_commit,
+    a_stream,
+    events,
+    failure,
+    materialize,
+    no_audit,
+    range_tags,
+    run,
+    today,
+    yesterday,
+)
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -61,20 +71,7 @@ def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:
     """A run over a range of dates, as a backfill of them starts it."""
-    return dg.materialize(
-        [letters_asset(a_stream(), replay=replay)],
-        instance=instance,
-        tags=range_tags(first, last),
-        resources={"spark": SparkResource()},
-        raise_on_error=False,
-    )
-
-
-def told(instance: DagsterInstance, key: dg.AssetKey) -> dict[str, Mapping[str, Any]]:
-    """Metadata of the newest event of each date."""
-    records = instance.fetch_materializations(key, limit=100).records
-    found = [record.asset_materialization for record in reversed(records)]
-    return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
+    return materialize(instance, [letters_asset(a_stream(), replay=replay)], tags=range_tags(first, last))
 
 
 def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_stand(instance: DagsterInstance) -> None:
@@ -85,7 +82,7 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
 
     assert result.success
     assert replay.asked == [(Chosen(first=before(), last=today()), result.run_id)]
-    letters, rows = told(instance, letters_key(a_stream())), told(instance, table_key(a_stream()))
+    letters, rows = events(instance, letters_key(a_stream())), events(instance, table_key(a_stream()))
     assert letters.keys() == {day.isoformat() for day in (before(), yesterday(), today())}
     of_day = letters[before().isoformat()]
     assert (of_day["open"], of_day["resolved"], of_day["discarded"], of_day["letters_written"]) == (5, 3, 0, 3)
@@ -100,20 +97,17 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
 
 
 def test_a_replay_of_which_nothing_came_still_tells_how_the_date_stands(instance: DagsterInstance) -> None:
-    result = replayed(instance, ScriptedReplay(ReplayReport("s", {"dead_letter": 5})), before(), before())
+    assert replayed(instance, ScriptedReplay(ReplayReport("s", {"dead_letter": 5})), before(), before()).success
 
-    assert result.success
-    assert told(instance, letters_key(a_stream()))[before().isoformat()]["open"] == 5
-    assert told(instance, table_key(a_stream())) == {}
+    assert events(instance, letters_key(a_stream()))[before().isoformat()]["open"] == 5
+    assert events(instance, table_key(a_stream())) == {}
 
 
 def test_what_a_replay_refuses_is_shown_and_tells_of_no_date(instance: DagsterInstance) -> None:
     result = replayed(instance, ScriptedReplay(ReplayReport("s"), refuses=True), before(), before())
 
-    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
-    data = event.step_failure_data.user_failure_data
-    assert data is not None and data.metadata["error"].value == "AnotherDrainActive"
-    assert told(instance, letters_key(a_stream())) == {}
+    assert failure(result)[1]["error"] == "AnotherDrainActive"
+    assert events(instance, letters_key(a_stream())) == {}
 
 
 def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_timestamps(
@@ -124,11 +118,9 @@ def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_time
 
     run(instance, stream, ScriptedDrain([commit, a_commit(2, {today(): 1})]))
 
-    letters = told(instance, letters_key(stream))
-    assert {day: event["letters_written"] for day, event in letters.items()} == {
-        yesterday().isoformat(): 2,
-        before().isoformat(): 3,
-    }, "Dagster's partitions do not have the third date"
+    letters = events(instance, letters_key(stream))
+    written = {day: event["letters_written"] for day, event in letters.items()}
+    assert written == {str(yesterday()): 2, str(before()): 3}, "Dagster's partitions do not have the third date"
     assert "attempt_id IN ('attempt-1')" in letters[before().isoformat()]["dead_letters_query"]
 
 

@@ -41,6 +41,10 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KDI_DEFS", raising=False)
 
 
+def keys_of(location: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
+
+
 def specs(folder: Path) -> dict[str, dg.AssetSpec]:
     """What the components of a folder define, by key."""
     shared = dg.Definitions(resources={"spark": SparkResource()})
@@ -51,8 +55,7 @@ def specs(folder: Path) -> dict[str, dg.AssetSpec]:
 def test_the_code_location_holds_tables_topics_sensors_schedules_and_resource() -> None:
     location = defs()
 
-    keys = {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
-    assert {"bronze/web_requests", "bronze/web_requests_dead_letters", "kafka/main/web_requests"} <= keys
+    assert {"bronze/web_requests", "bronze/web_requests_dead_letters", "kafka/main/web_requests"} <= keys_of(location)
     assert {sensor.name for sensor in location.sensors or ()} == {"lag_main", "freshness_main"}
     assert {schedule.name for schedule in location.schedules or ()} == {"cheap_checks", "all_checks"}
     assert set(location.resources or {}) == {"spark"}
@@ -65,9 +68,9 @@ def test_the_code_location_reads_the_folder_that_the_environment_names(
 ) -> None:
     monkeypatch.setenv("KDI_DEFS", str(written(tmp_path, kafka=CLUSTER, a=stream("bronze/a"), b=stream("bronze/b"))))
 
-    keys = {key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys()}
     letters = {f"{name}_dead_letters" for name in load_streams()}
-    assert keys == {"bronze/a", "bronze/b", "kafka/main/t", *letters} == {*load_streams(), "kafka/main/t", *letters}
+    assert load_streams().keys() == {"bronze/a", "bronze/b"}
+    assert keys_of(defs()) == {*load_streams(), "kafka/main/t", *letters}
 
 
 def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text_schema_file_and_registry(
@@ -89,36 +92,26 @@ def test_dagster_and_the_command_line_make_the_same_stream_of_awkward_text_schem
 
 
 @pytest.mark.parametrize(
-    ("document", "field", "message"),
+    ("others", "document", "field", "kind"),
     [
-        (stream("x", more=", cluster: cloud"), "cluster", "no KafkaCluster document is named 'cloud'"),
+        ({}, stream("x", more=", cluster: cloud"), "cluster", "KafkaCluster"),
         (
+            {"kafka": CLUSTER},
             stream("x", record=OF_REGISTRY.replace("main", "cloud")),
             "format.avro.registry",
-            "no SchemaRegistry document is named 'cloud'",
+            "SchemaRegistry",
         ),
     ],
 )
 def test_a_component_made_in_another_project_says_what_it_misses(
-    tmp_path: Path, document: str, field: str, message: str
+    tmp_path: Path, others: dict[str, str], document: str, field: str, kind: str
 ) -> None:
-    clusters = {} if field == "cluster" else {"kafka": CLUSTER}
-
     with pytest.raises(Exception, match="definitions for a") as refused:  # the tree wraps whatever a component raises
-        component_definitions(written(tmp_path, **clusters, a=document))
+        component_definitions(written(tmp_path, **others, a=document))
 
     cause = refused.value.__cause__
     assert isinstance(cause, Mistakes)
-    assert [(m.field, m.message) for m in cause.mistakes] == [(field, message)]
-
-
-def test_of_a_folder_python_files_are_loaded_and_hidden_ones_are_not(tmp_path: Path) -> None:
-    written(tmp_path, kafka=CLUSTER)
-    (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
-    (tmp_path / ".hidden").mkdir()
-    (tmp_path / ".hidden" / "defs.yaml").write_text(stream("x"), encoding="utf-8")
-
-    assert list(specs(tmp_path)) == ["silver"]
+    assert [(m.field, m.message) for m in cause.mistakes] == [(field, f"no {kind} document is named 'cloud'")]
 
 
 def test_the_code_location_refuses_with_all_the_mistakes_that_the_command_line_names(
@@ -136,18 +129,17 @@ def test_the_code_location_refuses_with_all_the_mistakes_that_the_command_line_n
     assert [m.field for m in by_dagster.value.mistakes] == ["cluster", "tabel", "cluster"]
 
 
-def test_an_asset_refers_to_the_line_of_its_document(tmp_path: Path) -> None:
-    folder = written(tmp_path, kafka=CLUSTER, a=stream("x") + "---\n" + stream("y"))
+def test_files_of_each_name_and_kind_are_loaded_with_their_lines_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    (tmp_path / "defs.yml").write_text(CLUSTER + "---\n" + stream("x") + "---\n" + stream("y"), encoding="utf-8")
+    (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
+    written(tmp_path / ".hidden", z=stream("z"))
 
-    (reference,) = specs(folder)["y"].metadata["dagster/code_references"].code_references
-    assert (reference.file_path, reference.line_number) == (str(folder / "a" / "defs.yaml"), 4)
+    found = specs(tmp_path)
 
-
-def test_a_document_directly_in_the_folder_is_loaded_under_each_name_that_dagster_takes(tmp_path: Path) -> None:
-    (tmp_path / "defs.yml").write_text(CLUSTER + "---\n" + stream("x"), encoding="utf-8")
-
-    assert "x" in specs(tmp_path)
-    assert list(load_streams(tmp_path)) == ["x"]
+    assert {"silver", "x", "y"} <= found.keys() and "z" not in found
+    assert list(load_streams(tmp_path)) == ["x", "y"]
+    (reference,) = found["y"].metadata["dagster/code_references"].code_references
+    assert (reference.file_path, reference.line_number) == (str(tmp_path / "defs.yml"), 7)
 
 
 def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:

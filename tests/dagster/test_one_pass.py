@@ -22,8 +22,7 @@ from kdi_assets.drain.together import Drained
 from kdi_assets.errors import Terminal
 from kdi_assets.message_rules import Route
 from kdi_assets.stream import Stream
-from resources.spark import SparkResource
-from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, no_audit, today, yesterday
+from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, assets_of, materialize, no_audit, today, yesterday
 from tests.documents import CLUSTER, written
 from tests.documents import stream as document
 
@@ -78,15 +77,7 @@ def run(
 ) -> dg.ExecuteInProcessResult:
     """A run that selects some tables of a code location with the whole group."""
     assets = [table_asset(s, drain=alone, audit=no_audit, group=GROUP) for s in GROUP]
-    keys = [table_key(s) for s in selected]
-    return dg.materialize(
-        assets,
-        selection=dg.AssetSelection.assets(*keys).without_checks() | dg.AssetSelection.checks(*checks),
-        instance=instance,
-        partition_key=today().isoformat(),
-        resources={"spark": SparkResource()},
-        raise_on_error=False,
-    )
+    return materialize(instance, assets, *map(table_key, selected), *checks, day=today())
 
 
 def told(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> dict[str, set[tuple[str, date]]]:
@@ -117,21 +108,15 @@ def test_selected_tables_are_drained_in_one_pass_and_each_step_tells_of_its_own(
     }
 
 
-def test_a_table_that_is_selected_alone_is_drained_alone(instance: DagsterInstance, scripted: ScriptedPass) -> None:
-    alone = ScriptedDrain([a_commit(1, {today(): 1})])
-
-    result = run(instance, alone, WRITTEN)
-
-    assert (result.success, alone.streams, scripted.passes) == (True, ["bronze/written"], [])
-
-
-def test_a_table_of_which_a_check_alone_is_selected_is_not_drained(
-    instance: DagsterInstance, scripted: ScriptedPass
+@pytest.mark.parametrize("checks", [[], [check_key(GONE, "positions_never_go_back")]])
+def test_a_table_that_is_selected_alone_or_beside_a_check_of_another_is_drained_alone(
+    instance: DagsterInstance, scripted: ScriptedPass, checks: list[dg.AssetCheckKey]
 ) -> None:
     alone = ScriptedDrain([a_commit(1, {today(): 1})])
 
-    run(instance, alone, READ, checks=[check_key(GONE, "positions_never_go_back")])
+    result = run(instance, alone, READ, checks=checks)
 
+    assert result.success or checks
     assert (alone.streams, scripted.passes) == (["bronze/read"], [])
 
 
@@ -150,12 +135,9 @@ def test_what_one_table_refuses_fails_its_step_and_the_others_are_told(
 
     result = run(instance, ScriptedDrain(), *GROUP)
 
+    ended_as = {"read": "SUCCESS", "written": "FAILURE", "gone": "SUCCESS"}
     steps = {e.step_key: e.event_type_value for e in result.all_events if e.is_step_success or e.is_step_failure}
-    assert steps == {
-        "bronze__read": "STEP_SUCCESS",
-        "bronze__written": "STEP_FAILURE",
-        "bronze__gone": "STEP_SUCCESS",
-    }
+    assert steps == {f"bronze__{name}": f"STEP_{ended}" for name, ended in ended_as.items()}
     assert len(scripted.passes) == 1
     assert set(told(instance, result)) == {s.name for s in GROUP}  # what it had committed before, too
 
@@ -165,17 +147,8 @@ def test_tables_that_documents_join_are_one_pass_in_the_code_location(
 ) -> None:
     routes = {"orders": "{when: id < 10}", "rest": "{rest: dead_letters}"}
     documents = {name: document(f"bronze/{name}", more=f", route: {route}") for name, route in routes.items()}
-    defs = component_definitions(written(tmp_path, cluster=CLUSTER, **documents))
-    assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
+    assets = assets_of(component_definitions(written(tmp_path, cluster=CLUSTER, **documents)))
+    tables = [dg.AssetKey(["bronze", name]) for name in routes]
 
-    result = dg.materialize(
-        assets,
-        selection=dg.AssetSelection.groups("bronze").without_checks(),
-        instance=instance,
-        partition_key=today().isoformat(),
-        resources={"spark": SparkResource()},
-        raise_on_error=False,
-    )
-
-    assert result.success
+    assert materialize(instance, assets, *tables, day=today()).success
     assert [sorted(names) for names in scripted.passes] == [["bronze/orders", "bronze/rest"]]

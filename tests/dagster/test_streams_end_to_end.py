@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from functools import partial
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.components.assets import table_asset
 from kdi_assets.components.letters_asset import letters_asset
-from kdi_assets.components.names import letters_key, table_key, topic_key
+from kdi_assets.components.names import check_key, letters_key, table_key, topic_key
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look_at
@@ -29,7 +29,7 @@ from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.conftest import TopicFactory
-from tests.dagster.fakes import today, yesterday
+from tests.dagster.fakes import Selected, assets_of, events, materialize, tick, today, yesterday
 from tests.kafka_log import Publisher
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
@@ -77,42 +77,26 @@ def definitions(*streams: Stream, at: Callable[[str], None] = lambda point: None
     )
 
 
-def materialize(
-    instance: DagsterInstance,
-    defs: dg.Definitions,
-    keys: Sequence[dg.AssetKey],
-    *,
-    day: date | None = None,
-    checks: bool = False,
-) -> dg.ExecuteInProcessResult:
-    """A run of these assets under a date, as `dagster asset materialize` or a sensor starts it."""
-    selection = dg.AssetSelection.assets(*keys)
-    assets = [a for a in defs.assets or () if isinstance(a, dg.AssetsDefinition)]
-    return dg.materialize(
-        assets,
-        selection=selection if checks else selection.without_checks(),
-        resources=defs.resources,
-        instance=instance,
-        partition_key=(day or today()).isoformat(),
-        raise_on_error=False,
-    )
+def drained(instance: DagsterInstance, defs: dg.Definitions, *selected: Selected) -> dg.ExecuteInProcessResult:
+    """A run of today, as `dagster asset materialize` or a sensor starts it."""
+    return materialize(instance, assets_of(defs), *selected, day=today())
 
 
-def tick(instance: DagsterInstance, defs: dg.Definitions, cursor: str | None = None) -> dg.SensorExecutionData:
+def ticked(instance: DagsterInstance, defs: dg.Definitions) -> dg.SensorExecutionData:
     """One tick of the sensor, its events stored as the daemon stores them."""
-    context = dg.build_sensor_context(instance, cursor=cursor, definitions=defs, sensor_name="lag_main")
-    data = defs.get_repository_def().get_sensor_def("lag_main").evaluate_tick(context)
+    data = tick(instance, defs)
     for event in data.asset_events:
         instance.report_runless_asset_event(event)
     return data
 
 
-def events(instance: DagsterInstance, stream: Stream, *, letters: bool = False) -> dict[str, dict[str, Any]]:
-    """Metadata of the newest materialization of each date: of the table, or of its dead letters."""
-    key = letters_key(stream) if letters else table_key(stream)
-    records = instance.fetch_materializations(key, limit=100).records
-    found = [record.asset_materialization for record in reversed(records)]
-    return {e.partition or "": {n: v.value for n, v in e.metadata.items()} for e in found if e is not None}
+class Crash(Exception):
+    pass
+
+
+def die_after_the_commit(point: str) -> None:
+    if point == "commit sent":
+        raise Crash
 
 
 @pytest.mark.core
@@ -122,8 +106,9 @@ def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
     publish(producer, stream, {OLD: 6, yesterday(): 4})
     defs = definitions(stream)
 
-    first = materialize(instance, defs, [table_key(stream)], checks=True)
-    told = events(instance, stream)
+    checks = [check_key(stream, name) for name in stream.check_names]
+    first = drained(instance, defs, table_key(stream), *checks)
+    told = events(instance, table_key(stream))
 
     assert first.success
     assert told.keys() == {OLD.isoformat(), yesterday().isoformat()}, "today got no rows and is not materialized"
@@ -133,14 +118,14 @@ def test_a_run_materializes_every_date_it_touched_and_tells_what_lies_there(
     assert of_old["dagster/uri"] == f"{lake}/{stream.table}"
     types = {column.name: column.type for column in of_old["dagster/column_schema"].columns}
     assert types.items() >= {"id": "bigint", "place": "struct<city: string>", "date": "date"}.items()
-    checks = {check.check_name: check for check in first.get_asset_check_evaluations()}
-    assert len(checks) == 8 and all(check.passed for check in checks.values())
-    assert checks["every_offset_accounted_for"].metadata["offsets"].value == 10
+    made = {check.check_name: check for check in first.get_asset_check_evaluations()}
+    assert len(made) == 8 and all(check.passed for check in made.values())
+    assert made["every_offset_accounted_for"].metadata["offsets"].value == 10
 
     publish(producer, stream, {OLD: 1, today(): 2})
-    materialize(instance, defs, [table_key(stream)])
+    drained(instance, defs, table_key(stream))
 
-    told = events(instance, stream)
+    told = events(instance, table_key(stream))
     assert told.keys() == {OLD.isoformat(), yesterday().isoformat(), today().isoformat()}
     assert (told[OLD.isoformat()]["rows_added"], told[OLD.isoformat()]["dagster/partition_row_count"]) == (1, 7)
 
@@ -152,20 +137,13 @@ def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
 ) -> None:
     publish(producer, stream, {OLD: 6, yesterday(): 4})
 
-    class Crash(Exception):
-        pass
-
-    def die_after_the_commit(point: str) -> None:
-        if point == "commit sent":
-            raise Crash
-
-    crashed = materialize(instance, definitions(stream, at=die_after_the_commit), [table_key(stream)])
-    before = events(instance, stream)
+    crashed = drained(instance, definitions(stream, at=die_after_the_commit), table_key(stream))
+    before = events(instance, table_key(stream))
     failed = dg.AssetCheckEvaluation(table_key(stream), "every_offset_accounted_for", passed=False)
     instance.report_runless_asset_event(failed)
-    data = tick(instance, definitions(stream))
-    after = events(instance, stream)
-    tick(instance, definitions(stream))
+    data = ticked(instance, definitions(stream))
+    after = events(instance, table_key(stream))
+    ticked(instance, definitions(stream))
 
     assert not crashed.success and before == {}
     assert after.keys() == {OLD.isoformat(), yesterday().isoformat()}
@@ -192,22 +170,15 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
         producer.produce(stream.topic, value, partition=number % 2, timestamp=at)
     producer.flush()
 
-    class Crash(Exception):
-        pass
+    first = drained(instance, definitions(wrong), table_key(stream))
+    written = {day: event["letters_written"] for day, event in events(instance, letters_key(stream)).items()}
+    assets = assets_of(definitions(stream, at=die_after_the_commit))
+    crashed = materialize(instance, assets, letters_key(stream), day=yesterday())
+    of_rows = events(instance, table_key(stream))
+    ticked(instance, definitions(stream))
+    told_late = [events(instance, key) for key in (table_key(stream), letters_key(stream))]
 
-    def die_after_the_commit(point: str) -> None:
-        if point == "commit sent":
-            raise Crash
-
-    drained = materialize(instance, definitions(wrong), [table_key(stream)])
-    written = {day: event["letters_written"] for day, event in events(instance, stream, letters=True).items()}
-    defs = definitions(stream, at=die_after_the_commit)
-    crashed = materialize(instance, defs, [letters_key(stream)], day=yesterday())
-    of_rows = events(instance, stream)
-    tick(instance, definitions(stream))
-    told_late = [events(instance, stream, letters=letters) for letters in (False, True)]
-
-    assert drained.success and not crashed.success
+    assert first.success and not crashed.success
     assert written == {yesterday().isoformat(): 4, today().isoformat(): 3}
     assert of_rows == {}
     rows, letters = told_late
@@ -225,12 +196,12 @@ def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_comm
     publish(producer, stream, {OLD: 2})
     defs = definitions(stream)
 
-    (request,) = tick(instance, defs).run_requests or []
-    materialize(instance, defs, request.asset_selection or [])
+    (request,) = ticked(instance, defs).run_requests or []
+    drained(instance, defs, *(request.asset_selection or []))
     publish(producer, stream, {yesterday(): 1})
-    materialize(instance, defs, [table_key(stream)])
+    drained(instance, defs, table_key(stream))
 
-    assert events(instance, stream).keys() == {yesterday().isoformat()}
+    assert events(instance, table_key(stream)).keys() == {yesterday().isoformat()}
 
 
 def test_a_topic_is_observed_and_changes_its_data_version_when_a_message_arrives(

@@ -10,6 +10,7 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI asks for
 
+from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.errors import Terminal, Transient
@@ -21,12 +22,17 @@ from tests.dagster.fakes import (
     ScriptedReplay,
     a_commit,
     a_stream,
-    an_audit,
+    audited,
+    events,
+    failure,
     latest_check,
+    materialize,
+    no_audit,
+    observed,
     retry,
     run,
-    run_together,
     today,
+    will_retry,
     yesterday,
 )
 
@@ -56,12 +62,8 @@ def materialized(instance: DagsterInstance, stream: Stream) -> set[str]:
     return instance.get_materialized_partitions(table_key(stream))
 
 
-def failure(result: dg.ExecuteInProcessResult) -> tuple[str, dict[str, object]]:
-    """Description and metadata of the run's failed step, as the UI shows them."""
-    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
-    data = event.step_failure_data.user_failure_data
-    assert data is not None
-    return data.description or "", {name: value.value for name, value in data.metadata.items()}
+def at_the_end_of_yesterday() -> datetime:
+    return datetime.combine(yesterday(), time(23, 59, 59), UTC)
 
 
 def test_every_touched_date_is_materialized_and_no_other(instance: DagsterInstance) -> None:
@@ -80,36 +82,24 @@ def test_every_touched_date_is_materialized_and_no_other(instance: DagsterInstan
 def test_the_check_is_made_after_a_drain_that_found_nothing_and_fails_the_run_if_it_does(
     instance: DagsterInstance, complete: bool
 ) -> None:
-    found = an_audit(complete=complete)
-
-    result = run(instance, a_stream(), ScriptedDrain(), audit=lambda *_, **__: found)
+    result = run(instance, a_stream(), ScriptedDrain(), audit=audited(complete=complete))
 
     (evaluation,) = result.get_asset_check_evaluations()
     assert (evaluation.passed, evaluation.check_name) == (complete, "every_offset_accounted_for")
-    assert (result.success, evaluation.description) == (complete, found.line())
+    assert (result.success, evaluation.description) == (complete, AuditReport(complete=complete).line())
 
 
-def test_a_replay_that_finds_nothing_different_materializes_nothing_and_is_still_seen(
-    instance: DagsterInstance,
-) -> None:
+@pytest.mark.parametrize("day", [None, OLD], ids=["a drain", "a replay"])
+def test_what_finds_nothing_materializes_nothing_and_is_still_seen(instance: DagsterInstance, day: date | None) -> None:
     stream = a_stream()
 
-    assert run(instance, stream, ScriptedDrain(), day=OLD, replay=ScriptedReplay()).success
+    assert run(instance, stream, ScriptedDrain(), day=day).success
 
     assert materialized(instance, stream) == set()
-    assert len(instance.fetch_observations(table_key(stream), limit=10).records) == 1
-
-
-def test_a_drain_that_finds_nothing_materializes_nothing_and_is_still_seen(instance: DagsterInstance) -> None:
-    stream = a_stream()
-
-    result = run(instance, stream, ScriptedDrain())
-
-    assert result.success
-    assert materialized(instance, stream) == set()
-    (record,) = instance.fetch_observations(table_key(stream), limit=10).records
-    assert record.asset_observation is not None
-    seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
+    seen = observed(instance, table_key(stream))
+    if day:
+        assert seen["replayed_messages"] == 6
+        return
     assert (seen["drained_rows"], seen["backlog_before"], seen["cpu_seconds"]) == (0, 300, 0.5)
     assert (seen["lag_seconds_after"], "lag_seconds_before" in seen) == (0, False), "unknown is not zero"
 
@@ -118,14 +108,8 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     stream = a_stream()
 
     unknown = FieldCounts(40, {f"k{n:02}": 40 - n for n in range(12)}, others=3)
-    fields = {
-        "dead_letters": 4,
-        "tombstones": 1,
-        "filtered": 6,
-        "unknown": unknown,
-        "misfits": FieldCounts(1, {"id": 1}),
-    }
-    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, yesterday(): 2}, **fields)]))
+    fields = {"tombstones": 1, "filtered": 6, "unknown": unknown, "misfits": FieldCounts(1, {"id": 1})}
+    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, yesterday(): 2}, dead_letters=4, **fields)]))
 
     of_old = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[OLD.isoformat()])
     (record,) = instance.fetch_materializations(of_old, limit=10).records
@@ -141,14 +125,16 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
     named = {f"k{n:02}": 40 - n for n in range(10)}
     assert said["unknown_fields"] == {"messages": 40, "by_field": named, "others_at_least": 5}
     assert said["misfits"] == {"messages": 1, "by_field": {"id": 1}}
+    assert "attempt_id IN ('attempt-7')" in str(said["dead_letters_query"])
+    assert str(said["dead_letters_table"]).endswith("/bronze/web_requests_dead_letters")
 
 
-def test_commits_before_a_failure_stay_told(instance: DagsterInstance) -> None:
+def test_commits_before_a_failure_stay_told_and_a_transient_one_is_retried(instance: DagsterInstance) -> None:
     stream = a_stream()
 
     result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3})], ending=ComesBack(cluster="main")))
 
-    assert not result.success
+    assert not result.success and will_retry(instance, result)
     assert materialized(instance, stream) == {OLD.isoformat()}
 
 
@@ -180,14 +166,11 @@ def test_an_older_date_is_replayed_and_every_date_that_lost_or_got_rows_is_told(
 
     assert result.success and drain.run_ids == []
     assert replay.asked == [(OLD, OLD)]
-    records = instance.fetch_materializations(table_key(stream), limit=10).records
-    events = {e.partition: e.metadata for r in records if (e := r.asset_materialization)}
-    rows = {day: tuple(said[name].value for name in ("rows_added", "rows_removed")) for day, said in events.items()}
-    assert rows == {before.isoformat(): (0, 1), OLD.isoformat(): (3, 5), yesterday().isoformat(): (2, 0)}
+    told = events(instance, table_key(stream))
+    rows = {day: (event["rows_added"], event["rows_removed"]) for day, event in told.items()}
+    assert rows == {str(before): (0, 1), str(OLD): (3, 5), str(yesterday()): (2, 0)}
     assert instance.get_materialized_partitions(letters_key(stream)) == {OLD.isoformat()}
-    (record,) = instance.fetch_observations(table_key(stream), limit=10).records
-    assert record.asset_observation is not None
-    seen = {name: value.value for name, value in record.asset_observation.metadata.items()}
+    seen = observed(instance, table_key(stream))
     assert (seen["replayed_messages"], seen["replayed_into"]) == (6, {"row": 5, "dead_letter": 1})
     assert (seen["replayed_changes"], seen["delta_version"]) == ({"rows_moved": 2}, 4)
 
@@ -196,20 +179,12 @@ def test_a_backfill_is_told_of_every_date_that_it_asked_for(instance: DagsterIns
     """Dagster counts a date without an event as failed, and with it the whole backfill."""
     stream, replay = a_stream(), ScriptedReplay(a_commit(2, {OLD + timedelta(days=1): 4}))
 
-    result = run(
-        instance,
-        stream,
-        ScriptedDrain(),
-        day=OLD,
-        until=OLD + timedelta(days=2),
-        replay=replay,
-        tags={"dagster/backfill": "some"},
-    )
+    last, tags = OLD + timedelta(days=2), {"dagster/backfill": "some"}
+    assert run(instance, stream, ScriptedDrain(), day=OLD, until=last, replay=replay, tags=tags).success
 
-    assert result.success
     records = instance.fetch_materializations(table_key(stream), limit=10).records
-    events = [e for r in records if (e := r.asset_materialization)]
-    rows = {e.partition: (e.metadata["rows_added"].value, "kdi/attempt" in (e.tags or {})) for e in events}
+    told = [e for r in records if (e := r.asset_materialization)]
+    rows = {e.partition: (e.metadata["rows_added"].value, "kdi/attempt" in (e.tags or {})) for e in told}
     days = [(OLD + timedelta(days=n)).isoformat() for n in range(3)]
     assert (rows, len(records)) == ({days[0]: (0, False), days[1]: (4, True), days[2]: (0, False)}, 3)
 
@@ -233,9 +208,9 @@ def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_wha
 def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: DagsterInstance) -> None:
     """Requested at 23:59 and created by Dagster a moment later, tomorrow."""
     stream, drain = a_stream(), ScriptedDrain([a_commit(1, {yesterday(): 1})])
-    late = datetime.combine(yesterday(), time(23, 59, 59), UTC)
+    tags = {REQUESTED_TAG: at_the_end_of_yesterday().isoformat()}
 
-    result = run(instance, stream, drain, day=yesterday(), tags={REQUESTED_TAG: late.isoformat()})
+    result = run(instance, stream, drain, day=yesterday(), tags=tags)
 
     assert result.success
     assert materialized(instance, stream) == {yesterday().isoformat()}
@@ -246,9 +221,8 @@ def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_w
 ) -> None:
     """Dagster turns a backfill into runs later; what its dates meant is what they meant to who asked for it."""
     stream, drain = a_stream(), ScriptedDrain([a_commit(1, {today(): 1})])
-    late = datetime.combine(yesterday(), time(23, 59, 59), UTC)
-    asked = PartitionBackfill("some", BulkActionStatus.REQUESTED, False, {}, late.timestamp())
-    instance.add_backfill(asked)
+    late = at_the_end_of_yesterday().timestamp()
+    instance.add_backfill(PartitionBackfill("some", BulkActionStatus.REQUESTED, False, {}, late))
 
     before = yesterday() - timedelta(days=1)
     result = run(instance, stream, drain, day=before, until=yesterday(), tags={"dagster/backfill": "some"})
@@ -260,9 +234,9 @@ def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_w
 def test_a_retry_drains_under_the_date_of_its_root_run(instance: DagsterInstance) -> None:
     """The root run was created yesterday and failed; it is retried today, with yesterday's date."""
     stream = a_stream()
-    late = datetime.combine(yesterday(), time(23, 59, 59), UTC)
     broken = ScriptedDrain(ending=ComesBack(cluster="main"))
-    root = run(instance, stream, broken, day=yesterday(), tags={REQUESTED_TAG: late.isoformat()})
+    tags = {REQUESTED_TAG: at_the_end_of_yesterday().isoformat()}
+    root = run(instance, stream, broken, day=yesterday(), tags=tags)
     drain = ScriptedDrain([a_commit(1, {today(): 2})])
 
     retried = retry(instance, stream, drain, root=root)
@@ -279,15 +253,7 @@ def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instan
     assert description == "offsets are gone.\n  Safe: nothing was written.\n  Run:  kdi resolve"
     assert said["what to run"] == "kdi resolve"
     assert (said["error"], said["position"], said["stream"]) == ("MustDecide", 17, "bronze/web_requests")
-    record = instance.get_run_record_by_id(result.run_id)
-    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "false"
-
-
-def test_a_transient_refusal_is_retried_by_the_instance(instance: DagsterInstance) -> None:
-    result = run(instance, a_stream(), ScriptedDrain(ending=ComesBack(cluster="main")))
-
-    record = instance.get_run_record_by_id(result.run_id)
-    assert record is not None and record.dagster_run.tags["dagster/will_retry"] == "true"
+    assert not will_retry(instance, result)
 
 
 def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(instance: DagsterInstance) -> None:
@@ -296,7 +262,7 @@ def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(inst
     broken = ScriptedDrain(ending=MustDecide(stream="bronze/refused", position=1))
     drains = [(refused, broken), (fine, ScriptedDrain([a_commit(1, {OLD: 3})]))]
 
-    result = run_together(instance, drains)
+    result = materialize(instance, [table_asset(s, drain=drain, audit=no_audit) for s, drain in drains], day=today())
 
     assert not result.success
     assert materialized(instance, fine) == {OLD.isoformat()}
@@ -310,7 +276,7 @@ def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 
     def audit(*_: object, **__: object) -> AuditReport:
-        return an_audit(complete=audits.pop())
+        return AuditReport(complete=audits.pop())
 
     first, again = (run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=audit) for _ in range(2))
 
@@ -332,20 +298,8 @@ def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(inst
     run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {yesterday(): 2})]))
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 
-    run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=lambda *_, **__: an_audit(complete=False))
+    run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=audited(complete=False))
 
     evaluation = latest_check(instance, stream, "every_offset_accounted_for")
     assert evaluation is not None
     assert (evaluation.passed, evaluation.blocking, evaluation.target_materialization_data) == (False, True, None)
-
-
-def test_dead_letters_come_with_a_statement_that_shows_those_of_the_commit(instance: DagsterInstance) -> None:
-    stream = a_stream()
-
-    run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {OLD: 1}, dead_letters=4)]))
-
-    records = instance.fetch_materializations(table_key(stream), limit=10).records
-    without, having = (r.asset_materialization.metadata for r in reversed(records) if r.asset_materialization)
-    assert "dead_letters_query" not in without
-    assert "attempt_id IN ('attempt-2')" in str(having["dead_letters_query"].value)
-    assert str(having["dead_letters_table"].value).endswith("/bronze/web_requests_dead_letters")
