@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kdi_assets.cli.output import answer, progress
+
 if TYPE_CHECKING:
     from kdi_assets.sources.generator import Traffic
     from kdi_assets.sources.publisher import Published
@@ -58,7 +60,7 @@ def publish_until_stopped(
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + PROGRESS_SECONDS
-            typer.echo(f"{topic}: {sent:,} messages so far", err=True)
+            progress(f"{topic}: {sent:,} messages so far")
 
     return publish(
         cluster_of(topic),
@@ -86,15 +88,12 @@ def cluster_of(topic: str) -> KafkaCluster:
 
 def show(published: Published, *, seed: int, as_json: bool) -> None:
     """Print what is in the topic now."""
-    import json
     from dataclasses import asdict
 
-    if as_json:
-        typer.echo(json.dumps({**asdict(published), "seed": seed}))
-        return
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in published.counts.items())
     speed = published.acknowledged / published.seconds if published.seconds else 0.0
-    typer.echo(
+    text = (
         f"{published.topic}: {published.acknowledged:,} messages acknowledged in {published.seconds:.1f} s"
         f" ({speed:,.0f} a second), seed {seed}: {kinds or 'none'}"
     )
+    answer(text, {**asdict(published), "seed": seed}, as_json=as_json)

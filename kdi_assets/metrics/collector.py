@@ -11,7 +11,7 @@ from kdi_assets.drain.look import LookAt, by_cluster
 from kdi_assets.ledger.freshness import SHARES
 from kdi_assets.metrics import names
 from kdi_assets.metrics.names import Metric
-from kdi_assets.metrics.picture import Camera, Looks, Picture, StreamPicture, unseen
+from kdi_assets.metrics.picture import Camera, Picture, StreamPicture, unseen
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
@@ -32,39 +32,27 @@ def stream_collector(
     Scrapes at the same time share one look at each cluster; clusters are looked at side by side. Where a look takes
     longer than ``patience_seconds``, nothing is known of the cluster's streams; it goes on, and is the next scrape's.
     """
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 
-    shared = {
-        cluster: Looks(Camera(own, lake, look=look), patience_seconds=patience_seconds)
+    cameras = {
+        cluster: Camera(own, lake, look=look, patience_seconds=patience_seconds)
         for cluster, own in by_cluster(streams).items()
     }
 
     class Streams(Collector):
         def collect(self) -> Iterator[Family]:
-            asked = {cluster: one.ask() for cluster, one in shared.items()}
+            asked = {cluster: camera.ask() for cluster, camera in cameras.items()}
             wait(asked.values(), timeout=patience_seconds)
             pictures = {cluster: one.result() if one.done() else None for cluster, one in asked.items()}
-            return _families(dict(_samples(streams, pictures)))
-
-        def describe(self) -> Iterator[Family]:
-            """Names alone: a registry asks for them when it takes a collector on."""
-            return _families({})
+            for metric, samples in _samples(streams, pictures):
+                kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+                family = kind(metric.name, metric.meaning, labels=metric.labels)
+                for labels, value in samples:
+                    family.add_metric(labels, value)
+                yield family
 
     return Streams()
-
-
-def _families(samples: Mapping[Metric, list[Sample]]) -> Iterator[Family]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-    for metrics, family in (
-        (names.GAUGES, GaugeMetricFamily),
-        ((*names.COUNTERS, names.STAGE_SECONDS), CounterMetricFamily),
-    ):
-        for metric in metrics:
-            told = family(metric.name, metric.meaning, labels=metric.labels)
-            for labels, value in samples.get(metric, ()):
-                told.add_metric(labels, value)
-            yield told
 
 
 def _samples(
@@ -114,7 +102,7 @@ def _gauges(streams: Sequence[StreamPicture]) -> Iterator[tuple[Metric, list[Sam
 
 def _totals(streams: Iterable[StreamPicture]) -> Iterator[tuple[Metric, list[Sample]]]:
     counted = [(_labels(seen), seen.totals) for seen in streams if seen.totals is not None]
-    for metric in names.COUNTERS:
+    for metric in (*names.LEDGER_COUNTERS, *names.DRAIN_COUNTERS):
         yield metric, [(labels, totals.counts[metric.name]) for labels, totals in counted]
     stages = (((*labels, s), spent) for labels, totals in counted for s, spent in sorted(totals.stage_seconds.items()))
     yield names.STAGE_SECONDS, list(stages)

@@ -143,18 +143,3 @@ DRAIN_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
     ),
 }
 """Of drains alone."""
-
-GAUGES: tuple[Metric, ...] = (
-    LOOK_UP,
-    LOOK_SECONDS,
-    STREAMS,
-    UP,
-    STATE,
-    *PARTITION_GAUGES,
-    *BACKLOG_GAUGES,
-    DEAD_LETTER_LIMIT,
-    *TABLE_GAUGES,
-    FRESHNESS,
-    FRESHNESS_LIMIT,
-)
-COUNTERS: tuple[Metric, ...] = (*LEDGER_COUNTERS, *DRAIN_COUNTERS)

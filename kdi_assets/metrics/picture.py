@@ -69,40 +69,21 @@ class Picture:
 
 
 class Camera:
-    """Takes pictures of the same streams; remembers what cannot have changed."""
+    """Takes pictures of the same streams for whoever asks, one at a time; remembers what cannot have changed.
 
-    def __init__(self, streams: Sequence[Stream], lake: str, *, look: LookAt | None = None) -> None:
+    None is taken unless somebody asks. One that takes longer than anybody waits would never be given: it is the next
+    one's who asks, and meanwhile another is taken. As soon as one comes in time, pictures are new again.
+    """
+
+    def __init__(
+        self, streams: Sequence[Stream], lake: str, *, look: LookAt | None = None, patience_seconds: float
+    ) -> None:
         import deltalake  # noqa: F401 - now: the first scrape has no time for it
         import pyarrow.compute  # noqa: F401
 
-        self._streams, self._lake = streams, lake
+        self._streams, self._lake, self._patience = streams, lake, patience_seconds
         self._look: LookAt = look or Look(leader_seconds=0.0)  # the next scrape comes soon enough
         self._tables, self._totals = TableWatch(), LedgerTotals()
-
-    def __call__(self) -> Picture:
-        """A new picture; what cannot be read is missing of its stream alone."""
-        began, now = time.monotonic(), datetime.now(UTC)
-        backlogs = self._look(self._streams, lake=self._lake)
-        tables = [_or_none(partial(self._tables, s, self._lake, now=now)) for s in self._streams]
-        until = time.monotonic() + LEDGER_SECONDS
-        totals = [_or_none(partial(self._totals_of, s, until)) for s in self._streams]
-        seen = map(StreamPicture, self._streams, backlogs, tables, totals)
-        streams, ended = tuple(seen), time.monotonic()
-        return Picture(streams, ended - began, ended)
-
-    def _totals_of(self, stream: Stream, until: float) -> Totals | None:
-        return self._totals(stream.table_uri(self._lake), stream.app_id, until=until)
-
-
-class Looks:
-    """Pictures for whoever asks, one at a time; none is taken unless somebody asks.
-
-    One that takes longer than anybody waits would never be given: it is the next one's who asks, and meanwhile another
-    is taken. As soon as one comes in time, pictures are new again.
-    """
-
-    def __init__(self, camera: Camera, *, patience_seconds: float) -> None:
-        self._camera, self._patience = camera, patience_seconds
         self._lock = Lock()
         self._last: Future[Picture] | None = None
 
@@ -112,7 +93,7 @@ class Looks:
             last = self._last
             if last is not None and not last.done():
                 return last
-            self._last = begin(self._camera, name="look")
+            self._last = begin(self._take, name="look")
             return last if last is not None and self._came_late(last) else self._last
 
     def _came_late(self, answer: Future[Picture]) -> bool:
@@ -120,6 +101,19 @@ class Looks:
             return False
         picture = answer.result()
         return picture.seconds > self._patience and time.monotonic() - picture.ended < LATE_SECONDS
+
+    def _take(self) -> Picture:
+        """A new picture; what cannot be read is missing of its stream alone."""
+        began, now = time.monotonic(), datetime.now(UTC)
+        backlogs = self._look(self._streams, lake=self._lake)
+        tables = [_or_none(partial(self._tables, s, self._lake, now=now)) for s in self._streams]
+        until = time.monotonic() + LEDGER_SECONDS
+        totals = [_or_none(partial(self._totals_of, s, until)) for s in self._streams]
+        streams, ended = tuple(map(StreamPicture, self._streams, backlogs, tables, totals)), time.monotonic()
+        return Picture(streams, ended - began, ended)
+
+    def _totals_of(self, stream: Stream, until: float) -> Totals | None:
+        return self._totals(stream.table_uri(self._lake), stream.app_id, until=until)
 
 
 def _or_none(read: Callable[[], T]) -> T | None:

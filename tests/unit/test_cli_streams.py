@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kdi_assets.cli.output import plain
-from kdi_assets.cli.stream_status import HEAD, StreamStatus, text
+from kdi_assets.cli.status import HEAD, StreamStatus, text
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, StatusWord
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
