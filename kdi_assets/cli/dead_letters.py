@@ -47,11 +47,6 @@ WhichState = Annotated[
 ]
 
 
-@app.callback()
-def dead_letters() -> None:
-    """Messages that could not become rows: list, show, replay, discard, view."""
-
-
 @app.command("list")
 def list_(
     stream: StreamName,

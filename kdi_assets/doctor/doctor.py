@@ -6,23 +6,30 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from kdi_assets.components.folder import shown
 from kdi_assets.components.load import Loaded
 from kdi_assets.components.mistakes import in_order
+from kdi_assets.connections import SchemaRegistry
 from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Verdict, fine, warning, wrong
 from kdi_assets.doctor.instance import dagster
-from kdi_assets.doctor.registry import registry
 from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.doctor.storage import storage
+from kdi_assets.formats.registry.cache import SchemaFiles
+from kdi_assets.formats.registry.client import RegistryClient
+from kdi_assets.formats.registry.refusals import RegistryUnavailable
 from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster, Stream
-from kdi_assets.wording import counted
+from kdi_assets.wording import counted, kind_in_words
 
 ALONE_SECONDS, BROKERS_SECONDS = 10.0, 15.0
 """How long the slowest examination of a round may take."""
+
+REGISTRY_SECONDS = 8.0
+"""Less than an examination may take: that nobody answers is to be told by who was asked."""
 
 
 def examine(settings: Settings, loaded: Loaded, folder: Path, *, streams: Sequence[Stream]) -> list[Finding]:
@@ -87,6 +94,27 @@ def _of_servers(
         yield Examination("registry", name, partial(registry, described, settings.home))
     for name, cluster in clusters.items():
         yield Examination("brokers", name, partial(kafka.brokers, cluster))
+
+
+def registry(described: SchemaRegistry, home: Path) -> Iterator[Finding]:
+    """Whether the registry answers us; while it does not, drains go on with the schemas that are known.
+
+    Raises:
+        RegistryAccessRefused, RegistryNotTrusted, RegistryNotUnderstood, RegistrySettingRefused: What is to be mended.
+        EnvironmentVariableMissing: A property of the registry is to come from a variable that is not set.
+    """
+    known = SchemaFiles(home, described).count()
+    began = monotonic()
+    try:
+        types = RegistryClient(described, answer_seconds=REGISTRY_SECONDS).types()
+    except RegistryUnavailable as silent:
+        verdict = warning if known else wrong
+        found = f"{kind_in_words(silent)}; {counted(known, 'schema')} known"
+        yield verdict("registry", described.name, silent, found, known_schemas=known)
+        return
+    seconds = monotonic() - began
+    found = f"{', '.join(types)}, {seconds * 1000:.0f} ms; {counted(known, 'schema')} known"
+    yield fine("registry", described.name, found, types=types, latency_seconds=seconds, known_schemas=known)
 
 
 def _by_brokers(clusters: Iterable[KafkaCluster], streams: Sequence[Stream], lake: str) -> Iterator[Examination]:

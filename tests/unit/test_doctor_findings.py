@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from kdi_assets.doctor.disk import JAVAS_TEMPORARY, Space, disk, judged, places, spark_local_dirs
+from kdi_assets.doctor.doctor import registry as look
 from kdi_assets.doctor.finding import Verdict
 from kdi_assets.doctor.kafka import retention
 from kdi_assets.doctor.machine import driver, jars, java, packages
-from kdi_assets.doctor.registry import registry as look
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.runtime.control import ControlServer, DriverAddress
