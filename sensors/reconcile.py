@@ -71,19 +71,19 @@ def untold(
 ) -> list[dg.AssetMaterialization]:
     """The events of these entries that Dagster does not have: of the table, and of its dead letters, oldest first."""
     found = []
-    commits = [(entry, Commit.of(entry)) for entry in entries]
+    commits = [Commit.of(entry) for entry in entries]
     for key, dates_of, event_of in (
         (table_key(stream), events.touched_dates, events.materialization),
         (letters_key(stream), events.letters_dates, events.letters_materialization),
     ):
-        touched = [(entry, commit, day) for entry, commit in commits for day in dates_of(stream, commit)]
+        touched = [(commit, day) for commit in commits for day in dates_of(stream, commit)]
         if not touched:
             continue
-        told = _told(instance, key, sorted({day for _, _, day in touched}), since=entries[0].version)
-        for entry, commit, day in touched:
-            if (entry.attempt_id, day.isoformat()) not in told.pairs:
+        told = _told(instance, key, sorted({day for _, day in touched}), since=entries[0].version)
+        for commit, day in touched:
+            if (commit.attempt_id, day.isoformat()) not in told.pairs:
                 letters = events.where_letters_are(stream, [commit], lake=lake)
-                metadata = {**letters, **_origin(entry, instance)}
+                metadata = {**letters, **_origin(commit, instance)}
                 found.append(event_of(stream, commit, day, metadata=metadata, data_version=told.newest(day)))
     return found
 

@@ -99,7 +99,7 @@ def _which_commit(stream: Stream, commit: Commit) -> dict[str, Any]:
         "dead_letters": commit.dead_letters,
         "tombstones": commit.tombstones,
         "filtered": commit.filtered,
-        "gap_offsets": commit.gaps,
+        "gap_offsets": commit.gap_offsets,
         "bytes": commit.bytes,
     }
     return {
@@ -167,7 +167,7 @@ def _counts(counts: FieldCounts, most: int) -> dict[str, Any]:
 
 def _freshness_metadata(commits: Iterable[Commit]) -> dict[str, float]:
     """From messages' timestamps to their commit, in seconds; nothing if no message has a time."""
-    seen = freshness((commit.ages, commit.seconds) for commit in commits)
+    seen = freshness((c.ages, c.took_seconds) for c in commits if c.took_seconds is not None)
     told = {"freshness_p50_seconds": seen.p50, "freshness_p95_seconds": seen.p95}
     return {name: seconds for name, seconds in told.items() if seconds is not None}
 

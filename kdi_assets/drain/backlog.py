@@ -72,8 +72,9 @@ def status_word(
     """
     if position >= end:
         return StatusWord.OK
-    if _stopped(waiting_seconds, patience_seconds):
-        return StatusWord.STOP
+    if waiting_seconds is not None and patience_seconds is not None:
+        if waiting_seconds > max(PATIENCE * patience_seconds, LEAST_PATIENCE_SECONDS):
+            return StatusWord.STOP
     seen = [*window, Sample(position, end)]
     if any(after.position < before.position for before, after in pairwise(seen)):
         return StatusWord.REWIND
@@ -85,12 +86,6 @@ def status_word(
     if all((after or 0) >= (before or 0) for before, after in pairwise(left)):
         return StatusWord.WARN
     return StatusWord.OK
-
-
-def _stopped(waiting_seconds: float | None, patience_seconds: float | None) -> bool:
-    if waiting_seconds is None or patience_seconds is None:
-        return False
-    return waiting_seconds > max(PATIENCE * patience_seconds, LEAST_PATIENCE_SECONDS)
 
 
 def worst(words: Sequence[StatusWord]) -> StatusWord | None:

@@ -115,7 +115,7 @@ def carry_out(
         landed = commit(spark, staged, uri, behind=plan.version, entry=entry)
     at("commit sent")
     took = (datetime.now(UTC) - plan.now).total_seconds()
-    return replace(Commit.of(landed), ages=landed.ages, seconds=max(0.0, took))
+    return Commit.of(landed, took_seconds=max(0.0, took))
 
 
 class _Stages:

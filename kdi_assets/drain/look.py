@@ -7,8 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
@@ -91,17 +92,14 @@ class Look:
 
     def _survey(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _Seen:
         if not isinstance(topic, TopicState) or stream.status == "retired":
-            return _Seen(stream, None, {}, topic if isinstance(topic, KdiError) else None)
+            return _Seen(stream, refusal=topic if isinstance(topic, KdiError) else None)
         found: Survey | None = None
         try:
             found = survey(stream, lake, topic, ledger=self._ledgers)
             found.plan(stream)  # refuses what a drain would refuse
         except KdiError as refusal:
-            if found is None:
-                return _Seen(stream, topic, {}, refusal)
-            return _Seen(stream, topic, found.positions(), refusal, waiting=found.waiting())
-        unsettled = found.settlement is not None
-        return _Seen(stream, topic, found.positions(), None, unsettled, found.waiting(), found.last_read())
+            return _Seen(stream, topic, found, refusal)
+        return _Seen(stream, topic, found)
 
     def _ask_times(self, cluster: KafkaCluster, waiting: Collection[_Seen]) -> None:
         """Look for the next message of each waiting topic partition; once for each position."""
@@ -141,20 +139,11 @@ class Look:
         size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
         there = {tp: self._next[place].told for tp, place in seen.places.items() if place in self._next}
-        partitions = {
-            tp: _partition(
-                tp,
-                offsets,
-                seen.positions.get(tp),
-                next_at=there.get(tp, AtPosition()).next_at,
-                recent=recent,
-                retention=retention,
-                stored_bytes=None if size is None else size + BATCH_BYTES,
-                patience_seconds=patience,
-                now=now,
-            )
-            for tp, offsets in held.items()
-        }
+        positions = seen.found.positions() if seen.found else {}
+        partitions = {}
+        for tp, offsets in held.items():
+            next_at = there.get(tp, AtPosition()).next_at
+            partitions[tp] = _partition(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
         waiting = sum(b.offsets for b in partitions.values())
         return Backlog(
             stream=stream.name,
@@ -162,7 +151,7 @@ class Look:
             offsets=waiting,
             lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
             refusal=seen.refusal or truncated(stream, seen.last_read, there),
-            unsettled=seen.unsettled,
+            unsettled=seen.found is not None and seen.found.settlement is not None,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
             pace=recent.pace,
@@ -186,17 +175,22 @@ class _NextMessage:
     ask_again: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Seen:
     stream: Stream
-    topic: TopicState | None
-    positions: Mapping[TopicPartition, int]
-    refusal: KdiError | None
-    unsettled: bool = False
-    waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
-    last_read: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
+    topic: TopicState | None = None
+    found: Survey | None = None
+    refusal: KdiError | None = None
 
-    @property
+    @cached_property
+    def waiting(self) -> dict[TopicPartition, int]:
+        return self.found.waiting() if self.found else {}
+
+    @cached_property
+    def last_read(self) -> dict[TopicPartition, LastRead]:
+        return self.found.last_read() if self.found and self.refusal is None else {}
+
+    @cached_property
     def places(self) -> dict[TopicPartition, _Place]:
         """Where the next messages are looked for."""
         before = {tp: message.offset for tp, message in self.last_read.items()}
@@ -208,14 +202,14 @@ def _partition(
     tp: TopicPartition,
     offsets: BrokerOffsets,
     position: int | None,
-    *,
     next_at: datetime | None,
     recent: Recent,
     retention: Retention | None,
-    stored_bytes: float | None,
     patience_seconds: float | None,
     now: datetime,
 ) -> PartitionBacklog:
+    size = recent.bytes_per_offset
+    stored_bytes = None if size is None else size + BATCH_BYTES
     backlog = 0 if position is None else max(0, offsets.end - position)
     lag = None if next_at is None or not backlog else max(0.0, (now - next_at).total_seconds())
     rate = backlog / max(lag, 1.0) if lag is not None else None

@@ -4,67 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from datetime import date
 
 from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """One plan that became a version of the table.
+class Commit(LedgerEntry):
+    """A ledger entry that landed: a plan that became a version of the table.
 
     Attributes:
-        removed_by_date: Rows that it took out, by their date; those that it wrote anew are in ``rows_by_date``.
-        letters_by_date: Dead letters that it added, or said something of, by the date of their messages' timestamps.
-        unmet: By expectation, the messages that did not meet it.
-        unknown: Fields that messages had and the record had not.
-        misfits: Fields that were left out because their values did not suit the type.
-        ages: Messages by their age when it was planned, in the buckets of ``kdi_assets.ledger.freshness``.
-        seconds: From the plan to the commit.
+        took_seconds: From the plan to the commit; ``None`` where nobody was there.
     """
 
-    version: int
-    attempt_id: str
-    ranges: tuple[OffsetRange, ...]
-    rows_by_date: Mapping[date, int]
-    dead_letters: int
-    tombstones: int
-    gaps: int
-    bytes: int
-    filtered: int = 0
-    removed_by_date: Mapping[date, int] = field(default_factory=dict)
-    letters_by_date: Mapping[date, int] = field(default_factory=dict)
-    unmet: Mapping[str, int] = field(default_factory=dict)
-    unknown: FieldCounts = FieldCounts()
-    misfits: FieldCounts = FieldCounts()
-    ages: Mapping[int, int] = field(default_factory=dict)
-    seconds: float = 0.0
+    took_seconds: float | None = None
 
     @classmethod
-    def of(cls, entry: LedgerEntry) -> Commit:
-        """What a ledger entry records, without its freshness: an entry cannot know how long its commit took."""
-        return cls(
-            version=entry.version,
-            attempt_id=entry.attempt_id,
-            ranges=tuple(counts.range for counts in entry.ranges),
-            rows_by_date=entry.rows_by_date,
-            dead_letters=entry.dead_letters,
-            tombstones=entry.tombstones,
-            gaps=entry.gap_offsets,
-            bytes=entry.bytes,
-            filtered=entry.filtered,
-            removed_by_date=entry.removed_by_date,
-            letters_by_date=entry.letters_by_date,
-            unmet=entry.unmet,
-            unknown=entry.unknown,
-            misfits=entry.misfits,
-        )
-
-    @property
-    def rows(self) -> int:
-        return sum(self.rows_by_date.values())
+    def of(cls, entry: LedgerEntry, *, took_seconds: float | None = None) -> Commit:
+        """The entry of a commit that landed."""
+        return cls(**{f.name: getattr(entry, f.name) for f in fields(entry)}, took_seconds=took_seconds)
 
     @property
     def touched(self) -> list[date]:
@@ -74,7 +34,7 @@ class Commit:
 
     @property
     def offset_count(self) -> int:
-        return sum(r.offset_count for r in self.ranges)
+        return sum(r.range.offset_count for r in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +78,7 @@ class Commits:
     @property
     def gaps(self) -> int:
         """Offsets without a message."""
-        return sum(c.gaps for c in self.commits)
+        return sum(c.gap_offsets for c in self.commits)
 
     @property
     def bytes(self) -> int:

@@ -19,6 +19,7 @@ from kdi_assets.components.names import check_key, table_key
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.audit import AuditReport
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.replay.compared import Change
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.replay.report import ReplayReport
@@ -49,10 +50,29 @@ def a_stream(table: str = "bronze/web_requests", **fields: Any) -> Stream:
     return Stream(table=table, **given)
 
 
+def an_entry(
+    version: int, rows: dict[date, int], *, dead_letters: int = 0, tombstones: int = 0, filtered: int = 0, **fields: Any
+) -> LedgerEntry:
+    tp = TopicPartition("web_requests", 0)
+    covered = OffsetRange(tp, version * 100, version * 100 + sum(rows.values()))
+    counts = RangeCounts(covered, covered.offset_count, dead_letters, tombstones, filtered=filtered)
+    return LedgerEntry(
+        version=version,
+        kind="drain",
+        app_id="web_requests",
+        attempt_id=f"attempt-{version}",
+        topic="web_requests",
+        topic_id="t",
+        table_id="u",
+        positions={tp: covered.end},
+        ranges=(counts,),
+        rows_by_date=rows,
+        **{"bytes": 1024, **fields},
+    )
+
+
 def a_commit(version: int, rows: dict[date, int], **fields: Any) -> Commit:
-    given = {"dead_letters": 0, "tombstones": 0, "gaps": 0, "bytes": 1024, **fields}
-    covered = OffsetRange(TopicPartition("web_requests", 0), version * 100, version * 100 + sum(rows.values()))
-    return Commit(version=version, attempt_id=f"attempt-{version}", ranges=(covered,), rows_by_date=rows, **given)
+    return Commit.of(an_entry(version, rows, **fields))
 
 
 @dataclass

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
 from kdi_assets.components.names import table_key
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.settings import Settings
-from kdi_assets.stream import DateWindow, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream import DateWindow, Stream
 from sensors.memory import Memory
 from sensors.reconcile import reconcile_all
 from sensors.table_log import Piece
-from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, events, run, today, unfinished_run, yesterday
+from tests.dagster.fakes import (
+    ScriptedDrain,
+    a_commit,
+    a_stream,
+    an_entry,
+    events,
+    run,
+    today,
+    unfinished_run,
+    yesterday,
+)
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
 OLD = date(2021, 3, 4)
-
-
-def an_entry(version: int, rows: dict[date, int], *, dead_letters: int = 0, **fields: Any) -> LedgerEntry:
-    """The ledger entry of ``a_commit(version, rows)``."""
-    tp = TopicPartition("web_requests", 0)
-    covered = OffsetRange(tp, version * 100, version * 100 + sum(rows.values()))
-    counts = RangeCounts(covered, became_rows=covered.offset_count, dead_letters=dead_letters)
-    names, at = (f"attempt-{version}", "web_requests", "t", "u"), {tp: covered.end}
-    return LedgerEntry(version, "drain", "web_requests", *names, at, ranges=(counts,), rows_by_date=rows, **fields)
 
 
 @dataclass

@@ -47,7 +47,7 @@ def test_only_what_was_committed_arrives_wherever_the_drains_cut(driven: DrivenF
 
     produced = [*web.publisher.log, *writer.log]
     web.assert_each_offset_once(produced)
-    assert sum(c.gaps for c in report.commits) == report.backlog_before - len(produced) > 6
+    assert sum(c.gap_offsets for c in report.commits) == report.backlog_before - len(produced) > 6
     assert len(report.commits) > 2
     assert web.audit().complete
 
@@ -70,7 +70,7 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
     await_markers(web)
     aborted = web.drain()
 
-    assert [(c.offset_count, c.gaps) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]
+    assert [(c.offset_count, c.gap_offsets) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]
     assert look(web.stream, web.lake).offsets == 0
     web.assert_each_offset_once(writer.log)
     assert web.audit().complete
@@ -133,7 +133,7 @@ def test_a_transaction_that_nobody_ends_holds_back_and_loses_nothing(driven: Dri
 
     zombie.forget()
     assert (sum(c.offset_count for c in first.commits), held) == (6, 10)
-    assert sum(c.gaps for c in second.commits) >= 4
+    assert sum(c.gap_offsets for c in second.commits) >= 4
     web.assert_each_offset_once([*web.publisher.log, *(after[1].log if after else [])])
     assert web.audit().complete
 
