@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.judge import condemned, counted, judge, suspects
 from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
+from kdi_assets.drain.verdict import Counts
 from kdi_assets.stream import KafkaCluster, Stream
 
 if TYPE_CHECKING:

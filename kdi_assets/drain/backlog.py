@@ -126,12 +126,6 @@ class PartitionBacklog:
         """The backlog; gaps count."""
         return 0 if self.position is None else max(0, self.end - self.position)
 
-    @property
-    def half_lost(self) -> bool:
-        """Whether the next message has less time left than it has lived."""
-        left = self.time_to_loss_seconds
-        return left is not None and left <= (self.lag_seconds or 0.0)
-
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -185,8 +179,8 @@ class Backlog:
         Near is what is within the limit, and of a topic that keeps less than twice as long, in the second half of that:
         else it would be near always.
         """
-        near = [h.time_to_loss_seconds for h in self.topic_partitions.values() if h.half_lost]
-        left = min((t for t in near if t is not None), default=None)
+        times = ((h.time_to_loss_seconds, h.lag_seconds or 0.0) for h in self.topic_partitions.values())
+        left = min((left for left, lag in times if left is not None and left <= lag), default=None)
         return left if left is not None and left <= limit_seconds else None
 
     @property

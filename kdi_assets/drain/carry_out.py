@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, refuse_too_many_letters, replaced
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
@@ -23,6 +22,7 @@ from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.shape import conditions, expectations, expressions
 from kdi_assets.drain.stage import file_size, stage
+from kdi_assets.drain.verdict import Counts
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged

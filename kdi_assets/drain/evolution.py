@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.judge import field_values, suspects
 from kdi_assets.drain.masking import overlap
 from kdi_assets.drain.records import is_unusable, stream_decoder
 from kdi_assets.drain.shape import columns_of
 from kdi_assets.drain.table_schema import widened, widens
+from kdi_assets.drain.verdict import Counts
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.log import TableLog
@@ -212,7 +212,12 @@ def _usable(told: DataType) -> DataType | None:
 
     match told:
         case t.StructType():
-            return _usable_struct(told)
+            kept: dict[str, t.StructField] = {}
+            for field in told.fields:
+                type_ = _usable(field.dataType)
+                if type_ is not None and _can_be_named(field.name):
+                    kept.setdefault(field.name.lower(), t.StructField(field.name, type_))
+            return t.StructType(list(kept.values())) if kept and len(told.fields) <= MOST_FIELDS else None
         case t.ArrayType():
             element = _usable(told.elementType)
             return None if element is None else t.ArrayType(element)
@@ -223,17 +228,6 @@ def _usable(told: DataType) -> DataType | None:
         case t.BooleanType() | t.LongType() | t.DoubleType() | t.StringType():
             return told
     return None
-
-
-def _usable_struct(told: StructType) -> DataType | None:
-    from pyspark.sql.types import StructField, StructType
-
-    kept: dict[str, StructField] = {}
-    for field in told.fields:
-        type_ = _usable(field.dataType)
-        if type_ is not None and _can_be_named(field.name):
-            kept.setdefault(field.name.lower(), StructField(field.name, type_))
-    return StructType(list(kept.values())) if 0 < len(kept) and len(told.fields) <= MOST_FIELDS else None
 
 
 def _can_be_named(name: str) -> bool:

@@ -13,7 +13,6 @@ from kdi_assets.drain.contract import (
     unknown_rules,
     with_unknown,
 )
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.expectations import (
     expectation_rules,
     unmet_aggregates,
@@ -33,6 +32,7 @@ from kdi_assets.drain.verdict import (
     TOMBSTONE,
     TOMBSTONE_RULE,
     VERDICTS,
+    Counts,
     route_sql,
     row_rules,
     verdict_sql,

@@ -41,7 +41,6 @@ class Recent:
 
     @classmethod
     def of(cls, commits: Sequence[LedgerCommit]) -> Recent:
-        """The same of some commits."""
         window: dict[TopicPartition, tuple[Sample, ...]] = {}
         for entry in (commit.entry for commit in commits):
             for tp, position in entry.positions.items():

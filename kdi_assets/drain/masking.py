@@ -140,7 +140,8 @@ def _object(value: str, tree: Mapping[str, object], depth: int) -> str:
     """A variant object with what the tree names masked at any spelling; null where the value is no object."""
     key, item, fields = f"_kdi_k{depth}", f"_kdi_v{depth}", f"try_cast({value} AS MAP<STRING, VARIANT>)"
     dropped = [step for step, node in tree.items() if isinstance(node, Mask) and node.how == "drop"]
-    kept = f"map_filter({fields}, ({key}, {item}) -> lower({key}) NOT IN ({_list(dropped)}))" if dropped else fields
+    names = ", ".join(f"lower({literal(step)})" for step in dropped)
+    kept = f"map_filter({fields}, ({key}, {item}) -> lower({key}) NOT IN ({names}))" if dropped else fields
     cases = " ".join(f"WHEN lower({literal(step)}) THEN {_node(item, node, depth)}" for step, node in tree.items())
     return f"to_variant_object(transform_values({kept}, ({key}, {item}) -> CASE lower({key}) {cases} ELSE {item} END))"
 
@@ -151,10 +152,6 @@ def _node(item: str, node: object, depth: int) -> str:
     if not isinstance(node, Mask) or node.how in ("drop", "null"):
         return "CAST(NULL AS VARIANT)"
     return f"CAST({masked(item, node)} AS VARIANT)"
-
-
-def _list(texts: Sequence[str]) -> str:
-    return ", ".join(f"lower({literal(text)})" for text in texts)
 
 
 def overlap(one: str, other: str) -> bool:

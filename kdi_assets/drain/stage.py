@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.evolution import gaining
 from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import counted, judge
@@ -14,6 +13,7 @@ from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
+from kdi_assets.drain.verdict import Counts
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry

@@ -10,7 +10,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import refuse_too_many_letters
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
@@ -18,7 +17,7 @@ from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import condemned, suspects, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.stage import UNKNOWN_TOGETHER, stage
-from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
+from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS, Counts
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.coverage import coverage
 from kdi_assets.ledger.delta import FileSize, Staged

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.judge import condemned, counted, judge, suspects
 from kdi_assets.drain.records import stream_decoder
+from kdi_assets.drain.verdict import Counts
 from tests.judged import stream_of
 
 STREAM = stream_of("id int")

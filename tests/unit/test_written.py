@@ -11,12 +11,11 @@ import pytest
 
 from kdi_assets.drain import stage
 from kdi_assets.drain.accounting import account_for
-from kdi_assets.drain.counts import Counts
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.stage import file_size, telling
-from kdi_assets.drain.verdict import DEAD_LETTER
+from kdi_assets.drain.verdict import DEAD_LETTER, Counts
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent import LedgerCommit
