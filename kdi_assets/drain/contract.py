@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
+from kdi_assets.drain.records import DEAD_LETTER, ROW, VERDICT, first_at
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.decoder import MISFITS, PATHS, RESCUED, UNKNOWN, paths_of
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -81,20 +82,11 @@ def unknown_rules(stream: Stream, decoder: StreamDecoder) -> list[Rule]:
     return [Rule("unknown_field", f"{PATHS} IS NOT NULL", field_sql=f"get({PATHS}, 0)")]
 
 
-def with_unknown(
-    judged: DataFrame,
-    stream: Stream,
-    decoder: StreamDecoder,
-    *,
-    verdict: str,
-    row: int,
-    dead_letter: int,
-    values: bool = False,
-) -> DataFrame:
+def with_unknown(judged: DataFrame, stream: Stream, decoder: StreamDecoder, *, values: bool = False) -> DataFrame:
     """Add the unknown fields of messages that would be rows, and let their verdict follow from them.
 
     Args:
-        judged: What ``StreamDecoder.decode`` gives, with the column ``verdict``.
+        judged: What ``StreamDecoder.decode`` gives, with the verdict.
         values: Whether what the fields hold is asked for, too.
 
     Returns:
@@ -106,7 +98,7 @@ def with_unknown(
 
     if not decoder.tells_unknown:
         return judged
-    is_row = f"{verdict} = {row}"
+    is_row = f"{VERDICT} = {ROW}"
     if values or stream.rescued:
         found = decoder.with_unknown(judged, where=is_row).withColumn(PATHS, F.expr(paths_of(UNKNOWN)))
     else:
@@ -117,8 +109,8 @@ def with_unknown(
     found = with_rescued(found, stream)
     if stream.contract.new_columns != "discard_row":
         return found
-    dead = f"CASE WHEN {is_row} AND {PATHS} IS NOT NULL THEN {dead_letter} ELSE {verdict} END"
-    return found.withColumn(verdict, F.expr(dead))
+    dead = f"CASE WHEN {is_row} AND {PATHS} IS NOT NULL THEN {DEAD_LETTER} ELSE {VERDICT} END"
+    return found.withColumn(VERDICT, F.expr(dead))
 
 
 def with_rescued(frame: DataFrame, stream: Stream) -> DataFrame:
@@ -156,18 +148,17 @@ def contract_columns(stream: Stream, decoder: StreamDecoder) -> dict[str, str]:
     return {_names(column): _told(_paths(column)) for column in _counted(stream, decoder)}
 
 
-def contract_aggregates(stream: Stream, decoder: StreamDecoder, *, partition: str, offset: str) -> list[Column]:
+def contract_aggregates(stream: Stream, decoder: StreamDecoder) -> list[Column]:
     """Counts of them, and where the first ones lie."""
     from pyspark.sql import functions as F
 
     aggregates = []
     for column in _counted(stream, decoder):
         names = _names(column)
-        at = f"CASE WHEN {names} IS NOT NULL THEN named_struct('partition', {partition}, 'offset', {offset}) END"
         aggregates += [
             F.expr(f"count({names})").alias(f"{column}_count"),
             F.expr(f"approx_top_k({names}, {_TAKEN}, {_TRACKED})").alias(f"{column}_sets"),
-            F.expr(f"min({at})").alias(f"{column}_at"),
+            F.expr(first_at(f"{names} IS NOT NULL")).alias(f"{column}_at"),
         ]
     return aggregates
 

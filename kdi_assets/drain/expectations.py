@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.shape import result
+from kdi_assets.drain.records import DEAD_LETTER, ROW, VERDICT, first_at, result
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.rules import Rule, any_of, name
 from kdi_assets.stream import Stream, TopicPartition
@@ -54,11 +54,11 @@ def expectation_rules(stream: Stream) -> list[Rule]:
     return [Rule("expectation_not_met", _unmet(field), field) for field in asked]
 
 
-def with_unmet(judged: DataFrame, stream: Stream, *, verdict: str, row: int, dead_letter: int) -> DataFrame:
+def with_unmet(judged: DataFrame, stream: Stream) -> DataFrame:
     """Add which expectations a message does not meet that would be a row, and let its verdict follow from them.
 
     Args:
-        judged: With what ``shape.evaluate`` gives and the column ``verdict``, which no expectation has a part in yet.
+        judged: With what ``shape.evaluate`` gives and the verdict, which no expectation has a part in yet.
 
     Returns:
         ``judged`` with a ``boolean`` for each expectation, false where the verdict was another one.
@@ -67,10 +67,10 @@ def with_unmet(judged: DataFrame, stream: Stream, *, verdict: str, row: int, dea
 
     if not stream.expectations:
         return judged
-    flags = {_flag(n): f"{verdict} = {row} AND {_unmet(f)}" for n, f in enumerate(_fields(stream))}
+    flags = {_flag(n): f"{VERDICT} = {ROW} AND {_unmet(f)}" for n, f in enumerate(_fields(stream))}
     dead = any_of(expectation_rules(stream))
-    then = f"CASE WHEN {verdict} = {row} AND ({dead}) THEN {dead_letter} ELSE {verdict} END"
-    return judged.withColumns({flag: F.expr(sql) for flag, sql in flags.items()} | {verdict: F.expr(then)})
+    then = f"CASE WHEN {VERDICT} = {ROW} AND ({dead}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
+    return judged.withColumns({flag: F.expr(sql) for flag, sql in flags.items()} | {VERDICT: F.expr(then)})
 
 
 def unmet_columns(stream: Stream) -> list[str]:
@@ -78,16 +78,13 @@ def unmet_columns(stream: Stream) -> list[str]:
     return [_flag(n) for n in range(len(stream.expectations))]
 
 
-def unmet_aggregates(stream: Stream, *, partition: str, offset: str) -> list[Column]:
+def unmet_aggregates(stream: Stream) -> list[Column]:
     """Counts of them, and where the first ones lie."""
     from pyspark.sql import functions as F
 
     flags = unmet_columns(stream)
     counts = [F.expr(f"count_if({flag})").alias(f"{flag}_count") for flag in flags]
-    at = "CASE WHEN {flag} THEN named_struct('partition', {partition}, 'offset', {offset}) END"
-    return counts + [
-        F.expr(f"min({at.format(flag=flag, partition=partition, offset=offset)})").alias(f"{flag}_at") for flag in flags
-    ]
+    return counts + [F.expr(first_at(flag)).alias(f"{flag}_at") for flag in flags]
 
 
 def unmet_counted(stream: Stream, seen: Mapping[str, Any]) -> dict[str, Unmet]:

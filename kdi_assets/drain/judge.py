@@ -22,21 +22,9 @@ from kdi_assets.drain.expectations import (
 )
 from kdi_assets.drain.explode import ROW_COUNT, Elements, apart, elements_of, in_rows
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
-from kdi_assets.drain.records import decode
+from kdi_assets.drain.records import DEAD_LETTER, FILTERED, OFFSET, PARTITION, ROW, TOMBSTONE, VERDICT, decode
 from kdi_assets.drain.shape import evaluate, table_columns
-from kdi_assets.drain.verdict import (
-    DEAD_LETTER,
-    ELSEWHERE,
-    FILTERED,
-    ROW,
-    TOMBSTONE,
-    TOMBSTONE_RULE,
-    VERDICTS,
-    Counts,
-    route_sql,
-    row_rules,
-    verdict_sql,
-)
+from kdi_assets.drain.verdict import ELSEWHERE, TOMBSTONE_RULE, VERDICTS, Counts, route_sql, row_rules, verdict_sql
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -49,7 +37,6 @@ if TYPE_CHECKING:
 
 _VERDICTS = len(VERDICTS)
 _PLACE = ("topic", "partition", "offset", "timestamp", "timestamp_type")
-_VERDICT, _PARTITION, _OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
 _AGE, _BYTES = "_kdi_age", "_kdi_bytes"
 _UNKNOWN_SCHEMA = "_kdi_unknown_schema"
 _RULE = "_kdi_rule"
@@ -84,12 +71,12 @@ def judge(
     elements = elements_of(stream, decoder.record, messages.sparkSession)
     columns = table_columns(stream, decoder.record, elements)
     judged = _judged(messages, stream, decoder, now, elements).select(
-        *in_rows(columns, elements, where=f"{_VERDICT} = {ROW}"),
-        _VERDICT,
+        *in_rows(columns, elements, where=f"{VERDICT} = {ROW}"),
+        VERDICT,
         *unmet_columns(stream),
         *(F.expr(sql).alias(column) for column, sql in contract_columns(stream, decoder).items()),
-        F.expr("kafka.partition").alias(_PARTITION),
-        F.expr("kafka.offset").alias(_OFFSET),
+        F.expr("kafka.partition").alias(PARTITION),
+        F.expr("kafka.offset").alias(OFFSET),
         F.expr(bucket_sql("kafka.timestamp", now=now)).alias(_AGE),
         F.expr(f"coalesce(length({VALUE}), 0) + coalesce(length(kafka.key), 0)").alias(_BYTES),
         F.expr(decoder.unknown_schema).alias(_UNKNOWN_SCHEMA),
@@ -97,7 +84,7 @@ def judge(
     # Observe before anything filters: it is a barrier, so the record is parsed once (else once per use). Nothing above
     # may sort or sample, or each row would count twice.
     aggregates = _aggregates(messages.sparkSession, stream, decoder, topic_partitions, elements)
-    return apart(judged.observe(counts, *aggregates).where(F.col(_VERDICT) == ROW), columns, elements)
+    return apart(judged.observe(counts, *aggregates).where(F.col(VERDICT) == ROW), columns, elements)
 
 
 def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
@@ -113,7 +100,7 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     """
     from pyspark.sql import functions as F
 
-    told = _with_reasons(messages, stream, decoder, now, where=f"{_VERDICT} = {DEAD_LETTER}")
+    told = _with_reasons(messages, stream, decoder, now, where=f"{VERDICT} = {DEAD_LETTER}")
     # A key often repeats what is masked in the value, and so may a header.
     whole = letters_hold(stream, decoder.record) == "keep"
     kept = "{}" if whole else "CASE WHEN false THEN {} END"
@@ -142,9 +129,9 @@ def verdicts(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now
     """
     from pyspark.sql import functions as F
 
-    named = f"get(array({', '.join(map(literal, VERDICTS))}), {_VERDICT})"
+    named = f"get(array({', '.join(map(literal, VERDICTS))}), {VERDICT})"
     if elsewhere := route_sql(stream).elsewhere:
-        named = f"CASE WHEN {_VERDICT} = {FILTERED} AND {elsewhere} THEN {literal(ELSEWHERE)} ELSE {named} END"
+        named = f"CASE WHEN {VERDICT} = {FILTERED} AND {elsewhere} THEN {literal(ELSEWHERE)} ELSE {named} END"
     told = _with_reasons(messages, stream, decoder, now).withColumn("outcome", F.expr(named))
     return told.select(*(F.expr(f"kafka.{c}") for c in _PLACE), "outcome", "reason", "field")
 
@@ -163,7 +150,7 @@ def _with_reasons(
     rules = [*decoding, *shaping]
     elements = elements_of(stream, decoder.record, messages.sparkSession)
     judged = _judged(messages, stream, decoder, now, elements).where(where)
-    numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {first} END"))
+    numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {first} END"))
     reason, field_ = told_by(_RULE, [r.reason for r in rules]), field_told_by(_RULE, rules)
     return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field_)})
 
@@ -229,10 +216,10 @@ def _judged(
     from pyspark.sql import functions as F
 
     evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
-    judged = evaluated.withColumn(_VERDICT, F.expr(verdict_sql(stream, now)))
+    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(stream, now)))
     # In the order of the rules of `condemned`: whoever changes one alone tells letters of a reason that did not decide.
-    judged = with_unknown(judged, stream, decoder, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER, values=values)
-    return with_unmet(judged, stream, verdict=_VERDICT, row=ROW, dead_letter=DEAD_LETTER)
+    judged = with_unknown(judged, stream, decoder, values=values)
+    return with_unmet(judged, stream)
 
 
 def _aggregates(
@@ -240,26 +227,26 @@ def _aggregates(
 ) -> list[Column]:
     from pyspark.sql import functions as F
 
-    digest = f"xxhash64({_PARTITION}, {_OFFSET})"
+    digest = f"xxhash64({PARTITION}, {OFFSET})"
     # Exact as long as there are at least twice as many bins as different values; an aggregate for each pair of topic
     # partition and verdict would cost three times as much at 64 topic partitions. It skips nulls, and so the rows,
     # which are nearly all: how many of them each topic partition had follows from its range.
-    other = f"CASE WHEN {_VERDICT} <> {ROW} THEN {_PARTITION} * {_VERDICTS} + {_VERDICT} END"
-    dead = f"CASE WHEN {_VERDICT} = {DEAD_LETTER} THEN {digest} END"
-    filtered = f"bit_xor(CASE WHEN {_VERDICT} = {FILTERED} THEN {digest} END)"
+    other = f"CASE WHEN {VERDICT} <> {ROW} THEN {PARTITION} * {_VERDICTS} + {VERDICT} END"
+    dead = f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {digest} END"
+    filtered = f"bit_xor(CASE WHEN {VERDICT} = {FILTERED} THEN {digest} END)"
     return [
         F.expr("count(*)").alias("messages"),
-        F.expr(f"count_if({_VERDICT} = {ROW})").alias("became_rows"),
+        F.expr(f"count_if({VERDICT} = {ROW})").alias("became_rows"),
         *([F.expr(f"sum({ROW_COUNT})").alias("rows")] if elements else ()),
         F.expr(f"bit_xor({digest})").alias("digest"),
         F.expr(f"bit_xor({dead})").alias("dead_letter_digest"),
         bloom_filter(spark, dead, items=_BLOOM_ITEMS, bits=_BLOOM_BITS).alias("dead_letter_bloom"),
-        F.expr(f"bit_xor(CASE WHEN {_VERDICT} = {TOMBSTONE} THEN {digest} END)").alias("tombstone_digest"),
+        F.expr(f"bit_xor(CASE WHEN {VERDICT} = {TOMBSTONE} THEN {digest} END)").alias("tombstone_digest"),
         F.expr(f"histogram_numeric({other}, {2 * _VERDICTS * topic_partitions})").alias("others"),
         F.expr(f"histogram_numeric({_AGE}, {2 * BUCKETS})").alias("ages"),
         F.expr(f"sum({_BYTES})").alias("bytes"),
         F.expr(f"count_if({_UNKNOWN_SCHEMA})").alias("unknown_schemas"),
-        *contract_aggregates(stream, decoder, partition=_PARTITION, offset=_OFFSET),
-        *unmet_aggregates(stream, partition=_PARTITION, offset=_OFFSET),
+        *contract_aggregates(stream, decoder),
+        *unmet_aggregates(stream),
         *([F.expr(filtered).alias("filtered_digest")] if stream.filter or stream.route else ()),
     ]

@@ -32,6 +32,9 @@ KAFKA_DDL = (
 )
 OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 """The working columns."""
+VERDICT, PARTITION, OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
+ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
+"""Numbers of verdicts."""
 
 
 class ShapeMistake(Terminal):
@@ -160,6 +163,11 @@ def steps_to(path: str, record: StructType) -> tuple[str, ...]:
         steps.append(found.name)
         here = found.dataType
     return tuple(steps)
+
+
+def first_at(condition: str) -> str:
+    """Spark SQL of an aggregate: number and offset of the first message of which a condition holds; null of none."""
+    return f"min(CASE WHEN {condition} THEN named_struct('partition', {PARTITION}, 'offset', {OFFSET}) END)"
 
 
 def result(field: str) -> str:

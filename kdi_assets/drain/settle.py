@@ -37,13 +37,11 @@ class Settlement:
 
     Attributes:
         positions: Next offset of every topic partition.
-        creates: Whether the table is made with them.
     """
 
     kind: Kind
     positions: Mapping[TopicPartition, int]
     reason: str
-    creates: bool = False
 
 
 def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> Settlement | None:
@@ -62,7 +60,7 @@ def unsettled(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> 
     if ledger is None:
         refuse_other_start(stream, {}, topic)
         reason = f"the table does not exist; start: {_policy(stream)}"
-        return Settlement("start", begin(stream, topic), reason, creates=True)
+        return Settlement("start", begin(stream, topic), reason)
     refuse_strangers(stream, ledger, topic)
     if ledger.restored_to is not None:
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}

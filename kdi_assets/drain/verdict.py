@@ -13,6 +13,10 @@ from datetime import datetime
 from kdi_assets.drain.contract import FieldsFound
 from kdi_assets.drain.expectations import Unmet
 from kdi_assets.drain.explode import empty_rules, of_any
+from kdi_assets.drain.records import DEAD_LETTER as DEAD_LETTER
+from kdi_assets.drain.records import FILTERED as FILTERED
+from kdi_assets.drain.records import ROW as ROW
+from kdi_assets.drain.records import TOMBSTONE as TOMBSTONE
 from kdi_assets.drain.shape import DATE, FILTER, conditions, expressions, result
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.rules import Rule, any_of, name
@@ -20,7 +24,6 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.message_rules import ROUTE
 from kdi_assets.stream import Stream
 
-ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
 VERDICTS = ("row", "tombstone", "dead_letter", "filtered")
 """By name, at their numbers."""
 ELSEWHERE = "elsewhere"

@@ -143,4 +143,4 @@ def test_a_missing_table_is_not_made_again_while_what_belongs_to_it_lies_beside_
     Path(neighbour).rename(f"{lake}/elsewhere")
     started = settlement(lake)
 
-    assert started and started.creates
+    assert started and started.kind == "start"
