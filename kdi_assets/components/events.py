@@ -49,7 +49,7 @@ def materialization(
     """
     # A replay takes the rows of its messages out and puts them in anew, the unchanged ones too.
     removed = {"rows_removed": commit.removed_by_date.get(day, 0)} if commit.removed_by_date else {}
-    ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in commit.ranges}
+    ranges = {str(r.topic_partition): f"[{r.start}, {r.end})" for r in (counts.range for counts in commit.ranges)}
     said = {
         "rows_added": commit.rows_by_date.get(day, 0),
         **removed,

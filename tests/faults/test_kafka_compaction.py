@@ -78,7 +78,7 @@ def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> N
 
     report = web.drain()
 
-    assert [(c.offset_count, c.gaps) for c in report.commits[:2]] == [(10, 9), (10, 10)]
+    assert [(c.offset_count, c.gap_offsets) for c in report.commits[:2]] == [(10, 9), (10, 10)]
     assert gaps(report) == 41 - len(left) >= 20
     web.assert_each_offset_once([m for m in produced if m.offset in left])
     assert web.audit().complete
