@@ -202,7 +202,7 @@ def view(
         "stream": chosen.name,
         "table_version": history.version if history else None,
         "dead_letters_table": chosen.dead_letters_uri(lake),
-        "condemned_by": [{"attempt_id": c.attempt_id, "version": c.version, "at": c.at} for c in commits],
+        "condemned_by": [{"attempt_id": c.attempt_id, "version": c.version, "at": c.planned_at} for c in commits],
         "statement": statement,
     }
     answer(text, fields, as_json=as_json)

@@ -13,8 +13,7 @@ from kdi_assets.cli.session import one_session
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.stream import Stream
-    from kdi_assets.upkeep.log import CleanedUp, CleanUp
+    from kdi_assets.upkeep.log import CleanUp
 
 
 def upkeep(
@@ -38,11 +37,11 @@ def upkeep(
     with refusal_in_json(chosen.name, as_json=as_json):
         planned = plan_clean_up(chosen, lake, now=now)
         if not yes:
-            answer(_planned_text(planned), _fields(chosen, planned, None), as_json=as_json)
+            answer(_planned_text(planned), _fields(planned), as_json=as_json)
             return
         with one_session("upkeep") as session, session.watched():
             done = clean_up(chosen, lake, session=session, now=now)
-    answer(_done_text(done), _fields(chosen, planned, done), as_json=as_json)
+    answer(_done_text(done), _fields(done), as_json=as_json)
 
 
 def _planned_text(planned: CleanUp) -> str:
@@ -54,23 +53,24 @@ def _planned_text(planned: CleanUp) -> str:
     )
 
 
-def _done_text(done: CleanedUp) -> str:
+def _done_text(done: CleanUp) -> str:
     renewed = f", positions renewed by v{done.renewed_at}" if done.renewed_at is not None else ""
     copied = f"{counted(done.copied, 'commit')} copied to the archive"
     return f"{done.stream}: {copied}{renewed}, {counted(done.removed, 'commit')} removed from the log"
 
 
-def _fields(stream: Stream, planned: CleanUp, done: CleanedUp | None) -> dict[str, object]:
+def _fields(of: CleanUp) -> dict[str, object]:
     return {
-        "stream": stream.name,
-        "table_version": done.version if done else planned.version,
-        "commits_in_log": planned.commits,
-        "expired_versions": planned.expired,
-        "retention_seconds": planned.retention.total_seconds(),
-        "renews_positions": planned.renews,
-        "done": done is not None,
-        "copied_commits": done.copied if done else None,
-        "uncopied_commits": None if done else planned.uncopied,
-        "removed_commits": done.removed if done else None,
-        "renewed_at_version": done.renewed_at if done else None,
+        "stream": of.stream,
+        "table_version": of.version,
+        "commits_in_log": of.commits,
+        "expired_versions": of.expired,
+        "retention_seconds": of.retention.total_seconds(),
+        "renews_positions": of.renews,
+        "done": of.done,
+        "copied_commits": of.copied if of.done else None,
+        "uncopied_commits": None if of.done else of.uncopied,
+        "removed_commits": of.removed if of.done else None,
+        "renewed_at_version": of.renewed_at,
+        "error": None,
     }

@@ -22,19 +22,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-ATTEMPTS = 5
 _APP_ID = "kdi-ledger-archive"
 
 
 class ArchiveBusy(Transient):
-    """Others were copying into the archive all the time."""
+    """Another copier came first."""
 
     uri: str
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.uri}: other copiers came first, {ATTEMPTS} times in a row.",
-            "what they copied is there; nothing was removed from the log.",
+            f"{self.uri}: another copier came first.",
+            "what it copied is there; nothing was removed from the log.",
             "the same command once more",
         )
 
@@ -65,7 +64,7 @@ def copy_to_archive(log: TableLog, uri: str, *, at: Callable[[str], None] = lamb
     """Copy every commit that the log can still tell of and the archive does not have.
 
     Idempotent by version, also for two copiers at once: each write names the same transaction id, so of two that began
-    at the same version of the archive one is refused, and looks again.
+    at the same version of the archive one is refused.
 
     Args:
         at: Called at the named point ``"compared"``; tests let others in there.
@@ -74,20 +73,16 @@ def copy_to_archive(log: TableLog, uri: str, *, at: Callable[[str], None] = lamb
         How many were copied.
 
     Raises:
-        ArchiveBusy: Others copied at the same time, again and again.
+        ArchiveBusy: Another one copied at the same time.
         CommitUnreadable: A commit is in the log and cannot be read.
     """
-    copied = 0
-    for _ in range(ATTEMPTS):
-        # Opened before it is compared with the log: what others add in between then conflicts with our write.
-        archive = open_archive(uri)
-        left = uncopied(log, archive)
-        if not left:
-            return copied
-        at("compared")
-        if _append(archive, uri, _as_table(log, left), newest=left[-1].version):
-            copied += len(left)
-    raise ArchiveBusy(uri=uri)
+    # Opened before it is compared with the log: what others add in between then conflicts with our write.
+    archive = open_archive(uri)
+    left = uncopied(log, archive)
+    at("compared")
+    if left:
+        _append(archive, uri, _as_table(log, left), newest=left[-1].version)
+    return len(left)
 
 
 def uncopied(log: TableLog, archive: DeltaTable | None) -> list[CommitInfo]:
@@ -118,8 +113,7 @@ def _versions(archive: DeltaTable, table_id: str) -> frozenset[int]:
     return frozenset(found["version"].to_pylist())
 
 
-def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int) -> bool:
-    """Add the rows; ``False`` if another copier came first."""
+def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int) -> None:
     from deltalake import CommitProperties, Transaction, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -129,13 +123,11 @@ def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int
         mode: Literal["append", "error"] = "append" if archive else "error"
         with storage_failures(uri):
             write_deltalake(archive or storage_uri(uri), rows, mode=mode, commit_properties=ours)
-    except CommitFailedError:
-        return False
-    except DeltaError:
-        if archive is not None or open_archive(uri) is None:
-            raise
-        return False  # someone else made the archive just now
-    return True
+    except DeltaError as refused:
+        made_just_now = archive is None and open_archive(uri) is not None
+        if isinstance(refused, CommitFailedError) or made_just_now:
+            raise ArchiveBusy(uri=uri) from refused
+        raise
 
 
 def _as_table(log: TableLog, commits: Sequence[CommitInfo]) -> pa.Table:

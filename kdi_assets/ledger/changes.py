@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NONE = "partition int, offset bigint, count int, changed_by bigint, net bigint"
-RUNS = 40
+READS = 40
 """Reads of the change feed in one plan at most; more commits than that are read as one span."""
 _DELETED_BY_COUNT = ("numDeletedRows", "num_deleted_rows", "numTargetRowsDeleted", "num_target_rows_deleted")
 
@@ -44,22 +44,17 @@ def changes(spark: SparkSession, stream: Stream, log: TableLog, commits: Sequenc
     """Read the change feed of some commits, and of no others."""
     from pyspark.sql import functions as F
 
-    there = [c for c in commits if not c.archived and log.has_changes_of(c.version)]
-    feeds, unread = [], {c.version for c in commits} - {c.version for c in there}
-    for run in _runs([c.version for c in there]):
-        feed = _feed(spark, stream, log.uri, run)
-        if feed is None:
-            # One of them keeps the others from being read: each for itself.
-            alone = {v: _feed(spark, stream, log.uri, [v]) for v in run}
-            unread |= {v for v, one in alone.items() if one is None}
-            feeds += [one for one in alone.values() if one is not None]
-        else:
-            feeds.append(feed)
+    there = sorted(c.version for c in commits if not c.archived and log.has_changes_of(c.version))
+    together = _feed(spark, stream, log.uri, there) if len(there) > READS else None
+    # One that cannot be read keeps the others of its span from being read.
+    alone = {} if together is not None else {v: _feed(spark, stream, log.uri, [v]) for v in there}
+    feeds = [feed for feed in (together, *alone.values()) if feed is not None]
+    read = {v for v in there if together is not None or alone[v] is not None}
     every = reduce(lambda a, b: a.unionByName(b), feeds) if feeds else spark.createDataFrame([], NONE)
     net = every.groupBy("partition", "offset", "changed_by").agg(
         F.sum("net").alias("net"), F.expr("abs(sum(net)) = max(count)").alias("whole")
     )
-    return Changes(net.where("net <> 0"), tuple(c for c in commits if c.version in unread))
+    return Changes(net.where("net <> 0"), tuple(c for c in commits if c.version not in read))
 
 
 def letters_taken(
@@ -109,17 +104,6 @@ def predicate(commit: CommitInfo) -> str:
         said = given
     text = " AND ".join(map(str, said)) if isinstance(said, list) else str(said)
     return re.sub(r"#\d+L?", "", text)
-
-
-def _runs(versions: Sequence[int]) -> Iterator[list[int]]:
-    """Versions in spans without a hole; if these were too many for one plan, all in one."""
-    runs: list[list[int]] = []
-    for version in sorted(versions):
-        if runs and runs[-1][-1] == version - 1:
-            runs[-1].append(version)
-        else:
-            runs.append([version])
-    yield from runs if len(runs) <= RUNS else [sorted(versions)]
 
 
 def _feed(spark: SparkSession, stream: Stream, uri: str, versions: Sequence[int]) -> DataFrame | None:

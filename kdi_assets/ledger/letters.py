@@ -60,11 +60,9 @@ def standing_letters(
     """
     from pyspark.sql import functions as F
 
-    entries = [(entry.attempt_id, entry.version, entry.topic_id) for entry in history.entries]
-    named = spark.createDataFrame(entries, "attempt_id string, version bigint, topic_id string")
-    counting = _table(spark, stream, lake).join(F.broadcast(named), "attempt_id")
+    letters = _complete(_table(spark, stream.dead_letters_uri(lake)))
+    counting = _silenced(spark, letters.join(_named(spark, history.entries), "attempt_id"), history.entries)
     kept = (*_SMALL, *(_MESSAGE if with_messages else ()))
-    counting = _silenced(spark, counting, history.entries)
     of_letter = f"max_by(struct({', '.join(kept)}, version, {_AGAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
     why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
     letters = (
@@ -103,9 +101,7 @@ def letters_now(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -
     Returns:
         ``partition: int, offset: bigint, counts: boolean`` of every letter, whether it counts or not.
     """
-    if TableLog.open(uri) is None:
-        return spark.createDataFrame([], "partition int, offset bigint, counts boolean")
-    return unreturned(spark, spark.read.format("delta").load(uri), entries).select("partition", "offset", "counts")
+    return unreturned(spark, _table(spark, uri), entries).select("partition", "offset", "counts")
 
 
 def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
@@ -134,25 +130,23 @@ def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEnt
 
 def came_back(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
     """The messages of dead letters of which an entry says that they became rows: ``partition: int, offset: bigint``."""
-    nothing = spark.createDataFrame([], "partition int, offset bigint")
-    if TableLog.open(uri) is None:
-        return nothing
-    kept = spark.read.format("delta").load(uri)
-    if OUTCOME not in kept.columns:
-        return nothing
-    said = _standing(spark, kept, entries).where(f"{OUTCOME} = 'row' AND version IS NOT NULL")
+    said = _standing(spark, _table(spark, uri), entries).where(f"{OUTCOME} = 'row' AND version IS NOT NULL")
     return said.select("partition", "offset").distinct()
 
 
 def _standing(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
     """What letters and later words on them say, but for what a newer entry silences; with their entry's version."""
+    letters = _complete(kept).select(*_AT, "attempt_id", OUTCOME)
+    said = letters.join(_named(spark, entries), "attempt_id", "left")
+    return _silenced(spark, said, entries).where(f"NOT coalesce({_SILENCED}, false)")
+
+
+def _named(spark: SparkSession, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """The attempts that count: ``attempt_id: string, version: bigint, topic_id: string``."""
     from pyspark.sql import functions as F
 
-    outcome = OUTCOME if OUTCOME in kept.columns else F.lit(None).cast("string").alias(OUTCOME)
     named = [(e.attempt_id, e.version, e.topic_id) for e in entries]
-    versions = spark.createDataFrame(named, "attempt_id string, version bigint, topic_id string")
-    said = kept.select(*_AT, "attempt_id", outcome).join(F.broadcast(versions), "attempt_id", "left")
-    return _silenced(spark, said, entries).where(f"NOT coalesce({_SILENCED}, false)")
+    return F.broadcast(spark.createDataFrame(named, "attempt_id string, version bigint, topic_id string"))
 
 
 def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
@@ -182,14 +176,17 @@ def _plain(ranges: Sequence[Superseded]) -> list[tuple[int, int, int, int, str]]
     return [(a.range.topic_partition.partition, a.range.start, a.range.end, a.version, a.topic_id) for a in ranges]
 
 
-def _table(spark: SparkSession, stream: Stream, lake: str) -> DataFrame:
-    """The letters as they lie there, at one version, with the columns that not every table has."""
+def _table(spark: SparkSession, uri: str) -> DataFrame:
+    """The letters as they lie there, at one version; none where there is no table."""
+    log = TableLog.open(uri)
+    if log is None:
+        return spark.createDataFrame([], _DDL)
+    return spark.read.format("delta").option("versionAsOf", log.version).load(uri)
+
+
+def _complete(letters: DataFrame) -> DataFrame:
+    """With the columns that not every table has: the first replay adds outcomes."""
     from pyspark.sql import functions as F
 
-    log = TableLog.open(stream.dead_letters_uri(lake))
-    if log is None:
-        table = spark.createDataFrame([], _DDL)
-    else:
-        table = spark.read.format("delta").option("versionAsOf", log.version).load(log.uri)
-    absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(False)}  # the first replay adds outcomes
-    return table.withColumns({name: value for name, value in absent.items() if name not in table.columns})
+    absent = {OUTCOME: F.lit(None).cast("string"), WITHHELD: F.lit(False)}
+    return letters.withColumns({name: value for name, value in absent.items() if name not in letters.columns})

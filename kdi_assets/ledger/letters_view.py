@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.log import TableLog
@@ -46,27 +46,12 @@ FROM (
 )"""
 
 
-@dataclass(frozen=True, slots=True)
-class Condemning:
-    """A commit whose dead letters count.
-
-    Attributes:
-        version: Of the stream's table.
-        at: When it was planned.
-    """
-
-    attempt_id: str
-    version: int
-    at: datetime
+def condemning(history: LiveHistory) -> tuple[LedgerEntry, ...]:
+    """The entries of a live history that say of messages that they are dead letters, the oldest first."""
+    return tuple(e for e in history.entries if e.planned_at and (e.dead_letters or e.outcomes or e.letters_by_date))
 
 
-def condemning(history: LiveHistory) -> tuple[Condemning, ...]:
-    """The commits of a live history that have dead letters, the oldest first."""
-    wrote = (e for e in history.entries if e.dead_letters or e.outcomes or e.letters_by_date)
-    return tuple(Condemning(e.attempt_id, e.version, e.planned_at) for e in wrote if e.planned_at)
-
-
-def select_sql(stream: Stream, lake: str, commits: Sequence[Condemning]) -> str:
+def select_sql(stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> str:
     """A query of Spark SQL: ``base64_bytes: string, json_string: string, error: string, timestamp: timestamp``.
 
     Every message that counts as a dead letter once, also where a replay made a row of it since. ``json_string`` has the
@@ -78,14 +63,14 @@ def select_sql(stream: Stream, lake: str, commits: Sequence[Condemning]) -> str:
     from deltalake import DeltaTable
 
     letters = TableLog.open(stream.dead_letters_uri(lake))
-    if letters is None or not commits:
+    if letters is None or not entries:
         return _NOTHING
     columns = {f.name for f in DeltaTable(storage_uri(letters.uri)).schema().fields}
     return _QUERY.format(
         text=_TEXT,
         is_json=_IS_JSON,
         uri=letters.uri.replace("`", "``"),
-        drains=",\n      ".join(map(_row, commits)),
+        drains=",\n      ".join(map(_row, entries)),
         # What became of a letter later is kept beside it, and is none.
         letters_alone=f"{OUTCOME} IS NULL" if OUTCOME in columns else "true",
     )
@@ -99,6 +84,6 @@ def view_sql(name: str, select: str) -> str:
     return f"CREATE OR REPLACE {kind} {quoted} AS\n{select}"
 
 
-def _row(commit: Condemning) -> str:
-    moment = commit.at.astimezone(UTC).isoformat(" ").replace("+00:00", "Z")
-    return f"('{commit.attempt_id}', {commit.version}, TIMESTAMP'{moment}')"
+def _row(entry: LedgerEntry) -> str:
+    moment = entry.planned_at.astimezone(UTC).isoformat(" ").replace("+00:00", "Z") if entry.planned_at else ""
+    return f"('{entry.attempt_id}', {entry.version}, TIMESTAMP'{moment}')"

@@ -53,12 +53,7 @@ class Reckoned:
 
 
 def reckon(
-    spark: SparkSession,
-    stream: Stream,
-    lake: str,
-    found: DataFrame,
-    covered: Coverage,
-    history: LiveHistory,
+    spark: SparkSession, stream: Stream, lake: str, found: DataFrame, covered: Coverage, history: LiveHistory
 ) -> Reckoned:
     """Look at single offsets.
 
@@ -94,18 +89,9 @@ class _Reckoning:
         again = {r["lost"]: r["count"] for r in self._again.groupBy("lost").count().collect()} if sums["twice"] else {}
         twice = sums["twice"] - sum(again.values())
         doubles = self._doubles() if twice else ()
-        return Reckoned(
-            untraced=lost.untraced,
-            missing=lost.missing,
-            twice=twice,
-            not_ours=sums["other"],
-            lost_again=again.get(True, 0),
-            gaps_again=again.get(False, 0),
-            holes=lost.holes,
-            doubles=doubles,
-            deletions=lost.deletions,
-            notes=lost.notes,
-            at_odds=lost.at_odds,
+        lost_again, gaps_again = again.get(True, 0), again.get(False, 0)
+        return replace(
+            lost, twice=twice, doubles=doubles, not_ours=sums["other"], lost_again=lost_again, gaps_again=gaps_again
         )
 
     @property
@@ -196,13 +182,7 @@ class _Reckoning:
         ]
         return settle(groups, self.covered)
 
-    def _explain(
-        self,
-        left: DataFrame,
-        settled: Settled,
-        deletions: tuple[Deletion, ...],
-        feed: Changes,
-    ) -> Reckoned:
+    def _explain(self, left: DataFrame, settled: Settled, deletions: tuple[Deletion, ...], feed: Changes) -> Reckoned:
         """What is left when those and deletions are taken out: withdrawn by a replay that told how many, or missing."""
         suspects = settled.suspects(self.spark, left)
         missing, notes = _sum(suspects) - settled.among_suspects.count, list(settled.notes)

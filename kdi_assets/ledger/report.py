@@ -170,19 +170,9 @@ class AuditReport:
 
     def fields(self) -> dict[str, object]:
         """As programs read it."""
-        parts = ("became_rows", "dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted")
-        numbers = ("offsets", "rows", *parts)
-        return {
-            "stream": self.stream,
-            "complete": self.complete,
-            "table_version": self.version,
-            **{name: getattr(self, name) for name in (*numbers, "missing", "twice", "ghosts")},
-            "holes": [hole.fields() for hole in self.holes],
-            "doubles": [double.fields() for double in self.doubles],
-            "deletions": [deletion.fields() for deletion in self.deletions],
-            "notes": list(self.notes),
-            "line": self.line(),
-        }
+        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "version"}
+        lists = {name: [each.fields() for each in told[name]] for name in ("holes", "doubles", "deletions")}
+        return {**told, **lists, "table_version": self.version, "line": self.line()}
 
 
 def _first(ranges: tuple[Hole, ...] | tuple[Double, ...]) -> str:

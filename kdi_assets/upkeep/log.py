@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -50,26 +50,11 @@ class CleanUp:
 
     Attributes:
         version: The table's version.
-        commits: Commits in the log.
+        commits: Commits in the log before.
         expired: Those of them that are older than the retention, the oldest first.
-        uncopied: How many the archive does not have yet.
         renews: Whether the newest ledger commit is among the expired, so that a new one must carry the positions on.
-    """
-
-    stream: str
-    version: int
-    commits: int
-    expired: tuple[int, ...]
-    uncopied: int
-    retention: timedelta
-    renews: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CleanedUp:
-    """What was done.
-
-    Attributes:
+        uncopied: How many the archive does not have yet.
+        done: Whether this was done; what follows says what.
         copied: Commits copied to the archive.
         removed: Commits removed from the log.
         renewed_at: The version of the ledger commit that carries the positions on, if one was needed.
@@ -77,9 +62,15 @@ class CleanedUp:
 
     stream: str
     version: int
-    copied: int
-    removed: int
-    renewed_at: int | None
+    commits: int
+    expired: tuple[int, ...]
+    retention: timedelta
+    renews: bool
+    uncopied: int
+    done: bool = False
+    copied: int = 0
+    removed: int = 0
+    renewed_at: int | None = None
 
 
 def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
@@ -108,7 +99,7 @@ def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
     )
 
 
-def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], now: datetime) -> CleanedUp:
+def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], now: datetime) -> CleanUp:
     """Clean the log up.
 
     Args:
@@ -134,7 +125,8 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
         # Opened at the version up to which everything is copied: nothing behind it can go.
         _remove_expired(uri, log.version)
     removed = before.keys() - log.commit_files().keys()
-    return CleanedUp(stream.name, log.version, copied, len(removed), renewed.version if renewed else None)
+    at = renewed.version if renewed else None
+    return replace(planned, version=log.version, done=True, copied=copied, removed=len(removed), renewed_at=at)
 
 
 def _settled(stream: Stream, seen: Survey) -> LedgerState:

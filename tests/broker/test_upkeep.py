@@ -17,7 +17,7 @@ from kdi_assets.ledger.damage import StorageFailed
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.message_rules import Route
-from kdi_assets.upkeep.log import CleanedUp, NoUpkeepNow, clean_up, plan_clean_up
+from kdi_assets.upkeep.log import CleanUp, NoUpkeepNow, clean_up, plan_clean_up
 from sensors.table_log import read_piece
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -25,7 +25,7 @@ from tests.driven import DrivenStream
 KEEPS_NOTHING = dict.fromkeys(("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 0 days")
 
 
-def clean(web: DrivenStream) -> CleanedUp:
+def clean(web: DrivenStream) -> CleanUp:
     return clean_up(web.stream, web.lake, session=web.session, now=datetime.now(UTC))
 
 
