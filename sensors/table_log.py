@@ -42,7 +42,7 @@ class TableLogs:
 
     def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
         """As ``read_piece`` below; of a log that has not moved, an empty piece."""
-        known = self._cache.current(uri, most=COMMITS_PER_TICK)
+        known = self._cache.current(uri)
         if known and known.through == since:
             return known
         piece = read_piece(uri, app_id, table_id=table_id, since=since)

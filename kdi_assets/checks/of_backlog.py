@@ -58,15 +58,16 @@ def _over(backlog: Backlog, limits: DrainWhen) -> str:
 
 
 def _numbers(backlog: Backlog) -> dict[str, Number]:
-    known = {
-        "backlog": backlog.offsets,
-        "lag_seconds": backlog.lag_seconds if backlog.offsets else 0.0,
-        "backlog_bytes": backlog.bytes,
-        "time_to_loss_seconds": backlog.time_to_loss_seconds,
-        "time_to_close_seconds": backlog.time_to_close_seconds,
-        "open_transaction_offsets": backlog.open_transaction_offsets,
-    }
-    return {name: number for name, number in known.items() if number is not None and math.isfinite(number)}
+    return _known(
+        {
+            "backlog": backlog.offsets,
+            "lag_seconds": backlog.lag_seconds if backlog.offsets else 0.0,
+            "backlog_bytes": backlog.bytes,
+            "time_to_loss_seconds": backlog.time_to_loss_seconds,
+            "time_to_close_seconds": backlog.time_to_close_seconds,
+            "open_transaction_offsets": backlog.open_transaction_offsets,
+        }
+    )
 
 
 def fresh(subject: Subject) -> Finding:
@@ -85,12 +86,14 @@ def fresh(subject: Subject) -> Finding:
         raise backlog.refusal
     held = held_since(subject.stream, backlog) if backlog.open_transaction_offsets else None
     held_seconds = None if held is None else max(0.0, (subject.now - held).total_seconds())
-    numbers: dict[str, Number] = {
-        "backlog": backlog.offsets,
-        "open_transaction_offsets": backlog.open_transaction_offsets,
-        **_known("lag_seconds", backlog.lag_seconds if backlog.offsets else 0.0),
-        **_known("open_transaction_seconds", held_seconds if backlog.open_transaction_offsets else 0.0),
-    }
+    numbers = _known(
+        {
+            "backlog": backlog.offsets,
+            "open_transaction_offsets": backlog.open_transaction_offsets,
+            "lag_seconds": backlog.lag_seconds if backlog.offsets else 0.0,
+            "open_transaction_seconds": held_seconds if backlog.open_transaction_offsets else 0.0,
+        }
+    )
     unknown = bool(backlog.offsets) and backlog.lag_seconds is None
     lag_level, lag_said = _of_lag(backlog, limits, nothing=unknown and not holds_message(subject.stream, backlog))
     held_level, held_said = _of_transaction(backlog, held_seconds, limits)
@@ -150,5 +153,5 @@ def _level(seconds: float, limits: FreshnessLimits) -> Level:
     return "warn" if seconds >= limits.warn_seconds else "passed"
 
 
-def _known(name: str, number: float | None) -> dict[str, Number]:
-    return {} if number is None else {name: round(number, 3)}
+def _known(numbers: Mapping[str, Number | None]) -> dict[str, Number]:
+    return {name: round(n, 3) for name, n in numbers.items() if n is not None and math.isfinite(n)}

@@ -66,7 +66,6 @@ class Coverage:
         withdrawn_by: What these are, by the commit that did.
     """
 
-    topic: str
     begin: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
     drained: tuple[Piece, ...]
@@ -156,7 +155,6 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         returned.update(e.returned)  # and no sum, which leaves out what is below 0
         withdrawn.update({tp: untraced.count for tp, untraced in e.withdrawn.items()})
     return Coverage(
-        topic=entries[-1].topic,
         begin=_begin(entries, back),
         end=entries[-1].positions,
         drained=tuple(Piece(e.version, r.range, r) for e in entries for r in e.ranges),

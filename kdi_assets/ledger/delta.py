@@ -154,15 +154,12 @@ def is_conflict(failed: Any) -> bool:
 
 def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) -> None:
     """Every ledger commit sets every id: what it does not set would be stale behind the next RESTORE."""
-    ids = {partition_id(entry.app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
-    names = [
-        version_id(entry.app_id),
-        topic_txn_id(entry.app_id, entry.topic_id),
-        table_txn_id(entry.app_id, entry.table_id),
-    ]
+    app_id = entry.app_id
+    ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
+    names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
     now = jvm_of(spark).scala.Option.apply(int(time.time() * 1000))
-    for app_id, version in {**ids, **dict.fromkeys(names, entry.version)}.items():
-        transaction.updateSetTransaction(app_id, version, now)
+    for txn, version in {**ids, **dict.fromkeys(names, entry.version)}.items():
+        transaction.updateSetTransaction(txn, version, now)
 
 
 def _write(

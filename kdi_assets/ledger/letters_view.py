@@ -9,7 +9,6 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.stream import Stream
 
 _NOTHING = (
@@ -60,12 +59,10 @@ def select_sql(stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> str
 
     Source: kafka-delta-ingest, ``src/dead_letters.rs``.
     """
-    from deltalake import DeltaTable
-
     letters = TableLog.open(stream.dead_letters_uri(lake))
     if letters is None or not entries:
         return _NOTHING
-    columns = {f.name for f in DeltaTable(storage_uri(letters.uri)).schema().fields}
+    columns = {f["name"] for f in letters.schema["fields"]}
     return _QUERY.format(
         text=_TEXT,
         is_json=_IS_JSON,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -60,10 +59,8 @@ class LogMarks:
 
         if uri not in self._folders:
             self._folders[uri] = storage(uri)
-        folder = self._folders[uri]
-        found: Sequence[object] = folder.get_file_info([path])
-        (info,) = found
-        return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None  # type: ignore[attr-defined]
+        (info,) = self._folders[uri].get_file_info([path])
+        return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None
 
 
 class LogCache(Generic[T]):
@@ -76,10 +73,10 @@ class LogCache(Generic[T]):
         self._marks = LogMarks()
         self._kept: dict[str, tuple[T, LogMark | None]] = {}
 
-    def current(self, uri: str, *, most: int = MOST) -> T | None:
+    def current(self, uri: str) -> T | None:
         """The value, unless the log has a newer commit than it was read at, or another table lies there."""
         value, mark = self._kept.get(uri, (None, None))
-        return value if mark and mark == self._marks.of(uri, since=mark.version, most=most) else None
+        return value if mark and mark == self._marks.of(uri, since=mark.version, most=1) else None
 
     def last(self, uri: str) -> T | None:
         """The value as it was read last, whether or not the log has moved on since."""
@@ -88,7 +85,7 @@ class LogCache(Generic[T]):
     def keep(self, uri: str, value: T, *, version: int) -> T:
         """Keep what was read at a version of the table."""
         # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
-        mark = self._marks.of(uri, since=version)
+        mark = self._marks.of(uri, since=version, most=1)
         self._kept[uri] = (value, mark if mark and mark.version == version else None)
         return value
 

@@ -201,7 +201,7 @@ def covering(spark: SparkSession, offsets: DataFrame, drained: Sequence[Piece]) 
     """Every pair of an offset and an entry that drained it: ``partition, offset, changed_by: bigint``."""
     from pyspark.sql import functions as F
 
-    chunks = _ranges_frame(spark, list(_chunks((p.version, p.range) for p in drained)))
+    chunks = spark.createDataFrame(list(_chunks((p.version, p.range) for p in drained)), _CHUNK)
     return (
         _bucketed(offsets.select("partition", "offset"))
         .join(F.broadcast(chunks), ["partition", "bucket"])
@@ -260,11 +260,7 @@ def _exploded(spark: SparkSession, chunks: Sequence[_Chunk]) -> DataFrame:
     from pyspark.sql import functions as F
 
     offset = F.expr("explode(sequence(start, end - 1))").alias("offset")
-    return _ranges_frame(spark, chunks).select("partition", offset, "version", "bucket")
-
-
-def _ranges_frame(spark: SparkSession, chunks: Sequence[_Chunk]) -> DataFrame:
-    return spark.createDataFrame(list(chunks), _CHUNK)
+    return spark.createDataFrame(list(chunks), _CHUNK).select("partition", offset, "version", "bucket")
 
 
 def _bucketed(offsets: DataFrame) -> DataFrame:
