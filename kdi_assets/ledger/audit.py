@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import xor
@@ -102,20 +101,10 @@ def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory,
 
 def _agrees(counted: Mapping[int, Found], covered: Coverage) -> bool:
     """Whether counts and digest prove that everything is there, once."""
-    rows: Counter[int] = Counter()
-    letters: Counter[int] = Counter()
-    for piece in covered.pieces:
-        rows[piece.range.topic_partition.partition] += piece.counts.became_rows
-        letters[piece.range.topic_partition.partition] += piece.counts.dead_letters
-    for tp, came_back in covered.returned.items():
-        rows[tp.partition] += came_back
-        letters[tp.partition] -= came_back
-    for tp, withdrawn in covered.withdrawn.items():
-        rows[tp.partition] -= withdrawn
     return (
-        {p: c.became_rows for p, c in counted.items() if c.became_rows} == +rows
+        {p: c.became_rows for p, c in counted.items() if c.became_rows} == covered.became_rows
         and all(c.is_whole for c in counted.values())
-        and {p: c.letters for p, c in counted.items() if c.letters} == +letters
+        and {p: c.letters for p, c in counted.items() if c.letters} == covered.dead_letters
         and reduce(xor, (c.digest for c in counted.values()), 0) == covered.digest
     )
 

@@ -61,9 +61,9 @@ class Coverage:
         renewed: Whether the topic was made anew: an offset may belong to several entries.
         torn: Where an entry does not begin where the one before it ended.
         set_back: Where a decision set positions back.
-        returned: By topic partition, the dead letters that became rows later, less the rows that became letters.
-        withdrawn: By topic partition, messages whose rows a replay took out, and that leave no trace since.
-        withdrawn_by: What these are, by the commit that did.
+        became_rows: By partition, messages that are rows, also those that a replay made or took out.
+        dead_letters: By partition, those whose messages are no rows.
+        withdrawn_by: Messages whose rows a replay took out, and that leave no trace since, by the commit that did.
     """
 
     begin: Mapping[TopicPartition, int]
@@ -76,8 +76,8 @@ class Coverage:
     renewed: bool = False
     torn: tuple[str, ...] = ()
     set_back: tuple[str, ...] = ()
-    returned: Mapping[TopicPartition, int] = field(default_factory=dict)
-    withdrawn: Mapping[TopicPartition, int] = field(default_factory=dict)
+    became_rows: Mapping[int, int] = field(default_factory=dict)
+    dead_letters: Mapping[int, int] = field(default_factory=dict)
     withdrawn_by: Mapping[int, Recorded] = field(default_factory=dict)
 
     @property
@@ -150,10 +150,16 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
     back = list(steps_back(entries))
     whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
     recorded = (e.traced_digest ^ e.withdrawn_digest for e in standing)
-    returned, withdrawn = Counter[TopicPartition](), Counter[TopicPartition]()
+    rows, letters = Counter[int](), Counter[int]()
     for e in standing:
-        returned.update(e.returned)  # and no sum, which leaves out what is below 0
-        withdrawn.update({tp: untraced.count for tp, untraced in e.withdrawn.items()})
+        for counts in e.ranges:
+            rows[counts.range.topic_partition.partition] += counts.became_rows
+            letters[counts.range.topic_partition.partition] += counts.dead_letters
+        for tp, came_back in e.returned.items():
+            rows[tp.partition] += came_back
+            letters[tp.partition] -= came_back
+        for tp, withdrawn in e.withdrawn.items():
+            rows[tp.partition] -= withdrawn.count
     return Coverage(
         begin=_begin(entries, back),
         end=entries[-1].positions,
@@ -165,8 +171,8 @@ def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
         renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
         torn=tuple(torn),
         set_back=tuple(f"v{e.version} set {tp} back from {was} to {at}" for e, tp, was, at in back),
-        returned=returned,
-        withdrawn=withdrawn,
+        became_rows=+rows,
+        dead_letters=+letters,
         withdrawn_by={
             e.version: Recorded(sum(e.withdrawn.values(), Untraced()), e.withdrawn_digest)
             for e in standing

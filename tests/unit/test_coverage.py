@@ -139,7 +139,7 @@ def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
 
     covered = coverage([START, drained(1, [r(P0, 0, 20), r(P1, 0, 9)], digest=0b0011), back, fallen])
 
-    assert covered.returned == {P0: -2, P1: -1}
-    assert covered.withdrawn == {P0: 2, P1: 1}
+    assert covered.became_rows == {0: 20 - 2 - 2, 1: 9 - 1 - 1}
+    assert covered.dead_letters == {0: 2, 1: 1}
     assert covered.withdrawn_by == {3: Recorded(Untraced(tombstones=1, filtered=2), 0b0110)}
     assert covered.digest == 0b0101  # of what is in the tables: of what was read, neither of the two
