@@ -22,7 +22,7 @@ from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.drain.report import Commit
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.letters import remove_ghosts
 from kdi_assets.ledger.log import CommitUnreadable
 from kdi_assets.stream import Stream
 from sensors.in_flight import assets_in_flight, run_of

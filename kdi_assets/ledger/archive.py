@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
-from kdi_assets.ledger.storage import storage_uri
+from kdi_assets.ledger.storage import storage_failures, storage_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa

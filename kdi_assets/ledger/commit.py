@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.delta import (
     Staged,
     delta_log,
@@ -31,6 +30,7 @@ from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, NotADeltaTable, TableLog
 from kdi_assets.ledger.next_entry import behind as behind_other
 from kdi_assets.ledger.next_entry import may_pass
+from kdi_assets.ledger.storage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.transaction_ids import partition_id, version_id
 
 if TYPE_CHECKING:

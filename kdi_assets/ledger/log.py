@@ -12,8 +12,17 @@ from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.commit_info import Actions, CommitInfo, commit_info
-from kdi_assets.ledger.damage import StorageFailed, TableUnreadable, last_checkpoint, said, storage_failures, unreadable
-from kdi_assets.ledger.storage import holds_files, storage, storage_uri
+from kdi_assets.ledger.storage import (
+    StorageFailed,
+    TableUnreadable,
+    holds_files,
+    last_checkpoint,
+    said,
+    storage,
+    storage_failures,
+    storage_uri,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,11 +1,53 @@
-"""Where a table lies: its folder as delta-rs reaches it, on this machine or in an object storage."""
+"""Where a table lies: its folder as delta-rs reaches it, and what is said where that, or its log, is damaged."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from kdi_assets.errors import Terminal, Transient
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+
+
+class TableUnreadable(Terminal):
+    """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
+
+    uri: str
+    detail: str
+    spare: tuple[str, ...] = ()
+
+    def parts(self) -> tuple[str, str, str]:
+        run = f"ls {self.uri}/_delta_log   (a commit that is cut off or missing comes back from the storage's versions)"
+        if self.spare:
+            files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
+            run = f"rm {files}   (the commits are all there, readers go by them until the next checkpoint)"
+        return (
+            f"{self.uri}: the table's log cannot be read: {self.detail}",
+            "nothing was read and nothing was written there.",
+            run,
+        )
+
+
+class StorageFailed(Transient):
+    """The storage does not answer, or refuses, where a table's log is read."""
+
+    uri: str
+    detail: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.uri}: the storage of the table's log failed: {self.detail}",
+            "nothing was committed; positions stay as they are.",
+            "the same command once more; if it repeats, look at the storage and at its credentials",
+        )
 
 
 def storage_uri(uri: str) -> str:
@@ -31,3 +73,71 @@ def holds_files(uri: str) -> bool:
     except (OSError, TableNotFoundError):
         return False
     return any(not info.base_name.startswith(("_", ".")) for info in found)
+
+
+@contextmanager
+def storage_failures(uri: str) -> Iterator[None]:
+    """Name the failure of the storage under a table.
+
+    Raises:
+        StorageFailed: The body met one.
+    """
+    try:
+        yield
+    except OSError as failed:
+        raise StorageFailed(uri=uri, detail=said(failed)) from failed
+
+
+def unreadable(uri: str, refused: Exception, files: FileSystem) -> TableUnreadable:
+    """The refusal of a log that delta-rs could not read.
+
+    Args:
+        files: The table's folder.
+    """
+    detail = said(refused)
+    spare: tuple[str, ...] = ()
+    if re.search("checkpoint|parquet", detail, re.IGNORECASE):
+        with suppress(OSError):
+            spare = spare_files(files)
+    return TableUnreadable(uri=uri, detail=detail, spare=spare)
+
+
+def said(failed: Exception) -> str:
+    """What delta-rs says, on one line: the storage's cause stands in the last of several, a stack behind them."""
+    lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(failed).strip().splitlines()]
+    told = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
+    return ": ".join(line for line in lines[:told] if line)[:500]
+
+
+def spare_files(files: FileSystem) -> tuple[str, ...]:
+    """What can be removed from a log whose checkpoint cannot be read: a checkpoint, and the file that names it.
+
+    Args:
+        files: The table's folder.
+
+    Returns:
+        Patterns of names; none if commits are missing that only the checkpoint still tells of.
+    """
+    from pyarrow.fs import FileSelector
+
+    names = [f.base_name for f in files.get_file_info(FileSelector("_delta_log", recursive=False))]
+    commits, checkpoints = _versions(_COMMIT, names), _versions(_CHECKPOINT, names)
+    named = last_checkpoint(files)
+    damaged = max(checkpoints) if checkpoints and named in (None, max(checkpoints)) else None
+    before = max((c for c in checkpoints if c != damaged), default=-1)
+    if not commits or not set(range(before + 1, max(commits) + 1)) <= commits:
+        return ()
+    return ("_last_checkpoint", *([f"{damaged:020}.checkpoint.*"] if damaged is not None else []))
+
+
+def last_checkpoint(files: FileSystem) -> int | None:
+    """The version that the log names as its newest checkpoint, if it names any."""
+    try:
+        with files.open_input_stream("_delta_log/_last_checkpoint") as file:
+            return int(json.loads(file.read())["version"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _versions(pattern: re.Pattern[str], names: Collection[str]) -> set[int]:
+    return {int(found[1]) for name in names if (found := pattern.fullmatch(name))}

@@ -17,13 +17,12 @@ from kdi_assets.drain.survey import Survey, survey
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
 from kdi_assets.ledger.commit import commit
-from kdi_assets.ledger.damage import storage_failures
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.state import LedgerState
-from kdi_assets.ledger.storage import storage_uri
+from kdi_assets.ledger.storage import storage_failures, storage_uri
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:

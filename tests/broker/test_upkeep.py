@@ -13,9 +13,9 @@ from kdi_assets.components.route_groups import linked
 from kdi_assets.drain.look import look
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.audit import audited_history
-from kdi_assets.ledger.damage import StorageFailed
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.routes import Routes
+from kdi_assets.ledger.storage import StorageFailed
 from kdi_assets.message_rules import Route
 from kdi_assets.upkeep.log import CleanUp, NoUpkeepNow, clean_up, plan_clean_up
 from sensors.table_log import read_piece

@@ -28,7 +28,8 @@ from kdi_assets.drain.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta, ghosts
+from kdi_assets.ledger import delta
+from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.ledger.state import _Ledger
 from kdi_assets.replay import open_letters
@@ -155,7 +156,7 @@ def restored(web: DrivenStream) -> Sequence[Produced]:
 
 def swept(web: DrivenStream) -> Sequence[Produced]:
     web.drain_rounds(2, 20, bad=0.4)
-    ghosts.remove_ghosts(web.stream, web.lake)
+    ledger_letters.remove_ghosts(web.stream, web.lake)
     return web.publisher.flush()
 
 
@@ -316,8 +317,8 @@ def restore_ignored(patch: MonkeyPatch) -> None:
 
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
-    real = ghosts._every_entry
-    patch.setattr(ghosts, "_every_entry", lambda stream, lake: real(stream, lake)[-1:])
+    real = ledger_letters._every_entry
+    patch.setattr(ledger_letters, "_every_entry", lambda stream, lake: real(stream, lake)[-1:])
 
 
 def new_partition_at_latest(patch: MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.refusals import DeadLettersReplaced
-from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.letters import remove_ghosts
 from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream

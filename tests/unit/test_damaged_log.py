@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.drain.dead_letters import refuse_replaced
 from kdi_assets.drain.refusals import DeadLettersReplaced
 from kdi_assets.ledger.archive import Archive, open_archive
-from kdi_assets.ledger.damage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
+from kdi_assets.ledger.storage import StorageFailed, TableUnreadable
 from tests.table_by_hand import TableByHand, data_file, orders
 
 

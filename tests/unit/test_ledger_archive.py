@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.ledger.archive import Archive, ArchiveBusy, copy_to_archive
 from kdi_assets.ledger.audit import audited_history
 from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, LedgerEntry, RangeCounts
-from kdi_assets.ledger.ghosts import remove_ghosts
 from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.letters import remove_ghosts
 from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.ledger.report import NothingToAudit
 from kdi_assets.stream import OffsetRange

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.ghosts import remove_ghosts
+from kdi_assets.ledger.letters import remove_ghosts
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.stream import OffsetRange
