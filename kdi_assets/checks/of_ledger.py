@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import timedelta
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.checks.finding import NO_TABLE, Finding, Level
 from kdi_assets.checks.subject import Subject
-from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.history import walk_back
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.history import readable, walk_back
 from kdi_assets.ledger.report import NothingToAudit
 from kdi_assets.ledger.transaction_ids import RETIRED, positions_in
 from kdi_assets.stream import Stream, TopicPartition
@@ -61,8 +59,9 @@ def positions_never_go_back(subject: Subject) -> Finding:
     there or behind it."""
     if subject.log is None:
         return NO_TABLE
-    stream, commits = subject.stream, _newest(subject.log, subject.stream.archive_uri(subject.lake))
-    back = steps_back(commits, stream)
+    walked = walk_back(subject.log, subject.stream.archive_uri(subject.lake))
+    commits = list(islice(readable(walked), COMMITS))[::-1]  # undone ones too
+    back = steps_back(commits, subject.stream)
     numbers = {"commits_read": len(commits), "steps_back": len(back)}
     if not back:
         return Finding("passed", f"no position went back in the newest {len(commits):,} commits", numbers)
@@ -94,12 +93,6 @@ def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[str]:
 def _decided(entry: LedgerEntry) -> frozenset[TopicPartition]:
     """Of which topic partitions somebody decided the positions: of all, but a loss says nothing of those without it."""
     return frozenset(lost.topic_partition for lost in entry.declared_losses) or frozenset(entry.positions)
-
-
-def _newest(log: TableLog, archive_uri: str) -> list[CommitInfo]:
-    """Undone ones too, the oldest first, as far back as they can be read."""
-    newest = islice(walk_back(log, Archive(archive_uri, log.table_id)), COMMITS)
-    return [c.info for c in takewhile(lambda c: c.info, newest) if c.info][::-1]
 
 
 def dead_letter_rate(subject: Subject) -> Finding:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
@@ -56,8 +55,8 @@ def takes_table(commit: CommitInfo) -> bool:
 def entries(uri: str, app_id: str) -> list[LedgerEntry]:
     """Every ledger entry, the oldest first, undone or not; the readable part of the log."""
     log = TableLog.open(uri)
-    readable = takewhile(lambda c: c.info is not None, walk_back(log) if log else ())
-    found = (entry_of(c.info.user_metadata, c.version, app_id) for c in readable if c.info)
+    commits = readable(walk_back(log)) if log else ()
+    found = (entry_of(c.user_metadata, c.version, app_id) for c in commits)
     return [entry for entry in found if entry][::-1]
 
 
@@ -74,7 +73,7 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
     foreign: list[CommitInfo] = []
     withdrawing: list[CommitInfo] = []
     since = log.version + 1
-    for commit in live_commits(log, Archive(archive_uri, log.table_id) if archive_uri else None):
+    for commit in live_commits(log, archive_uri):
         since = commit.version
         if entry := entry_of(commit.user_metadata, commit.version, app_id):
             found.append(entry)
@@ -102,13 +101,14 @@ class LoggedCommit:
     why: str = ""
 
 
-def walk_back(log: TableLog, archive: Archive | None = None) -> Iterator[LoggedCommit]:
+def walk_back(log: TableLog, archive_uri: str = "") -> Iterator[LoggedCommit]:
     """The commits from the newest back, until one is in neither the log nor the archive.
 
     A RESTORE to version w undoes the commits between w and itself. Where a RESTORE does not say where it went, or a
     live commit cannot be read, nobody can say which of the older ones are live.
     """
     next_live: int | None = log.version
+    archive = Archive(archive_uri, log.table_id) if archive_uri else None
     for version in range(log.version, -1, -1):
         live = None if next_live is None else version == next_live
         try:
@@ -127,23 +127,30 @@ def walk_back(log: TableLog, archive: Archive | None = None) -> Iterator[LoggedC
                 next_live = None
 
 
-def live_commits(log: TableLog, archive: Archive | None = None) -> Iterator[CommitInfo]:
+def readable(commits: Iterable[LoggedCommit]) -> Iterator[CommitInfo]:
+    """The commits up to the first that cannot be read."""
+    for commit in commits:
+        if commit.info is None:
+            return
+        yield commit.info
+
+
+def live_commits(log: TableLog, archive_uri: str = "") -> Iterator[CommitInfo]:
     """The commits whose rows are there, without RESTOREs, the newest first, as far as the log can tell."""
-    for commit in walk_back(log, archive):
+    for commit in walk_back(log, archive_uri):
         if commit.live is None or (commit.live and commit.info is None):
             return
         if commit.live and commit.info and not commit.info.is_restore:
             yield commit.info
 
 
-def every_commit(log: TableLog, archive: Archive | None = None) -> list[CommitInfo]:
+def every_commit(log: TableLog, archive_uri: str) -> list[CommitInfo]:
     """Every commit from version 0 on, undone or not, the oldest first.
 
     Raises:
         CommitUnreadable: One of them is in neither the log nor the archive, or cannot be read.
     """
-    walked = (commit.info for commit in walk_back(log, archive))
-    read = [info for info in takewhile(lambda info: info is not None, walked) if info]
+    read = list(readable(walk_back(log, archive_uri)))
     if len(read) <= log.version:
         raise CommitUnreadable(log.uri, log.version - len(read))
     return read[::-1]

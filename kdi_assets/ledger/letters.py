@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.entry import OF_REPLAY, LedgerEntry, entry_of
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.log import TableLog
@@ -244,6 +243,6 @@ def remove_ghosts(stream: Stream, lake: str) -> int:
 def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:
     """Every entry of the log or its archive from the first commit on, the oldest first."""
     rows = TableLog.existing(stream.table_uri(lake))
-    archive = Archive(stream.archive_uri(lake), rows.table_id)
-    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in every_commit(rows, archive))
+    commits = every_commit(rows, stream.archive_uri(lake))
+    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in commits)
     return [entry for entry in found if entry]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.changes import predicate, removed_by_count
 from kdi_assets.ledger.commit_info import CommitInfo
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
@@ -65,7 +64,7 @@ def life(stream: Stream, lake: str) -> Iterator[Event]:
     if log is None:
         return
     waiting: list[tuple[LoggedCommit, LedgerEntry | None]] = []
-    for commit in walk_back(log, Archive(stream.archive_uri(lake), log.table_id)):
+    for commit in walk_back(log, stream.archive_uri(lake)):
         entry = entry_of(commit.info.user_metadata, commit.version, stream.app_id) if commit.info else None
         if entry:  # where positions stood before the next one
             yield from (_event(*newer, entry.positions) for newer in waiting)
