@@ -29,12 +29,9 @@ class ArchiveBusy(Transient):
 
     uri: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: another copier came first.",
-            "what it copied is there; nothing was removed from the log.",
-            "the same command once more",
-        )
+    what_happened = "{uri}: another copier came first."
+    what_is_safe = "what it copied is there; nothing was removed from the log."
+    what_to_run = "the same command once more"
 
 
 class Archive:

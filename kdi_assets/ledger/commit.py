@@ -50,12 +50,9 @@ class OvertakenCommit(Transient):
     version: int
     operation: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: commit {self.version} ({self.operation}) came between plan and commit.",
-            "this try committed nothing; its files and dead letters do not count.",
-            "plan again; a drain does so by itself",
-        )
+    what_happened = "{uri}: commit {version} ({operation}) came between plan and commit."
+    what_is_safe = "this try committed nothing; its files and dead letters do not count."
+    what_to_run = "plan again; a drain does so by itself"
 
 
 class TableBusy(Transient):

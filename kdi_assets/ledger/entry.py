@@ -30,12 +30,9 @@ class WrittenByNewerRelease(Terminal):
     app_id: str
     version: int
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"ledger {self.app_id}: commit {self.version} was written by a newer release.",
-            "nothing was read and nothing was written.",
-            "pip install --upgrade kdi-assets   (before this table is touched)",
-        )
+    what_happened = "ledger {app_id}: commit {version} was written by a newer release."
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "pip install --upgrade kdi-assets   (before this table is touched)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,9 @@ class NotADeltaTable(Terminal):
 
     uri: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri} holds files, but no Delta table.",
-            "nothing was read and nothing was written there.",
-            "move the files away, or give the stream another `table:` and run `kdi check`",
-        )
+    what_happened = "{uri} holds files, but no Delta table."
+    what_is_safe = "nothing was read and nothing was written there."
+    what_to_run = "move the files away, or give the stream another `table:` and run `kdi check`"
 
 
 class CommitUnreadable(Exception):

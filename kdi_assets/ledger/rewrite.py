@@ -48,13 +48,12 @@ class RowsUnaccounted(Terminal):
     expected: int
     missing: int
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: {self.missing:,} rows would go with the files that are written anew, of {self.expected:,} "
-            f"that version {self.version} has of the messages.",
-            "nothing was committed; rows and positions stay as they are.",
-            "kdi audit   (says what lies there); then once more, and if it repeats, report it",
-        )
+    what_happened = (
+        "{uri}: {missing:,} rows would go with the files that are written anew, of {expected:,} "
+        "that version {version} has of the messages."
+    )
+    what_is_safe = "nothing was committed; rows and positions stay as they are."
+    what_to_run = "kdi audit   (says what lies there); then once more, and if it repeats, report it"
 
 
 @dataclass(frozen=True, slots=True)

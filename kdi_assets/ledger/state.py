@@ -83,12 +83,9 @@ class LedgerGap(Terminal):
     version: int
     why: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: commit {self.version} of {self.uri} {self.why}; the positions are not known.",
-            "the rows of the table; nothing is drained until this is decided.",
-            f"kdi resolve {self.stream} rewind   (proposes the highest offset in the rows, plus one)",
-        )
+    what_happened = "{stream}: commit {version} of {uri} {why}; the positions are not known."
+    what_is_safe = "the rows of the table; nothing is drained until this is decided."
+    what_to_run = "kdi resolve {stream} rewind   (proposes the highest offset in the rows, plus one)"
 
 
 class TransactionRetentionSet(Terminal):

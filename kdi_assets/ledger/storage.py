@@ -42,12 +42,9 @@ class StorageFailed(Transient):
     uri: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: the storage of the table's log failed: {self.detail}",
-            "nothing was committed; positions stay as they are.",
-            "the same command once more; if it repeats, look at the storage and at its credentials",
-        )
+    what_happened = "{uri}: the storage of the table's log failed: {detail}"
+    what_is_safe = "nothing was committed; positions stay as they are."
+    what_to_run = "the same command once more; if it repeats, look at the storage and at its credentials"
 
 
 def storage_uri(uri: str) -> str:

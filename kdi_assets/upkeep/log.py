@@ -39,8 +39,9 @@ class NoUpkeepNow(Terminal):
     detail: str
     run: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (f"{self.stream}: the log is not cleaned up: {self.detail}.", "nothing was removed.", self.run)
+    what_happened = "{stream}: the log is not cleaned up: {detail}."
+    what_is_safe = "nothing was removed."
+    what_to_run = "{run}"
 
 
 @dataclass(frozen=True, slots=True)
