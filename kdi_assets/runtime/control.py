@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kdi_assets.errors import Transient
-from kdi_assets.runtime.driver_lock import driver_ended_at, driver_is_there
+from kdi_assets.runtime.driver_lock import driver_is_there
 from kdi_assets.runtime.files import replace_file
 
 ANSWER_SECONDS = 10.0  # the driver answers in milliseconds; whoever listens there and stays silent is not the driver
@@ -149,21 +149,9 @@ def connect_to_driver(home: Path, *, within_seconds: float = START_SECONDS, **he
             now = time.monotonic()
             if driver_is_there(home):
                 seen = now
-            elif now - seen > GAP_SECONDS or not _another_may_follow(home):
-                raise
-            if now - began > within_seconds:
+            if now - seen > GAP_SECONDS or now - began > within_seconds:  # between two drivers nobody holds the lock
                 raise
         time.sleep(0.1)
-
-
-def _another_may_follow(home: Path) -> bool:
-    """Whether a driver was killed, or ended a moment ago: between two drivers nobody holds the lock.
-
-    Where none was started, or the last one was stopped long ago, waiting would only put off what is to be said.
-    """
-    ended = driver_ended_at(home)
-    killed = address_file(home).exists()  # every other end removes it
-    return killed or (ended is not None and time.time() - ended <= GAP_SECONDS)
 
 
 def driver_status(home: Path) -> dict[str, Any]:

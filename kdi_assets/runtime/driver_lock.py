@@ -11,7 +11,6 @@ from pathlib import Path
 
 from kdi_assets.errors import Terminal
 
-LOCK = "driver.lock"
 LOOK_SECONDS = 0.5  # whoever looks whether there is a driver holds the lock for a moment
 
 
@@ -39,30 +38,16 @@ def only_driver(home: Path) -> Iterator[None]:
             if time.monotonic() > until:
                 raise DriverRuns(home=home)
             time.sleep(0.01)
-        try:
-            yield
-        finally:
-            os.utime(lock)  # the time of its end, for who asks whether another may follow
+        yield
 
 
 def driver_is_there(home: Path) -> bool:
     """Whether a driver of ``home`` runs, starts or ends."""
     try:
-        with _lock_file(home, create=False) as lock:  # its time is that of a driver's end, not of a look
+        with _lock_file(home) as lock:
             return not _take(lock, fcntl.LOCK_SH)  # given back with the file
-    except FileNotFoundError:
+    except OSError:  # there is no home, or it is another user's
         return False
-
-
-def driver_ended_at(home: Path) -> float | None:
-    """When the last driver of ``home`` gave the lock back (Unix time); ``None`` if there was none.
-
-    One that was killed gives it back without a word: then this is the end of the one before.
-    """
-    try:
-        return (home / LOCK).stat().st_mtime
-    except FileNotFoundError:
-        return None
 
 
 @contextmanager
@@ -74,8 +59,8 @@ def until_driver_ended(home: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _lock_file(home: Path, *, create: bool = True) -> Iterator[int]:
-    lock = os.open(home / LOCK, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+def _lock_file(home: Path) -> Iterator[int]:
+    lock = os.open(home / "driver.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield lock
     finally:
