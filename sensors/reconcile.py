@@ -7,11 +7,11 @@ entry says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -33,19 +33,13 @@ EVENTS_PER_PAGE = 200
 TOLD_BY = "told_by"
 
 
-class ReadPiece(Protocol):
-    """``table_log.read_piece``."""
-
-    def __call__(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None: ...
-
-
 def reconcile_all(
     streams: Iterable[Stream],
     *,
     lake: str,
     instance: DagsterInstance,
     memories: Mapping[str, Memory],
-    read: ReadPiece = read_piece,
+    read: Callable[..., Piece | None] = read_piece,
 ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
     """Compare every stream's log with Dagster's events; what is missing, and how far each comparison came.
 
