@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kdi_assets.drain.backlog import Backlog, StatusWord
+from kdi_assets.drain.backlog import Backlog, State
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.table_facts import TableFacts
 from kdi_assets.stream import Stream
@@ -119,7 +119,7 @@ def _of_backlog(backlog: Backlog, stream: Stream, *, runs: bool) -> Told:
     if backlog.known and not (backlog.offsets and backlog.time_to_loss_seconds is None):
         yield Kind.LOSS_NEAR, _loss(backlog, stream)
     if backlog.refusal is None and backlog.word is not None:  # else the refusal is what is wrong
-        stands = stream.status == "active" and backlog.word in (StatusWord.STOP, StatusWord.STALL)
+        stands = stream.status == "active" and backlog.word in (State.STOP, State.STALL)
         patience = max(RUN_SECONDS, RUN_FACTOR * backlog.pace.seconds_for(backlog.offsets)) if runs else MOMENT_SECONDS
         detail = f"{backlog.word.value}: {_waiting(backlog)}"
         yield Kind.STANDS_STILL, Incident(detail, patience) if stands else None

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kdi_assets.checks.finding import Finding, Level, Number
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.backlog import Backlog, StatusWord
+from kdi_assets.drain.backlog import Backlog, State
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka_messages import oldest_timestamps, visible_messages
 from kdi_assets.stream import DrainWhen, FreshnessLimits, OffsetRange, Stream, TopicPartition
@@ -37,9 +37,9 @@ def _judged(backlog: Backlog, stream: Stream, *, drained: bool) -> tuple[Level, 
         return "error", f"{waits}, and retention deletes the first of them in {loss:,.0f} s"
     if stream.status == "paused":
         return "passed", f"{waits}; the stream is paused"
-    if backlog.word in (StatusWord.STOP, StatusWord.STALL):
+    if backlog.word in (State.STOP, State.STALL):
         return "error", f"{waits}, and drains do not get on with them ({backlog.word})"
-    if backlog.word is StatusWord.WARN:
+    if backlog.word is State.WARN:
         return "warn", f"{waits}, and the backlog did not get less with the last drains"
     if drained and (over := _over(backlog, stream.drain_when)):
         return "warn", f"{waits} just after a drain, {over}: drains do not keep up"

@@ -23,8 +23,8 @@ PATIENCE = 3
 LEAST_PATIENCE_SECONDS = 60.0
 
 
-class StatusWord(StrEnum):
-    """How the drains of a topic partition go; ordered from good to bad.
+class State(StrEnum):
+    """How a stream stands, in one word. Of a topic partition it is one of Burrow's, the first five, from good to bad.
 
     OK: nothing waits, or everything was drained lately.
     WARN: drains go on, and the backlog does not get less.
@@ -38,11 +38,11 @@ class StatusWord(StrEnum):
     REWIND = "REWIND"
     STALL = "STALL"
     STOP = "STOP"
-
-    @property
-    def rank(self) -> int:
-        """0 is the best."""
-        return list(StatusWord).index(self)
+    PAUSED = "paused"
+    RETIRED = "retired"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Sample:
 
 def status_word(
     window: Sequence[Sample], *, position: int, end: int, waiting_seconds: float | None, patience_seconds: float | None
-) -> StatusWord:
+) -> State:
     """Judge one topic partition.
 
     Args:
@@ -71,26 +71,26 @@ def status_word(
         patience_seconds: How long the stream lets a message wait; ``None`` if it says nothing about time.
     """
     if position >= end:
-        return StatusWord.OK
+        return State.OK
     if waiting_seconds is not None and patience_seconds is not None:
         if waiting_seconds > max(PATIENCE * patience_seconds, LEAST_PATIENCE_SECONDS):
-            return StatusWord.STOP
+            return State.STOP
     seen = [*window, Sample(position, end)]
     if any(after.position < before.position for before, after in pairwise(seen)):
-        return StatusWord.REWIND
+        return State.REWIND
     left = [sample.backlog for sample in seen]
     if len(window) < 2 or any(backlog in (None, 0) for backlog in left):
-        return StatusWord.OK
+        return State.OK
     if all(sample.position == position for sample in window):
-        return StatusWord.STALL
+        return State.STALL
     if all((after or 0) >= (before or 0) for before, after in pairwise(left)):
-        return StatusWord.WARN
-    return StatusWord.OK
+        return State.WARN
+    return State.OK
 
 
-def worst(words: Sequence[StatusWord]) -> StatusWord | None:
+def worst(words: Sequence[State]) -> State | None:
     """The worst of some words; ``None`` of none."""
-    return max(words, key=lambda word: word.rank, default=None)
+    return max(words, key=list(State).index, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PartitionBacklog:
     lag_seconds: float | None = None
     arrival_rate: float | None = None
     time_to_loss_seconds: float | None = None
-    word: StatusWord | None = None
+    word: State | None = None
 
     @property
     def offsets(self) -> int:
@@ -157,7 +157,7 @@ class Backlog:
         return any(held.position is not None for held in self.topic_partitions.values())
 
     @property
-    def word(self) -> StatusWord | None:
+    def word(self) -> State | None:
         """The worst word of the topic partitions."""
         return worst([held.word for held in self.topic_partitions.values() if held.word is not None])
 
@@ -196,21 +196,6 @@ class Backlog:
         return self.pace.seconds_to_close(self.offsets, arrival_rate=self.arrival_rate)
 
 
-class State(StrEnum):
-    """What ``kdi status`` says of a stream; the first five are those of ``StatusWord``."""
-
-    OK = "OK"
-    WARN = "WARN"
-    REWIND = "REWIND"
-    STALL = "STALL"
-    STOP = "STOP"
-    PAUSED = "paused"
-    RETIRED = "retired"
-    REFUSED = "refused"
-    UNREACHABLE = "unreachable"
-    UNKNOWN = "unknown"
-
-
 def state_of(stream: Stream, backlog: Backlog) -> State:
     """``refused`` waits for a decision, ``unreachable`` for brokers or storage; both go before ``paused``."""
     if stream.status == "retired":
@@ -219,4 +204,4 @@ def state_of(stream: Stream, backlog: Backlog) -> State:
         return State.UNREACHABLE if isinstance(backlog.refusal, Transient) else State.REFUSED
     if stream.status == "paused":
         return State.PAUSED
-    return State.UNKNOWN if backlog.word is None else State(backlog.word.value)
+    return backlog.word or State.UNKNOWN

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain import known
-from kdi_assets.drain.backlog import StatusWord
+from kdi_assets.drain.backlog import State
 from kdi_assets.drain.look import Look, look
 from kdi_assets.drain.refusals import StreamRetired, TableNotMoved
 from kdi_assets.drain.survey import fresh_ledger
@@ -64,7 +64,7 @@ def test_a_backlog_is_told_with_its_age_its_size_and_the_time_until_it_is_lost(
     assert seen.time_to_loss_seconds == pytest.approx(3000, abs=30)
     assert seen.time_to_close_seconds is not None
     assert seen.time_to_close_seconds < 10
-    assert seen.word is StatusWord.OK, "a commit came a moment ago"
+    assert seen.word is State.OK, "a commit came a moment ago"
 
 
 def test_an_idle_topic_is_ok_and_what_waits_and_is_not_drained_has_stopped_after_a_while(
@@ -80,7 +80,7 @@ def test_an_idle_topic_is_ok_and_what_waits_and_is_not_drained_has_stopped_after
     (later,) = Look(clock=lambda: datetime.now(UTC) + timedelta(minutes=10))([web.stream], lake=web.lake)
 
     assert (seen.offsets, seen.word, seen.time_to_close_seconds, seen.time_to_loss_seconds) == (0, "OK", 0.0, None)
-    assert (now.word, later.word) == (StatusWord.OK, StatusWord.STOP)
+    assert (now.word, later.word) == (State.OK, State.STOP)
 
 
 def test_where_a_topic_keeps_so_many_bytes_the_loss_is_foretold_by_its_size(

@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.drain.backlog import Backlog, StatusWord
+from kdi_assets.drain.backlog import Backlog, State
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.settings import Settings
 from kdi_assets.stream import Stream, TopicPartition
@@ -86,10 +86,10 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 class Watched(Cluster):
     """Whose streams have status words."""
 
-    words: dict[str, StatusWord] = field(default_factory=dict)
+    words: dict[str, State] = field(default_factory=dict)
 
     def _backlog(self, stream: Stream) -> Backlog:
-        seen, word = super()._backlog(stream), self.words.get(stream.name, StatusWord.OK)
+        seen, word = super()._backlog(stream), self.words.get(stream.name, State.OK)
         held = {tp: replace(waits, word=word) for tp, waits in seen.topic_partitions.items()}
         return replace(seen, topic_partitions=held)
 
@@ -107,7 +107,7 @@ def cluster(instance: DagsterInstance) -> Watched:
 
 
 def test_an_incident_is_sent_once_and_once_more_when_it_is_over(cluster: Watched, webhook: Webhook) -> None:
-    cluster.words = {"bronze/orders": StatusWord.STOP}
+    cluster.words = {"bronze/orders": State.STOP}
     cluster.tick()
     said = cluster.tick_after_a_minute().skip_message or ""
     cluster.tick()
@@ -127,7 +127,7 @@ def test_an_incident_is_sent_once_and_once_more_when_it_is_over(cluster: Watched
 
 def test_streams_with_one_cause_share_a_message_and_a_line(cluster: Watched, webhook: Webhook) -> None:
     cluster.waiting = {"bronze/orders": 500, "bronze/clicks": 500}
-    cluster.words = dict.fromkeys(("bronze/orders", "bronze/clicks"), StatusWord.STALL)
+    cluster.words = dict.fromkeys(("bronze/orders", "bronze/clicks"), State.STALL)
     cluster.refusals = {"bronze/payments": replace(LOST, stream="bronze/payments")}
 
     cluster.tick()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kdi_assets.drain.backlog import PATIENCE, Backlog, PartitionBacklog, Sample, StatusWord, status_word, worst
+from kdi_assets.drain.backlog import PATIENCE, Backlog, PartitionBacklog, Sample, State, status_word, worst
 from kdi_assets.drain.look import time_to_loss
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
@@ -128,7 +128,7 @@ def judged(
     end: int,
     waiting: float | None = 5.0,
     patience: float | None = LIMIT,
-) -> StatusWord:
+) -> State:
     samples = [Sample(*one) for one in window]
     return status_word(samples, position=position, end=end, waiting_seconds=waiting, patience_seconds=patience)
 
@@ -156,17 +156,17 @@ def test_the_window_and_now_decide(window: list[tuple[int, int | None]], positio
 def test_what_waits_thrice_as_long_as_the_document_allows_has_stopped_whatever_the_window_says() -> None:
     caught_up = [(10, 10), (20, 20)]
 
-    assert judged(*caught_up, position=20, end=21, waiting=PATIENCE * LIMIT) == StatusWord.OK
-    assert judged(*caught_up, position=20, end=21, waiting=PATIENCE * LIMIT + 1) == StatusWord.STOP
-    assert judged(position=0, end=1, waiting=PATIENCE * LIMIT + 1) == StatusWord.STOP
+    assert judged(*caught_up, position=20, end=21, waiting=PATIENCE * LIMIT) == State.OK
+    assert judged(*caught_up, position=20, end=21, waiting=PATIENCE * LIMIT + 1) == State.STOP
+    assert judged(position=0, end=1, waiting=PATIENCE * LIMIT + 1) == State.STOP
 
 
 def test_a_stream_that_promises_nothing_about_time_never_stops_by_the_clock() -> None:
-    assert judged((10, 10), (20, 20), position=20, end=21, waiting=1e6, patience=None) == StatusWord.OK
-    assert judged((10, 10), (20, 20), position=20, end=21, waiting=None) == StatusWord.OK
+    assert judged((10, 10), (20, 20), position=20, end=21, waiting=1e6, patience=None) == State.OK
+    assert judged((10, 10), (20, 20), position=20, end=21, waiting=None) == State.OK
 
 
 def test_a_stream_has_the_worst_word_of_its_topic_partitions() -> None:
-    assert worst([StatusWord.OK, StatusWord.STALL, StatusWord.WARN]) is StatusWord.STALL
-    assert worst([StatusWord.REWIND, StatusWord.WARN]) is StatusWord.REWIND
+    assert worst([State.OK, State.STALL, State.WARN]) is State.STALL
+    assert worst([State.REWIND, State.WARN]) is State.REWIND
     assert worst([]) is None

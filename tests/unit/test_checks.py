@@ -11,7 +11,7 @@ from kdi_assets.checks import of_backlog, of_table
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, StatusWord
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
@@ -205,7 +205,7 @@ def a_backlog(
     lag: float | None = None,
     held: int = 0,
     refusal: KdiError | None = None,
-    word: StatusWord = StatusWord.OK,
+    word: State = State.OK,
     loss: float | None = None,
 ) -> Backlog:
     partition = PartitionBacklog(100, 100 + offsets, 0, held, None, lag, None, loss, word)
@@ -259,9 +259,9 @@ def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusa
         (a_backlog(1000, lag=1.0), True, "warn"),
         (a_backlog(5, lag=60.0), True, "warn"),
         (a_backlog(1000, lag=61.0), False, "passed"),
-        (a_backlog(5, lag=1.0, word=StatusWord.WARN), False, "warn"),
-        (a_backlog(5, lag=1.0, word=StatusWord.STALL), False, "error"),
-        (a_backlog(5, lag=1.0, word=StatusWord.STOP), True, "error"),
+        (a_backlog(5, lag=1.0, word=State.WARN), False, "warn"),
+        (a_backlog(5, lag=1.0, word=State.STALL), False, "error"),
+        (a_backlog(5, lag=1.0, word=State.STOP), True, "error"),
         (a_backlog(5, lag=4000.0, loss=3600.0), False, "error"),
         (a_backlog(5, lag=10.0, loss=3600.0), False, "passed"),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from kdi_assets.cli.output import plain
 from kdi_assets.cli.status import HEAD, StreamStatus, text
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, StatusWord
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE, middle
@@ -120,7 +120,7 @@ def status(
 ) -> StreamStatus:
     stream = Stream("orders", table, "id bigint", "current_date()", MAIN, status=said)
     waits: dict[str, Any] = {"lag_seconds": lag, "arrival_rate": 10.0, "time_to_loss_seconds": loss} if offsets else {}
-    word = StatusWord.WARN if offsets else StatusWord.OK
+    word = State.WARN if offsets else State.OK
     partitions = {TP: PartitionBacklog(100, 100 + offsets, 0, word=word, **waits)} if looked else {}
     backlog = Backlog(stream.name, partitions, offsets, waits.get("lag_seconds"), refusal, held)
     drained_at = NOW - drained_ago if drained_ago else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, StatusWord
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts
@@ -32,7 +32,7 @@ def stream(status: Status = "active") -> Stream:
 
 
 def backlog(
-    offsets: int = 10, *, word: StatusWord | None = StatusWord.OK, refusal: KdiError | None = None, **partition: Any
+    offsets: int = 10, *, word: State | None = State.OK, refusal: KdiError | None = None, **partition: Any
 ) -> Backlog:
     given = {"lag_seconds": 5000.0, "time_to_loss_seconds": math.inf, **partition} if offsets else {}
     held = PartitionBacklog(100, 100 + offsets, 0, word=word, **given)
@@ -72,8 +72,8 @@ class Watcher:
         return [f"{'' if n.incident else '!'}{n.kind}" for n in fresh]
 
 
-STOP, STALL, GOOD = (backlog(word=word) for word in (StatusWord.STOP, StatusWord.STALL, StatusWord.OK))
-GONE, EMPTY = backlog(word=StatusWord.STOP, refusal=LOST), backlog(0)
+STOP, STALL, GOOD = (backlog(word=word) for word in (State.STOP, State.STALL, State.OK))
+GONE, EMPTY = backlog(word=State.STOP, refusal=LOST), backlog(0)
 UNSEEN = backlog(0, word=None, refusal=SILENT)
 NEAR = backlog(time_to_loss_seconds=3599.0)
 STUCK = {"memory": Memory(positions=progress(GOOD), requested_at=1e9, futile=1)}
@@ -110,7 +110,7 @@ TICKS: dict[str, list[Tick]] = {
     "a refusal is told at once and stands for what follows from it, but no run can help against a loss": [
         (0, GONE, "refused"),
         (100, GONE, ""),
-        (105, backlog(word=StatusWord.STOP, refusal=LOST, time_to_loss_seconds=3000.0), "loss_near"),
+        (105, backlog(word=State.STOP, refusal=LOST, time_to_loss_seconds=3000.0), "loss_near"),
     ],
     "a silent broker is told of if it stays silent": [(0, UNSEEN, ""), (59, UNSEEN, ""), (60, UNSEEN, "unreachable")],
     "runs that move nothing are told of if the next one does not either": [
@@ -144,7 +144,7 @@ def watcher() -> Watcher:
 
 
 def test_a_long_run_is_not_taken_for_a_stop_and_one_that_hangs_is(watcher: Watcher) -> None:
-    large = backlog(5_000_000, word=StatusWord.STOP)  # at the usual pace 252 s
+    large = backlog(5_000_000, word=State.STOP)  # at the usual pace 252 s
 
     told_at = [at for at in range(0, 1000, 5) if watcher.tick(large, at=at, running=True)]
 
@@ -152,16 +152,16 @@ def test_a_long_run_is_not_taken_for_a_stop_and_one_that_hangs_is(watcher: Watch
 
 
 def test_what_comes_and_goes_is_one_incident(watcher: Watcher) -> None:
-    watcher.tick(backlog(word=StatusWord.STOP), at=0)
-    words = [StatusWord.STOP if n % 2 == 0 else StatusWord.OK for n in range(20)]
+    watcher.tick(backlog(word=State.STOP), at=0)
+    words = [State.STOP if n % 2 == 0 else State.OK for n in range(20)]
 
     told_of = [line for n, word in enumerate(words) for line in watcher.tick(backlog(word=word), at=60 + 5.0 * n)]
 
     assert told_of == ["stands_still"]
 
 
-@pytest.mark.parametrize("word", [StatusWord.WARN, StatusWord.REWIND, StatusWord.OK])
-def test_a_stream_that_moves_is_no_incident(watcher: Watcher, word: StatusWord) -> None:
+@pytest.mark.parametrize("word", [State.WARN, State.REWIND, State.OK])
+def test_a_stream_that_moves_is_no_incident(watcher: Watcher, word: State) -> None:
     assert watcher.tick(backlog(word=word), at=0) == []
     assert watcher.known == {}
 
@@ -169,8 +169,8 @@ def test_a_stream_that_moves_is_no_incident(watcher: Watcher, word: StatusWord) 
 def test_a_paused_stream_does_not_stand_still_but_may_lose_messages(watcher: Watcher) -> None:
     watcher.status = "paused"
 
-    assert watcher.tick(backlog(word=StatusWord.STALL), at=0) == []
-    assert watcher.tick(backlog(word=StatusWord.STALL, time_to_loss_seconds=3599.0), at=5) == ["loss_near"]
+    assert watcher.tick(backlog(word=State.STALL), at=0) == []
+    assert watcher.tick(backlog(word=State.STALL, time_to_loss_seconds=3599.0), at=5) == ["loss_near"]
 
 
 def test_a_loss_is_told_of_before_it_comes_however_short_retention_is(watcher: Watcher) -> None:
@@ -185,9 +185,9 @@ def test_a_loss_is_told_of_before_it_comes_however_short_retention_is(watcher: W
 
 
 def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:
-    watcher.tick(backlog(word=StatusWord.STOP), at=0)
-    watcher.tick(backlog(word=StatusWord.STOP), at=60)
-    watcher.tick(backlog(word=StatusWord.STOP, refusal=LOST), at=65)
+    watcher.tick(backlog(word=State.STOP), at=0)
+    watcher.tick(backlog(word=State.STOP), at=60)
+    watcher.tick(backlog(word=State.STOP, refusal=LOST), at=65)
     silent = backlog(0, word=None, refusal=SILENT)
 
     told_of = [line for n in range(100) for line in watcher.tick(silent, at=70.0 + 5 * n)]

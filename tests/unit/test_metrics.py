@@ -18,7 +18,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, StatusWord
+from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.errors import KdiError
 from kdi_assets.metrics import collector
 from kdi_assets.metrics.collector import stream_collector
@@ -48,7 +48,7 @@ class Seen:
         return [self._backlog(stream) for stream in streams]
 
     def _backlog(self, stream: Stream) -> Backlog:
-        idle = PartitionBacklog(100, 100, 0, word=StatusWord.OK)
+        idle = PartitionBacklog(100, 100, 0, word=State.OK)
         held = self.partitions.get(stream.name, idle)
         refusal = self.refusals.get(stream.name)
         partitions = {} if refusal else {TopicPartition(stream.topic, 0): held}
@@ -90,7 +90,7 @@ def test_a_stream_with_nothing_waiting_has_every_figure_and_they_are_zero(table:
 
 
 def test_a_backlog_is_told_by_topic_partition_and_what_is_unknown_is_not_a_number(tmp_path: Path) -> None:
-    held = PartitionBacklog(90, 100, 5, 7, lag_seconds=12.5, arrival_rate=0.8, word=StatusWord.STALL)
+    held = PartitionBacklog(90, 100, 5, 7, lag_seconds=12.5, arrival_rate=0.8, word=State.STALL)
 
     scraped = registry(tmp_path, Seen({"bronze/orders": held}))
 
@@ -269,4 +269,3 @@ def test_states_and_quantiles_that_are_queried_exist(exported: dict[str, Metric]
     assert len(asked) > 5
     assert [pair for pair in asked if pair[1] not in told[pair[0]]] == []
     assert {s.labels["state"] for s in exported["kdi_stream_state"].samples} == told["state"]
-    assert {word.value for word in StatusWord} < told["state"]
