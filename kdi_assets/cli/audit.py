@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from kdi_assets.ledger.coverage import Bounds
     from kdi_assets.ledger.report import AuditReport
 
+Asked = tuple[TopicPartition | None, str | None, str | None]
 FROM, TO, PARTITION = "--from", "--to", "--partition"
 
 
@@ -47,9 +47,9 @@ def audit(
     was drained yet; 75 a retry helps.
     """
     chosen = stream_meant(stream, defs)
-    asked = typed(topic_partition_meant(topic_partition, chosen), from_, to)
+    only = topic_partition_meant(topic_partition, chosen)
     with session_over(chosen, "audit", as_json=as_json) as session:
-        report, comparison = _audited(chosen, asked, session, against_kafka=against_kafka)
+        report, comparison = _audited(chosen, (only, from_, to), session, against_kafka=against_kafka)
     lines = [report.line(), *_details(report), *(_compared(comparison) if comparison else ())]
     against = {"against_kafka": comparison.fields()} if comparison else {}
     answer("\n".join(lines), {**report.fields(), **against}, as_json=as_json)
@@ -58,7 +58,7 @@ def audit(
 
 
 def _audited(
-    stream: Stream, asked: Typed, session: OneSession, *, against_kafka: bool
+    stream: Stream, asked: Asked, session: OneSession, *, against_kafka: bool
 ) -> tuple[AuditReport, Comparison | None]:
     from kdi_assets.drain.compare import compare
     from kdi_assets.ledger.audit import audit as account
@@ -66,8 +66,8 @@ def _audited(
     from kdi_assets.ledger.coverage import coverage
 
     lake, bounds = Settings.from_environment().lake, None
-    if any(option is not None for option in asked):
-        bounds = bounds_meant(stream, asked, coverage(audited_history(stream, lake).entries).bounds())
+    if asked != (None, None, None):
+        bounds = bounds_meant(stream, *asked, coverage(audited_history(stream, lake).entries).bounds())
     report = account(stream, lake=lake, session=session, bounds=bounds)
     return report, compare(stream, lake=lake, session=session, bounds=bounds) if against_kafka else None
 
@@ -89,44 +89,24 @@ def _compared(comparison: Comparison) -> list[str]:
     return [comparison.line(), *lines, *(f"  note:    {note}" for note in comparison.notes)]
 
 
-class Typed(NamedTuple):
-    """The options, read; ``None`` where one was not given."""
-
-    only: TopicPartition | None
-    start: int | datetime | None
-    end: int | datetime | None
-
-
-def typed(only: TopicPartition | None, start: str | None, end: str | None) -> Typed:
-    """Read the options.
-
-    Raises:
-        typer.BadParameter: One is neither an offset nor a moment, or they are the wrong way round.
-    """
-    read = Typed(only, _position(start, FROM), _position(end, TO))
-    if type(read.start) is type(read.end) and read.start is not None and read.start >= read.end:  # type: ignore[operator]
-        raise typer.BadParameter(f"{start} is not before {TO} {end}", param_hint=FROM)
-    return read
-
-
-def bounds_meant(stream: Stream, typed: Typed, audited: Bounds) -> Bounds:
+def bounds_meant(
+    stream: Stream, only: TopicPartition | None, start: str | None, end: str | None, audited: Bounds
+) -> Bounds:
     """The offsets that are meant, cut to those that can be audited.
 
     Args:
+        start, end: Offsets, or moments that the broker translates into offsets, as they were typed.
         audited: From the first position of every topic partition to its current one.
 
     Raises:
-        typer.BadParameter: The topic partition is not there, or the bounds leave nothing of it.
+        typer.BadParameter: The topic partition is not there, or the bounds are none, or leave nothing of it.
         BrokerUnreachable, TopicMissing: A moment cannot be translated.
     """
-    chosen = {tp: r for tp, r in audited.items() if typed.only in (None, tp)}
+    chosen = {tp: r for tp, r in audited.items() if only in (None, tp)}
     if not chosen:
         there = ", ".join(map(str, sorted(audited)))
-        raise typer.BadParameter(f"{typed.only} was never drained; there are {there}", param_hint=PARTITION)
-    for option, value in ((FROM, typed.start), (TO, typed.end)):
-        if isinstance(value, int) and len(chosen) > 1:
-            raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
-    starts, ends = _offsets(stream, typed.start, chosen, FROM), _offsets(stream, typed.end, chosen, TO)
+        raise typer.BadParameter(f"{only} was never drained; there are {there}", param_hint=PARTITION)
+    starts, ends = _offsets(stream, start, chosen, FROM), _offsets(stream, end, chosen, TO)
     cut = {
         tp: OffsetRange(tp, max(r.start, starts.get(tp, r.start)), min(r.end, ends.get(tp, r.end)))
         for tp, r in chosen.items()
@@ -134,28 +114,25 @@ def bounds_meant(stream: Stream, typed: Typed, audited: Bounds) -> Bounds:
     left = {tp: r for tp, r in cut.items() if r.start < r.end}
     if not left:
         held = ", ".join(map(str, chosen.values()))
-        raise typer.BadParameter(f"nothing of {held} lies there", param_hint=FROM if typed.start is not None else TO)
+        raise typer.BadParameter(f"nothing of {held} lies there", param_hint=FROM if start else TO)
     return left
 
 
-def _position(text: str | None, option: str) -> int | datetime | None:
-    if text is None or text.isdecimal():
-        return None if text is None else int(text)
-    return moment_meant(text, option, or_else="an offset, ")
-
-
 def _offsets(
-    stream: Stream, position: int | datetime | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
+    stream: Stream, text: str | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
 ) -> Mapping[TopicPartition, int]:
-    """The first offset at or behind the position; before the broker's earliest there is no way to tell."""
+    """The first offset at or behind what was typed; before the broker's earliest there is no way to tell."""
     from kdi_assets.sources.kafka import offsets_at, read_topic
 
-    if position is None:
+    if text is None:
         return {}
-    if isinstance(position, int):
-        return dict.fromkeys(chosen, position)
+    if text.isdecimal():
+        if len(chosen) > 1:
+            raise typer.BadParameter(f"an offset needs {PARTITION}: the topic has several", param_hint=option)
+        return dict.fromkeys(chosen, int(text))
+    moment = moment_meant(text, option)
     topic = read_topic(stream.cluster, stream.topic)
-    found = offsets_at(stream.cluster, topic, position)
+    found = offsets_at(stream.cluster, topic, moment)
     for tp, r in chosen.items():
         if tp in found and r.start < found[tp] == topic.partitions[tp].earliest:
             progress(f"{tp}: Kafka has nothing before offset {found[tp]} any more; {option} is taken for that offset")

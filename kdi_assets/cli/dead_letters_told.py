@@ -19,10 +19,7 @@ def listed(stream: Stream, found: tuple[Group, ...]) -> str:
     """The number of open letters, and a table with a line for each state, reason and field."""
     if not found:
         return f"{stream.name}: no dead letters"
-    rows = [
-        (g.state, g.reason, printable(g.field), f"{g.letters:,}", f"{g.first}", f"{g.last}", at(g.example))
-        for g in found
-    ]
+    rows = [(g.state, g.reason, printable(g.field), g.letters, g.first, g.last, at(g.example)) for g in found]
     head = ("STATE", "REASON", "FIELD", "LETTERS", "FIRST DATE", "LAST DATE", "EXAMPLE")
     open_ = sum(g.letters for g in found if g.state == "open")
     table = columns(head, rows, align="<<<><<<")

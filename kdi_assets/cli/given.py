@@ -70,11 +70,8 @@ def refuse_empty_span(first: datetime | None, last: datetime | None) -> None:
         raise typer.BadParameter(f"{first.date()} is behind --to {last.date()}", param_hint="--from")
 
 
-def moment_meant(text: str, option: str, *, or_else: str = "") -> datetime:
+def moment_meant(text: str, option: str) -> datetime:
     """``2026-01-31T06:00:00Z``; a date alone is its first moment, UTC.
-
-    Args:
-        or_else: What the option takes as well, for the refusal.
 
     Raises:
         typer.BadParameter: It is none, or has no zone.
@@ -84,8 +81,8 @@ def moment_meant(text: str, option: str, *, or_else: str = "") -> datetime:
             return datetime.combine(date.fromisoformat(text), time(), UTC)
         moment = datetime.fromisoformat(text)
     except ValueError:
-        wanted = f"{or_else}a date or a moment such as 2026-01-31T06:00:00Z"
-        raise typer.BadParameter(f"{text!r} is none; give {wanted}", param_hint=option) from None
+        example = "a date or a moment such as 2026-01-31T06:00:00Z"
+        raise typer.BadParameter(f"{text!r} is none; give {example}", param_hint=option) from None
     if moment.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no zone; write {text}Z, or with another offset", param_hint=option)
     return moment

@@ -116,17 +116,24 @@ def plain(value: object) -> object:
     return str(value)
 
 
-def columns(head: Sequence[str], rows: Iterable[Sequence[str]], *, align: str) -> str:
+def columns(head: Sequence[str], rows: Iterable[Sequence[object]], *, align: str) -> str:
     """A table as text: as wide as what is in it, however narrow the terminal, so that it can be piped and copied.
 
     Args:
+        rows: Texts, numbers, whatever says itself; ``None`` is a dash.
         align: A ``<`` or ``>`` for each column.
     """
-    lines = [head, *rows]
+    lines = [head, *(list(map(_cell, row)) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(f"{cell:{a}{w}}" for cell, a, w in zip(line, align, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)
 
 
 def printable(text: str) -> str:

@@ -30,8 +30,8 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         seen = survey(chosen, lake)
-        step = seen.settlement or _plan(chosen, lake, seen)
-    answer(_text(chosen, seen, step), _fields(chosen, seen, step), as_json=as_json)
+        plan = None if seen.settlement else _plan(chosen, lake, seen)
+    answer(_text(chosen, seen, plan), _fields(chosen, seen, plan), as_json=as_json)
 
 
 def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
@@ -44,28 +44,23 @@ def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
     return plan
 
 
-def _text(stream: Stream, seen: Survey, step: Plan | Settlement) -> str:
-    from kdi_assets.drain.settle import Settlement
-
-    if isinstance(step, Settlement):
-        lines = _settlement_lines(stream, seen, step)
-    else:
-        lines = _plan_lines(stream, seen, step)
+def _text(stream: Stream, seen: Survey, plan: Plan | None) -> str:
+    lines = _plan_lines(stream, seen, plan) if plan else []
+    if settlement := seen.settlement:
+        lines = _settlement_lines(stream, seen, settlement)
     if held := _open_transaction_offsets(seen):
         lines.append(f"{counted(held, 'offset')} behind the last stable offset: a transaction is open.")
     return "\n".join(lines)
 
 
 def _settlement_lines(stream: Stream, seen: Survey, settlement: Settlement) -> list[str]:
-    head, waiting = f"{stream.name}: would commit positions first: {settlement.reason}", seen.backlog()
-    ends = seen.topic.partitions
-    rows = [
-        (str(tp), f"{at:,}", f"{ends[tp].end:,}" if tp in ends else "-")
-        for tp, at in sorted(settlement.positions.items())
+    ends, waiting = seen.topic.partitions, seen.backlog()
+    rows = [(tp, at, ends[tp].end if tp in ends else None) for tp, at in sorted(settlement.positions.items())]
+    return [
+        f"{stream.name}: would commit positions first: {settlement.reason}",
+        columns(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>"),
+        f"Then it would drain: {counted(waiting, 'offset')} waiting." if waiting else "Nothing is waiting then.",
     ]
-    table = columns(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>")
-    then = f"Then it would drain: {counted(waiting, 'offset')} waiting." if waiting else "Nothing is waiting then."
-    return [head, table, then]
 
 
 def _plan_lines(stream: Stream, seen: Survey, plan: Plan) -> list[str]:
@@ -77,15 +72,12 @@ def _plan_lines(stream: Stream, seen: Survey, plan: Plan) -> list[str]:
     weight = "" if plan.expected_bytes is None else f", some {byte_size(plan.expected_bytes)}"
     head = f"{stream.name}: would drain {counted(plan.offset_count, 'offset')}{of_all}{weight}, "
     head += f"directly behind v{plan.version}"
-    rows = [(str(r.topic_partition), f"{r.start:,}", f"{r.end:,}", f"{r.offset_count:,}") for r in plan.ranges]
+    rows = [(r.topic_partition, r.start, r.end, r.offset_count) for r in plan.ranges]
     return [head, columns(("TOPIC PARTITION", "FROM", "UP TO", "OFFSETS"), rows, align="<>>>")]
 
 
-def _fields(stream: Stream, seen: Survey, step: Plan | Settlement) -> dict[str, object]:
-    from kdi_assets.drain.settle import Settlement
-
-    settlement = step if isinstance(step, Settlement) else None
-    ranges = () if isinstance(step, Settlement) else step.ranges
+def _fields(stream: Stream, seen: Survey, plan: Plan | None) -> dict[str, object]:
+    settlement, ranges = seen.settlement, plan.ranges if plan else ()
     return {
         "stream": stream.name,
         "step": "settle" if settlement else "drain" if ranges else "nothing",
@@ -94,7 +86,7 @@ def _fields(stream: Stream, seen: Survey, step: Plan | Settlement) -> dict[str, 
         "positions": seen.positions(),
         "ranges": ranges,
         "offsets": sum(r.offset_count for r in ranges),
-        "expected_bytes": None if isinstance(step, Settlement) else step.expected_bytes,
+        "expected_bytes": plan.expected_bytes if plan else None,
         "backlog_offsets": seen.backlog(),
         "open_transaction_offsets": _open_transaction_offsets(seen),
         "table_version": seen.ledger.version if seen.ledger else None,

@@ -49,13 +49,12 @@ def _fields(done: ReplayReport, *, looked: bool, into: str) -> dict[str, object]
 def _lines(done: ReplayReport, *, looked: bool, into: str, to_do_it: str) -> Iterator[str]:
     yield f"{done.stream}: {_became(done)}"
     if done.letter_changes:
-        rows = [(f"{c.letters:,}", _why(c.reason, c.field), _now(c), at(c.example)) for c in done.letter_changes]
+        rows = [(c.letters, _why(c.reason, c.field), _now(c), at(c.example)) for c in done.letter_changes]
         yield columns(("LETTERS", "REASON", "NOW", "EXAMPLE"), rows, align="><<<")
     if done.changes:
-        yield columns(("CHANGE", "ROWS"), ((change, f"{n:,}") for change, n in done.changes.items()), align="<>")
+        yield columns(("CHANGE", "ROWS"), done.changes.items(), align="<>")
     if done.moved:
-        most = ((f"{m.was}", f"{m.now}", f"{m.rows:,}") for m in done.moved[:_MOST_MOVES])
-        yield columns(("MOVED FROM", "TO", "ROWS"), most, align="<<>")
+        yield columns(("MOVED FROM", "TO", "ROWS"), done.moved[:_MOST_MOVES], align="<<>")
     yield from (line for example in done.examples for line in _example(example))
     yield from _left_alone(done)
     if into:

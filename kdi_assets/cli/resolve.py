@@ -138,12 +138,9 @@ def _refuse_misfits(action: Action, options: Sequence[str], because: str) -> Non
 def _text(stream: Stream, decision: Decision) -> str:
     from kdi_assets.ledger.transaction_ids import RETIRED
 
-    before, after = decision.before, decision.after
-    new = {tp: "none: vanished" if at == RETIRED else f"{at:,}" for tp, at in after.items()}
-    rows = [
-        (str(tp), f"{before[tp]:,}" if tp in before else "-", new.get(tp, "-"))
-        for tp in sorted(before.keys() | after.keys())
-    ]
+    before = decision.before
+    after = {tp: "none: vanished" if at == RETIRED else at for tp, at in decision.after.items()}
+    rows = [(tp, before.get(tp), after.get(tp)) for tp in sorted(before.keys() | after.keys())]
     table = columns(("TOPIC PARTITION", "POSITION", "NEW POSITION"), rows, align="<>>")
     losses = [f"declared loss: {r}, {counted(r.offset_count, 'offset')}" for r in decision.declared_losses]
     return "\n".join([f"{stream.name}: {decision.action}: {decision.reason}", table, *losses, *_beyond(decision)])
