@@ -22,8 +22,6 @@ from tests.verdicts import Verdict, verdicts_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.core
-
 ORDER: Any = message_class(SHOP, "shop.Order")
 FORMAT = Protobuf("shop.desc", descriptors(SHOP), "shop.Order")
 GOOD: bytes = ORDER(name="über 🚲", kind=77, place={"city": "Zürich"}, names={5: "five"}).SerializeToString()
@@ -42,6 +40,7 @@ CONDEMNED: dict[bytes, tuple[str, str | None]] = {
 
 
 @pytest.mark.scenario("poison message")
+@pytest.mark.core
 def test_a_message_becomes_a_record_or_a_dead_letter_that_names_the_field(spark: SparkSession) -> None:
     verdicts = verdicts_of(spark, FORMAT, [GOOD, b"", *CONDEMNED])
 
@@ -53,6 +52,7 @@ def test_a_message_becomes_a_record_or_a_dead_letter_that_names_the_field(spark:
     }
 
 
+@pytest.mark.core
 def test_a_record_comes_from_spark_as_protobufs_own_library_reads_it(spark: SparkSession) -> None:
     """Messages with all that Protobuf has, damaged ones among them, over several batches."""
     chance = random.Random(7)

@@ -1,11 +1,16 @@
-"""What the ledger entries stand for, together; and which of the missing offsets never left a trace."""
+"""What the ledger entries stand for, together: what left no trace, and whose word on an offset counts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from kdi_assets.drain.beyond import from_positions, of_older_topics
 from kdi_assets.ledger.coverage import Coverage, Recorded, coverage
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, Untraced
+from kdi_assets.ledger.history import LiveHistory
+from kdi_assets.ledger.superseded_offsets import ENDLESS, read_again, superseded
 from kdi_assets.ledger.untraced import BY_COUNT, Group, settle
 from kdi_assets.stream import OffsetRange, TopicPartition
 
@@ -143,3 +148,88 @@ def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
     assert covered.dead_letters == {0: 2, 1: 1}
     assert covered.withdrawn_by == {3: Recorded(Untraced(tombstones=1, filtered=2), 0b0110)}
     assert covered.digest == 0b0101  # of what is in the tables: of what was read, neither of the two
+
+
+def said(version: int, kind: Kind, at: int, *ranges: OffsetRange, topic_id: str = "topic") -> LedgerEntry:
+    entry = settled(version, kind, {P0: at, P1: 5}, topic_id)
+    return replace(entry, ranges=tuple(RangeCounts(one, became_rows=one.offset_count) for one in ranges))
+
+
+def words(*entries: LedgerEntry) -> list[tuple[int, int, int]]:
+    """Which entry speaks of which offsets."""
+    return [(start, end, version) for version, start, end in sorted(pieces(coverage(entries)), key=lambda p: p[1])]
+
+
+BEGUN, FIRST, SECOND = said(0, "start", 0), said(1, "drain", 20, r(P0, 0, 20)), said(2, "drain", 30, r(P0, 20, 30))
+BACK, AGAIN = said(3, "resolve", 8), said(4, "drain", 14, r(P0, 8, 14))
+
+
+def test_what_is_taken_out_is_spoken_of_by_nobody_until_it_is_drained_again() -> None:
+    assert words(BEGUN, FIRST, SECOND, BACK) == [(0, 8, 1)]
+    assert words(BEGUN, FIRST, SECOND, BACK, AGAIN) == [(0, 8, 1), (8, 14, 4)]
+    assert [s.range for s in superseded([BEGUN, FIRST, SECOND, BACK, AGAIN])] == [r(P0, 8, ENDLESS)]
+    assert superseded([]) == superseded([BEGUN]) == ()
+
+
+def test_only_a_drain_reads_a_message_again() -> None:
+    """Not the decision that took its rows out, nor a later one that gave some of it up."""
+    given_up = said(4, "resolve", 15)
+    drained = replace(said(5, "drain", 40, r(P0, 15, 40)), gaps=(r(P0, 17, 18),))
+
+    def again(*entries: LedgerEntry) -> list[tuple[int, int, int]]:
+        return [(s.range.start, s.range.end, s.version) for s in read_again([BEGUN, FIRST, SECOND, *entries])]
+
+    assert again(BACK, given_up) == []
+    assert again(BACK, given_up, drained) == [(15, 17, 5), (18, 30, 5)]
+    assert again(BACK, AGAIN, replace(AGAIN, version=6, topic_id="other")) == [(8, 14, 4)]
+
+
+def test_a_range_cut_in_two_keeps_in_each_part_the_gaps_that_lie_there() -> None:
+    gapped = replace(FIRST, gaps=(r(P0, 2, 4), r(P0, 10, 11)))
+
+    covered = coverage([BEGUN, gapped, BACK, AGAIN])
+
+    assert [(v, part) for v, part in sorted(covered.visible())] == [
+        (1, r(P0, 0, 2)),
+        (1, r(P0, 4, 8)),
+        (4, r(P0, 8, 14)),
+    ]
+    assert covered.gaps == 2
+
+
+def test_a_topic_of_another_id_is_not_drained_again_by_offsets_that_begin_at_0() -> None:
+    new = said(3, "resolve", 0, topic_id="other")
+
+    assert superseded([BEGUN, FIRST, SECOND, new, said(4, "drain", 9, r(P0, 0, 9), topic_id="other")]) == ()
+
+
+def test_rows_of_another_writer_are_ours_from_where_positions_were_set_back_to() -> None:
+    took, ours, back = said(7, "takeover", 20), said(8, "drain", 30, r(P0, 20, 30)), said(9, "resolve", 12)
+
+    assert coverage([took, ours]).begin == {P0: 20, P1: 5}
+    assert coverage([took, ours, back]).begin == {P0: 12, P1: 5}
+    assert coverage([took, ours, said(9, "resolve", 25)]).begin == {P0: 20, P1: 5}
+
+
+TOOK, OURS = said(7, "takeover", 20), said(8, "drain", 30, r(P0, 20, 30))
+OLD, NEW = said(2, "drain", 40, r(P0, 0, 40), topic_id="old"), said(3, "resolve", 0)
+WITHIN = from_positions({P0: 5})
+
+
+@pytest.mark.parametrize(
+    ("entries", "since", "end"),
+    [
+        ((BEGUN, said(1, "drain", 30, r(P0, 0, 30))), 0, None),
+        ((BEGUN, OLD, NEW), 0, 40),
+        ((TOOK, OURS), 7, None),
+        ((OURS,), 8, WITHIN[P0].end),
+        ((), 0, None),
+    ],
+    ids=["ours from the start", "an older topic", "taken over", "cut off", "no ledger"],
+)
+def test_rows_of_an_older_topic_may_lie_below_its_positions_and_anywhere_if_entries_are_gone(
+    entries: tuple[LedgerEntry, ...], since: int, end: int | None
+) -> None:
+    found = of_older_topics(LiveHistory(9, entries, since, ()), "topic", WITHIN)
+
+    assert found == ({P0: r(P0, 5, end)} if end else {})

@@ -14,7 +14,6 @@ import pytest
 
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine
 from kdi_assets.doctor.side_by_side import Examination, side_by_side
-from kdi_assets.runtime.control import DriverGone
 from kdi_assets.runtime.jars import JarMissing
 from kdi_assets.sources import kafka_probe
 from tests.conftest import CHECKOUT
@@ -184,13 +183,3 @@ def test_each_registry_that_a_stream_names_is_looked_at_once(
     assert [(f["of"], f["verdict"], f["found"]) for f in looked] == [
         ("used", "wrong", "registry unavailable; 0 schemas known")
     ]
-
-
-def test_a_warm_driver_that_is_not_there_is_worth_a_retry(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KDI_DRIVER", "shared")
-
-    answer = kdi("--json")
-
-    assert answer.code == 75
-    assert findings(answer)["driver"]["error"]["type"] == DriverGone.__name__
-    assert "kdi driver run" in findings(answer)["driver"]["error"]["run"]

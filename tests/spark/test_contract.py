@@ -1,4 +1,4 @@
-"""Fields that messages have and the record has not: found exactly, whatever the text is, and counted by name."""
+"""Fields that messages have and the record has not, whatever the text is; and types that a column may become."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
 
 from kdi_assets.drain.contract import NAMED
 from kdi_assets.drain.records import ShapeMistake
 from kdi_assets.drain.shape import analyse
+from kdi_assets.drain.table_schema import widened, widens
 from kdi_assets.message_format import Csv, Text
 from kdi_assets.message_rules import Contract, Expectation, Mask
 from tests.judged import Judged, judged, stream_of
@@ -241,3 +243,51 @@ def test_without_that_contract_such_a_message_is_a_dead_letter(spark: SparkSessi
     found = judged(spark, stream_of(TYPED, rescued="more"), list(SALVAGED))
 
     assert [len(found.rows), len(found.letters), found.counts.misfits.fields.messages] == [1, 7, 0]
+
+
+pytestmark = pytest.mark.usefixtures("spark")  # it parses the types
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "may"),
+    [
+        ("tinyint", "bigint", True),
+        ("int", "bigint", True),
+        ("bigint", "int", False),
+        ("int", "int", False),
+        ("int", "double", False),
+        ("float", "double", True),
+        ("date", "timestamp_ntz", True),
+        ("date", "timestamp", False),
+        ("decimal(4,2)", "decimal(9,3)", True),
+        ("decimal(4,2)", "decimal(5,4)", False),
+        ("decimal(4,2)", "decimal(4,2)", False),
+        ("string", "bigint", False),
+    ],
+)
+def test_only_what_loses_no_value_is_wider(narrow: str, wide: str, may: bool) -> None:
+    assert widens(DataType.fromDDL(narrow), DataType.fromDDL(wide)) is may
+
+
+@pytest.mark.parametrize(
+    ("declared", "told", "becomes"),
+    [
+        ("int", "bigint", "bigint"),
+        ("int", "string", "int"),
+        ("int", "decimal(20,0)", "int"),
+        ("bigint", "decimal(20,0)", "bigint"),
+        ("float", "double", "double"),
+        ("decimal(4,2)", "decimal(9,3)", "decimal(9,3)"),
+        ("decimal(4,2)", "bigint", "decimal(21,2)"),
+        ("decimal(30,20)", "decimal(38,0)", "decimal(30,20)"),
+        ("array<int>", "array<bigint>", "array<bigint>"),
+        ("array<int>", "array<string>", "array<int>"),
+        ("array<struct<n: int, s: string>>", "array<struct<n: bigint, x: int>>", "array<struct<n: bigint, s: string>>"),
+        ("map<string, int>", "struct<a: bigint>", "map<string, int>"),
+    ],
+)
+def test_a_type_becomes_one_that_takes_its_own_values_and_the_new_ones(declared: str, told: str, becomes: str) -> None:
+    found = widened(DataType.fromDDL(declared), DataType.fromDDL(told))
+
+    assert found == DataType.fromDDL(becomes)
+    assert found == DataType.fromDDL(declared) or not widens(found, DataType.fromDDL(declared))
