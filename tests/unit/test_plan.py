@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from kdi_assets.drain.refusals import (
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.drain.settle import Settlement, unsettled
+from kdi_assets.drain.settle import unsettled
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
@@ -150,73 +151,63 @@ def test_what_must_be_settled_first_is_said_with_its_positions() -> None:
     assert unsettled(orders(), ledger({P0: 4}), held) is None
 
 
-def settled(stream: Stream, state: LedgerState | None, held: TopicState) -> Settlement:
-    settlement = unsettled(stream, state, held)
+@pytest.mark.parametrize(
+    ("start", "state", "kind", "positions"),
+    [
+        ({0: 5, 2: 4}, None, "start", {P0: 5, P1: 2, P2: 4}),  # what it does not name begins at its earliest
+        ({0: 5, 2: 4}, ledger({}, ledger_version=None), "start", {P0: 5, P1: 2, P2: 4}),
+        ({0: 13}, None, "start", {P0: 13, P1: 2, P2: 4}),  # within an open transaction
+        ({1: 7}, ledger({P0: 6, P2: 4}, ledger_version=None), "takeover", {P0: 6, P1: 7, P2: 4}),
+        ({0: 2}, ledger({P0: 6, P1: 2, P2: 4}, ledger_version=None), "takeover", {P0: 6, P1: 2, P2: 4}),  # passed it
+    ],
+)
+def test_explicit_offsets_hold_where_no_position_is_yet(
+    start: dict[int, int], state: LedgerState | None, kind: str, positions: dict[TopicPartition, int]
+) -> None:
+    held = topic({P0: (3, 9), P1: (2, 8), P2: (4, 4)}, open_offsets=4)
+
+    settlement = unsettled(orders(start=start), state, held)
+
     assert settlement is not None
-    return settlement
+    assert (settlement.kind, settlement.positions) == (kind, positions)
+    assert kind != "start" or f"start: {start}" in settlement.reason
 
 
-def test_explicit_offsets_begin_where_they_say_and_what_they_do_not_name_at_its_earliest() -> None:
-    held = topic({P0: (3, 9), P1: (2, 8), P2: (4, 4)})
+@pytest.mark.parametrize("at", [2, 6])
+def test_explicit_offsets_that_the_positions_reached_have_no_effect(at: int) -> None:
+    """Also where the broker has deleted them meanwhile."""
+    planned = plan(ledger({P0: 6}), topic({P0: (3, 9)}), stream=orders(start={0: at}))
 
-    for table_without_positions in (None, ledger({}, ledger_version=None)):
-        start = settled(orders(start={0: 5, 2: 4}), table_without_positions, held)
-
-        assert (start.kind, start.positions) == ("start", {P0: 5, P1: 2, P2: 4})
-        assert "start: {0: 5, 2: 4}" in start.reason
+    assert planned.ranges == (OffsetRange(P0, 6, 9),)
 
 
-@pytest.mark.parametrize("at", [2, 10])
-def test_an_explicit_offset_that_the_topic_does_not_hold_begins_nowhere(at: int) -> None:
-    with pytest.raises(StartOutOfRange, match=rf"says {at} for orders/0, which holds \[3, 9\)"):
-        unsettled(orders(start={0: at}), None, topic({P0: (3, 9)}))
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ({0: 2}, r"says 2 for orders/0, which holds \[3, 13\)"),
+        ({0: 14}, r"says 14 for orders/0, which holds \[3, 13\)"),
+        ({0: 5, 7: 0}, "names orders/7, and the topic's last topic partition is orders/0"),
+    ],
+)
+def test_explicit_offsets_that_the_topic_does_not_hold_begin_nowhere(start: dict[int, int], said: str) -> None:
+    stream, held = orders(start=start), topic({P0: (3, 9)}, open_offsets=4)
 
-
-def test_an_explicit_offset_may_be_the_end_or_lie_in_an_open_transaction() -> None:
-    held = topic({P0: (3, 9)}, open_offsets=4)
-
-    assert settled(orders(start={0: 13}), None, held).positions == {P0: 13}
-    with pytest.raises(StartOutOfRange, match=r"\[3, 13\)"):
-        unsettled(orders(start={0: 14}), None, held)
-
-
-def test_offsets_for_a_topic_partition_that_is_not_there_are_refused_whenever_they_are_seen() -> None:
-    stream, held = orders(start={0: 5, 7: 0}), topic({P0: (0, 9)})
-
-    said = "names orders/7, and the topic's last topic partition is orders/0"
     with pytest.raises(StartOutOfRange, match=said):
         unsettled(stream, None, held)
-    with pytest.raises(StartOutOfRange, match=said):
-        plan(ledger({P0: 6}), held, stream=stream)
+    if 7 in start:
+        with pytest.raises(StartOutOfRange, match=said):
+            plan(ledger({P0: 6}), held, stream=stream)
 
 
-def test_explicit_offsets_beside_positions_of_another_writer_hold_where_it_left_none() -> None:
-    held = topic({P0: (3, 9), P1: (2, 8)})
+@pytest.mark.parametrize(
+    "refused", [lambda *asked: plan(asked[1], asked[2], stream=asked[0]), unsettled], ids=["ours", "another writer's"]
+)
+def test_explicit_offsets_above_a_position_are_refused_and_skip_nothing(refused: Callable[..., object]) -> None:
+    version = None if refused is unsettled else 7
 
-    taken_over = settled(orders(start={1: 7}), ledger({P0: 6}, ledger_version=None), held)
+    with pytest.raises(PositionBelowStart) as below:
+        refused(orders(start={0: 15}), ledger({P0: 5}, ledger_version=version), topic({P0: (0, 20)}))
 
-    assert (taken_over.kind, taken_over.positions) == ("takeover", {P0: 6, P1: 7})
-
-
-def test_explicit_offsets_that_the_positions_reached_have_no_effect() -> None:
-    """Also where the broker has deleted them meanwhile."""
-    held, stream = topic({P0: (3, 9)}), orders(start={0: 2})
-
-    assert settled(stream, ledger({P0: 6}, ledger_version=None), held).positions == {P0: 6}
-    assert plan(ledger({P0: 6}), held, stream=stream).ranges == (OffsetRange(P0, 6, 9),)
-    assert plan(ledger({P0: 6}), held, stream=orders(start={0: 6})).ranges == (OffsetRange(P0, 6, 9),)
-
-
-@pytest.mark.parametrize("writer", ["ours", "another"])
-def test_explicit_offsets_above_a_position_are_refused_and_skip_nothing(writer: str) -> None:
-    held, stream = topic({P0: (0, 20)}), orders(start={0: 15})
-
-    with pytest.raises(PositionBelowStart) as refused:
-        if writer == "ours":
-            plan(ledger({P0: 5}), held, stream=stream)
-        else:
-            unsettled(stream, ledger({P0: 5}, ledger_version=None), held)
-
-    assert "`start` says 15 for orders/0, and its position is 5 already" in str(refused.value)
-    assert "[5, 15) was not drained" in str(refused.value)
-    assert "accept-loss --topic-partition orders/0 --until 15" in str(refused.value)
+    assert "`start` says 15 for orders/0, and its position is 5 already" in str(below.value)
+    assert "[5, 15) was not drained" in str(below.value)
+    assert "accept-loss --topic-partition orders/0 --until 15" in str(below.value)

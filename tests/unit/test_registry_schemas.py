@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,13 @@ from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
 from tests.fake_registry import RunningRegistry, fake_registry
 
 pytestmark = pytest.mark.usefixtures("at_once")
+Anew = Callable[..., Schemas]
+
+
+@pytest.fixture
+def anew(registry: RunningRegistry, tmp_path: Path) -> Anew:
+    """What another process asks by, whose home is the same."""
+    return partial(Schemas, registry.described(), home=tmp_path)
 
 
 class Clock:
@@ -24,21 +32,21 @@ class Clock:
         return self.seconds
 
 
-def test_an_id_is_asked_for_once_whatever_the_process(registry: RunningRegistry, tmp_path: Path) -> None:
+def test_an_id_is_asked_for_once_whatever_the_process(registry: RunningRegistry, anew: Anew) -> None:
     known = registry.register("a", '"strïng"')
 
-    first = Schemas(registry.described(), home=tmp_path)
-    told = [first.by_id(known), first.by_id(known), Schemas(registry.described(), home=tmp_path).by_id(known)]
+    first = anew()
+    told = [first.by_id(known), first.by_id(known), anew().by_id(known)]
 
     assert told == [Schema(known, "AVRO", '"strïng"')] * 3
     assert registry.asked == [f"/schemas/ids/{known}"]
 
 
 def test_an_id_that_the_registry_does_not_know_is_unknown_for_a_while_only(
-    registry: RunningRegistry, tmp_path: Path
+    registry: RunningRegistry, anew: Anew
 ) -> None:
     clock = Clock()
-    schemas = Schemas(registry.described(), home=tmp_path, now_seconds=clock)
+    schemas = anew(now_seconds=clock)
 
     assert schemas.by_ids([1, 1]) == {1: None}
     late = registry.register("a", '"int"')
@@ -51,26 +59,30 @@ def test_an_id_that_the_registry_does_not_know_is_unknown_for_a_while_only(
 
 @pytest.mark.parametrize("schema_id", [-1, 2**31, 2**32 - 1])
 def test_a_number_that_is_no_id_is_unknown_without_a_question(
-    registry: RunningRegistry, tmp_path: Path, schema_id: int
+    registry: RunningRegistry, anew: Anew, schema_id: int
 ) -> None:
     registry.stop()
 
-    assert Schemas(registry.described(), home=tmp_path).by_id(schema_id) is None
+    assert anew().by_id(schema_id) is None
 
 
 @pytest.mark.parametrize(
     "damage", [lambda whole: whole[:9], lambda whole: whole.replace(b"int", b"unt"), lambda _: b""]
 )
 def test_a_damaged_file_is_noticed_and_its_schema_asked_for_again(
-    registry: RunningRegistry, tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+    registry: RunningRegistry,
+    anew: Anew,
+    tmp_path: Path,
+    damage: Callable[[bytes], bytes],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     known = registry.register("a", '"int"')
-    Schemas(registry.described(), home=tmp_path).by_id(known)
+    anew().by_id(known)
     (file,) = tmp_path.rglob(f"{known}.json")
     whole = file.read_bytes()
     file.write_bytes(damage(whole))
 
-    assert Schemas(registry.described(), home=tmp_path).by_id(known) == Schema(known, "AVRO", '"int"')
+    assert anew().by_id(known) == Schema(known, "AVRO", '"int"')
 
     assert f"{file} is damaged; the registry is asked again" in caplog.text
     assert file.read_bytes() == whole
@@ -78,12 +90,12 @@ def test_a_damaged_file_is_noticed_and_its_schema_asked_for_again(
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning_only(
-    registry: RunningRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    registry: RunningRegistry, anew: Anew, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = registry.register("a", '"int"')
     (tmp_path / "registry").write_bytes(b"a file where the folder should be")
 
-    schemas = Schemas(registry.described(), home=tmp_path)
+    schemas = anew()
 
     assert schemas.by_id(known) == schemas.by_id(known) == Schema(known, "AVRO", '"int"')
     assert "the next process asks the registry again" in caplog.text
@@ -107,36 +119,34 @@ def reference(name: str, subject: str, version: int = 1) -> dict[str, object]:
     return {"name": name, "subject": subject, "version": version}
 
 
-def test_references_in_a_circle_end(registry: RunningRegistry, tmp_path: Path) -> None:
+def test_references_in_a_circle_end(registry: RunningRegistry, anew: Anew) -> None:
     registry.register("a", "a", references=[reference("b", "b")])
     registry.register("b", "b", references=[reference("a", "a"), reference("b", "b")])
 
-    told = Schemas(registry.described(), home=tmp_path).by_id(1)
+    told = anew().by_id(1)
 
     assert told == Schema(1, "AVRO", "a", (Referenced("a", "a"), Referenced("b", "b")))
 
 
-def test_a_schema_is_not_kept_before_all_that_it_refers_to_is_known(registry: RunningRegistry, tmp_path: Path) -> None:
+def test_a_schema_is_not_kept_before_all_that_it_refers_to_is_known(registry: RunningRegistry, anew: Anew) -> None:
     order = registry.register("order", "order", references=[reference("item", "item")])
     with pytest.raises(SubjectVersionUnknown):
-        Schemas(registry.described(), home=tmp_path).by_id(order)
+        anew().by_id(order)
     registry.register("item", "item")
 
-    assert Schemas(registry.described(), home=tmp_path).by_id(order) == Schema(
-        order, "AVRO", "order", (Referenced("item", "item"),)
-    )
+    assert anew().by_id(order) == Schema(order, "AVRO", "order", (Referenced("item", "item"),))
 
 
 def test_all_ids_of_a_subject_are_known_afterwards_without_the_registry(
-    registry: RunningRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    registry: RunningRegistry, anew: Anew, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = tuple(registry.register("a", f'"{n}"') for n in range(3))
     registry.register("b", '"int"')
     registry.deleted.add(("a", 2))
 
-    assert Schemas(registry.described(), home=tmp_path).ids_of("a") == ids
+    assert anew().ids_of("a") == ids
     registry.stop()
-    down = Schemas(registry.described(), home=tmp_path)
+    down = anew()
     assert down.ids_of("a") == ids
     assert "The 3 schemas of a that are known go on to be used." in caplog.text
     assert [schema.text for schema in down.by_ids(ids).values() if schema] == ['"0"', '"1"', '"2"']
@@ -147,18 +157,18 @@ def test_all_ids_of_a_subject_are_known_afterwards_without_the_registry(
 
 
 def test_the_latest_version_is_asked_for_each_time_and_remembered_for_when_nobody_answers(
-    registry: RunningRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    registry: RunningRegistry, anew: Anew, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = registry.register("a", '"0"'), registry.register("a", '"1"')
-    schemas = Schemas(registry.described(), home=tmp_path)
+    schemas = anew()
 
     assert schemas.version("a", 1) == Version("a", 1, first)
     assert schemas.version("a") == Version("a", 2, second)
     third = registry.register("a", '"2"')
-    assert Schemas(registry.described(), home=tmp_path).version("a") == Version("a", 3, third)
+    assert anew().version("a") == Version("a", 3, third)
     registry.stop()
 
-    down = Schemas(registry.described(), home=tmp_path)
+    down = anew()
     assert (down.version("a"), down.version("a", 1)) == (Version("a", 3, third), Version("a", 1, first))
     assert down.by_ids([first, third]) == {first: Schema(first, "AVRO", '"0"'), third: Schema(third, "AVRO", '"2"')}
     assert "Version 3 of a is known and goes on to be used." in caplog.text
@@ -166,12 +176,10 @@ def test_the_latest_version_is_asked_for_each_time_and_remembered_for_when_nobod
         down.version("a", 4)
 
 
-def test_a_version_that_is_gone_is_refused_while_the_registry_answers(
-    registry: RunningRegistry, tmp_path: Path
-) -> None:
+def test_a_version_that_is_gone_is_refused_while_the_registry_answers(registry: RunningRegistry, anew: Anew) -> None:
     registry.register("a", '"0"')
-    Schemas(registry.described(), home=tmp_path).version("a")
+    anew().version("a")
     registry.subjects.clear()
 
     with pytest.raises(SubjectVersionUnknown):
-        Schemas(registry.described(), home=tmp_path).version("a")
+        anew().version("a")
