@@ -84,7 +84,7 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
         ("to_date(at)", "to_date(at)\n  filter: id", 13, "filter", "it gives bigint; a condition is true or false"),
     ],
 )
-def test_what_spark_does_not_understand_is_said_with_file_line_and_field(
+def test_a_wrong_expression_has_its_line(
     tmp_path: Path, right: str, wrong: str, line: int, field: str, said: str
 ) -> None:
     result = checked(tmp_path, STREAMS.replace(right, wrong))
@@ -109,9 +109,7 @@ attributes:
 )
 
 
-def test_of_a_route_group_a_wrong_condition_is_named_once_in_its_own_document(
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_route_condition_is_named_once_in_its_own_document(tmp_path: Path) -> None:
     cluster = "---\ntype: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: 'k:9092'}\n"
 
     right = checked(tmp_path, ROUTES + cluster)
@@ -175,9 +173,7 @@ def test_what_a_registry_does_not_have_is_a_mistake_of_its_document(tmp_path: Pa
         assert said.startswith(expected)
 
 
-def test_a_registry_that_is_down_is_said_once_and_mistakes_of_other_documents_too(
-    tmp_path: Path, registry: RunningRegistry
-) -> None:
+def test_a_registry_that_is_down_is_one_line_beside_mistakes(tmp_path: Path, registry: RunningRegistry) -> None:
     registry.stop()
     documents = "".join(OF_REGISTRY.format(topic, topic, "") for topic in "ab")
     right = STREAMS + REGISTRY.format(registry.url) + documents
@@ -194,9 +190,7 @@ def test_a_registry_that_is_down_is_said_once_and_mistakes_of_other_documents_to
     assert [(e["type"], e["retry_helps"]) for e in as_json["errors"]] == [("RegistryUnavailable", True)]
 
 
-def test_neither_columns_that_no_document_knows_nor_a_stack_of_the_jvm_is_shown(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_internal_column_and_no_stack_of_the_jvm_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     result = checked(tmp_path, STREAMS.replace("(url, 'HOST')", "(kdi_parse, 'HOST')").replace("id bigint, ", ""))
 
     assert "Did you mean one of the following? [`at`, `kafka`, `url`, `user`]." in result.stdout

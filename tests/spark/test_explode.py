@@ -44,9 +44,7 @@ A, B = {"sku": "a", "qty": 2, "mail": "a@x"}, {"sku": "b", "qty": 4, "mail": "b@
 
 
 @pytest.mark.core
-def test_each_element_is_a_row_in_the_place_of_its_array_and_expressions_see_it_beside_the_message(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_element_is_a_row_in_the_place_of_its_array(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASK_SECRET", "pepper")
     asked = orders(
         columns={
@@ -127,9 +125,7 @@ def test_an_array_may_be_made_by_an_expression_and_one_that_raises_is_named(spar
         (Explode("line", "basket.lines"), ["id", "who", "basket", "tags", "counts", "line", "kafka", "date"]),
     ],
 )
-def test_only_the_field_that_is_exploded_is_no_column_beside_its_elements(
-    spark: SparkSession, explode: Explode, columns: list[str]
-) -> None:
+def test_the_exploded_field_alone_is_no_column(spark: SparkSession, explode: Explode, columns: list[str]) -> None:
     table = analyse(orders(explode=explode), spark)
 
     assert table.names == columns
@@ -168,7 +164,7 @@ def test_a_struct_that_had_only_the_array_is_left_out_with_it(spark: SparkSessio
         ),
     ],
 )
-def test_what_does_not_work_with_elements_is_named_with_its_field(
+def test_what_elements_do_not_allow_is_named(
     spark: SparkSession, fields: dict[str, Any], field: str, said: str
 ) -> None:
     with pytest.raises(ShapeMistake) as refused:

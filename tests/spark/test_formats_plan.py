@@ -61,7 +61,7 @@ def test_a_message_is_decoded_once(spark: SparkSession, fields: dict[str, Any], 
     assert {look: plan.count(look.lower()) for look in looks} == dict.fromkeys(looks, 1)
 
 
-def test_frames_are_taken_off_and_documents_validated_once(
+def test_frames_and_validation_are_one_look(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KDI_HOME", str(tmp_path))

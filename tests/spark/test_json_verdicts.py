@@ -185,9 +185,7 @@ BROKEN: dict[str | bytes, tuple[str, str | None]] = {
 
 
 @pytest.mark.core
-def test_a_message_that_is_not_as_its_schema_says_is_a_dead_letter_and_what_is_no_json_has_its_own_reason(
-    spark: SparkSession,
-) -> None:
+def test_what_violates_its_schema_is_a_dead_letter_and_what_is_no_json_has_its_own_reason(spark: SparkSession) -> None:
     good = '{"id": 1, "at": "2026-01-01T00:00:00Z", "lines": [{"sku": "abc", "more": 1}], "more": 2}'
 
     found = verdicts_of(spark, Json(ORDER, validate=True), [good, *VIOLATIONS, *BROKEN])

@@ -170,9 +170,7 @@ def test_masked_bytes_are_text_that_every_reader_opens(spark: SparkSession) -> N
         ),
     ],
 )
-def test_a_stream_cannot_ask_for_what_cannot_be_masked(
-    spark: SparkSession, fields: dict[str, Any], field: str, said: str
-) -> None:
+def test_a_mask_that_cannot_hold_is_refused(spark: SparkSession, fields: dict[str, Any], field: str, said: str) -> None:
     asked: Stream = replace(
         ORDERS, **{"mask": {"card": HASH}, "columns": {}, "filter": "", "dead_letter_payload": "mask", **fields}
     )

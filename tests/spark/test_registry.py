@@ -53,9 +53,7 @@ def order(*fields: object) -> dict[str, object]:
         (order("int"), [MONEY]),  # named, and not used
     ],
 )
-def test_one_text_means_what_the_texts_meant_together(
-    spark: SparkSession, schema: object, references: list[dict[str, object]]
-) -> None:
+def test_one_text_means_what_all_do(spark: SparkSession, schema: object, references: list[dict[str, object]]) -> None:
     named = tuple(Referenced(str(n), json.dumps(text)) for n, text in enumerate(references))
     jvm: Any = spark.sparkContext._jvm
     together = jvm.org.apache.avro.Schema.Parser()
@@ -93,9 +91,7 @@ def by_python(value: bytes) -> Parts:
 
 
 @pytest.mark.core
-def test_each_message_has_its_parts_and_any_bytes_are_judged_as_in_python(
-    spark: SparkSession, pytestconfig: pytest.Config
-) -> None:
+def test_frames_in_spark_are_those_in_python(spark: SparkSession, pytestconfig: pytest.Config) -> None:
     seed = pytestconfig.getoption("--seed")
     random = Random(seed)
     values = [random.choice((b"", b"\x00", b"\x00\x00")) + random.randbytes(random.randrange(9)) for _ in range(2000)]

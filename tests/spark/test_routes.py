@@ -51,9 +51,7 @@ def outcomes(spark: SparkSession, stream: Stream, messages: Sequence[Message | b
 
 
 @pytest.mark.core
-def test_every_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_letter_of_the_rest(
-    spark: SparkSession,
-) -> None:
+def test_a_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_letter_of_the_rest(spark: SparkSession) -> None:
     """Pass: one that two conditions take is in both tables; one whose condition raises is also kept with the rest."""
     found = {name: outcomes(spark, stream, MESSAGES) for name, stream in group().items()}
 
@@ -69,9 +67,7 @@ def test_every_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_lette
     }
 
 
-def test_a_rest_of_rows_takes_what_nobody_takes_and_what_cannot_be_decoded_is_its_dead_letter(
-    spark: SparkSession,
-) -> None:
+def test_a_rest_of_rows_takes_what_nobody_takes_and_undecoded_messages_are_its_letters(spark: SparkSession) -> None:
     others = group("rows")["others"]
     nothing_else = replace(others, route=replace(others.route or Route(), when=""))
 
@@ -146,9 +142,7 @@ def test_messages_of_every_kind_of_decoder_are_routed(spark: SparkSession) -> No
         ("explode(array(true))", "explode"),
     ],
 )
-def test_a_condition_that_is_none_or_says_something_else_later_is_refused(
-    spark: SparkSession, when: str, said: str
-) -> None:
+def test_a_condition_that_is_none_or_changes_with_time_is_refused(spark: SparkSession, when: str, said: str) -> None:
     with pytest.raises(ShapeMistake) as own:
         analyse(stream_of(DDL, route=Route(when)), spark)
     with pytest.raises(ShapeMistake) as others:

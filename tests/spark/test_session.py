@@ -58,9 +58,7 @@ def test_a_callers_setting_goes_before_the_engines_and_stays_in_its_session(sett
     assert ours.conf.get("spark.sql.shuffle.partitions") == SESSION_CONFIG["spark.sql.shuffle.partitions"]
 
 
-def test_a_setting_that_needs_a_new_jvm_is_not_dropped_in_silence(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_setting_that_needs_a_new_jvm_is_warned_about(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         open_session(settings, config={"spark.sql.extensions": "another.Extension"})
 
@@ -93,7 +91,7 @@ def test_ctrl_c_stays_with_whoever_had_it(spark: SparkSession) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_what_pyspark_asks_the_jvm_for_with_every_column_is_asked_once(
+def test_the_jvm_is_asked_for_names_once(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -152,9 +150,7 @@ except SparkDidNotStart as refusal:
     assert "no.such.module" in told.stderr
 
 
-def test_a_session_opens_in_a_new_jvm_once_the_first_was_stopped_and_ends_with_it(
-    settings: Settings,
-) -> None:
+def test_a_stopped_jvm_is_followed_by_a_new_one_and_a_session_ends_with_its_jvm(settings: Settings) -> None:
     told = run_python(
         settings,
         """

@@ -123,9 +123,7 @@ def requests(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_tasks_bring_their_rows_of_a_date_together_up_to_a_size_and_no_file_has_more_rows_than_allowed(
-    spark: SparkSession, lake: str
-) -> None:
+def test_rows_of_a_date_come_together_up_to_a_size_and_a_number_of_rows(spark: SparkSession, lake: str) -> None:
     """Pass: every row is written and counted once, however the files are made; no setting stays behind."""
     uri, rows = f"{lake}/requests", requests(spark)
     rows.limit(0).write.format("delta").partitionBy("date").save(uri)

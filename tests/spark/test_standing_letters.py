@@ -71,9 +71,7 @@ def told(lake: str) -> str:
     return written(lake, *letters, *again, ghost, later, outcome=outcome)
 
 
-def test_a_message_that_was_a_row_and_is_condemned_anew_is_a_letter_again(
-    spark: SparkSession, lake: str, told: str
-) -> None:
+def test_a_row_that_is_condemned_again_is_a_letter_again(spark: SparkSession, lake: str, told: str) -> None:
     standing = standing_letters(spark, STREAM, lake, HISTORY, with_messages=False)
     counted = letters_now(spark, told, ENTRIES)
 
@@ -124,9 +122,7 @@ def test_letters_are_counted_by_date_state_and_reason(spark: SparkSession, lake:
     assert [g.state for g in counted] == ["open", "open", "open", "resolved"]
 
 
-def test_letters_are_counted_by_the_days_of_their_timestamps_while_they_are_written(
-    spark: SparkSession, lake: str
-) -> None:
+def test_letters_are_counted_by_the_days_of_their_timestamps_when_written(spark: SparkSession, lake: str) -> None:
     """In UTC, and of the dates that were asked for alone."""
     moments = [NOW, NOW - timedelta(microseconds=1), NOW - timedelta(days=400), NOW - timedelta(days=1)]
     schema = "partition int, offset bigint, timestamp timestamp"
@@ -139,9 +135,7 @@ def test_letters_are_counted_by_the_days_of_their_timestamps_while_they_are_writ
     assert (appended.count, appended.by_date) == (4, {date(2026, 2, 28): 2, date(2026, 3, 1): 1})
 
 
-def test_only_a_letter_that_someone_deleted_explains_that_it_is_missing(
-    spark: SparkSession, lake: str, told: str
-) -> None:
+def test_only_a_deleted_letter_explains_a_missing_one(spark: SparkSession, lake: str, told: str) -> None:
     """Its row does not: that it lies there, or lay there, says nothing of the row that it became."""
     DeltaTable(told).delete("offset IN (7, 8)")
     missing = spark.createDataFrame([(0, 6), (0, 7), (0, 8)], "partition int, offset bigint")
@@ -168,9 +162,7 @@ LETTERS = {
 """Values, and what they are there: JSON as it came, or other bytes."""
 
 
-def test_letters_have_the_four_columns_of_kafka_delta_ingest_each_that_counts_once(
-    spark: SparkSession, lake: str
-) -> None:
+def test_letters_that_count_have_the_four_columns_of_kafka_delta_ingest(spark: SparkSession, lake: str) -> None:
     letters = ({"offset": n, "value": v, "field": "id", "attempt_id": "first"} for n, v in enumerate(LETTERS))
     again = {"offset": 0, "value": b"[]", "reason": "worse", "attempt_id": "later"}
     ghost = {"offset": 20, "value": b"{}", "attempt_id": "never committed"}

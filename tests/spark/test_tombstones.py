@@ -50,7 +50,7 @@ def test_filter_and_expectations_judge_a_tombstone_that_is_to_be_a_row(spark: Sp
         ({"format": Csv(), "record_ddl": "name string, n int"}, b"Ann,1", b"Ann"),
     ],
 )
-def test_a_tombstone_is_a_row_of_nulls_in_every_format(
+def test_tombstones_are_rows_in_every_format(
     spark: SparkSession, fields: dict[str, Any], good: bytes, bad: bytes
 ) -> None:
     people: Stream = replace(PEOPLE, **{"date_expression": "current_date()", **fields})

@@ -58,9 +58,7 @@ def test_paths_are_those_that_python_tells_of_whatever_text(spark: SparkSession,
     assert 0.4 < sum(1 for told in expected.values() if told) / len(found) < 0.9
 
 
-def test_what_is_unknown_at_the_top_alone_is_told_without_a_walk(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_fields_at_the_top_need_no_walk(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Procedure: nothing is parsed for a walk, so that whoever needs one finds nothing."""
     from pyspark.sql import functions as F
 

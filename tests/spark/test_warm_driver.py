@@ -170,9 +170,7 @@ def test_a_killed_client_takes_its_job_with_it_and_leaves_the_driver(driver: Dri
     assert not list(driver.home.glob("lake/endless/_delta_log/*.json"))
 
 
-def test_what_a_client_hands_over_in_files_lies_below_the_home_and_not_in_a_tmp_that_may_be_another(
-    driver: Driver,
-) -> None:
+def test_files_that_a_client_hands_over_lie_below_the_home_and_not_in_tmp(driver: Driver) -> None:
     rows = "spark.createDataFrame([(1,), (2,)], 'id bigint').count()"
     folder = driver.answer(f"spark = open_session(settings)\nsay({rows}, spark.sparkContext._temp_dir)")
 
@@ -364,9 +362,7 @@ def test_a_driver_that_nobody_needs_ends(start_driver: Callable[..., Driver]) ->
     assert driver.output().splitlines()[-1] == "driver ended: nobody needed it"
 
 
-def test_a_driver_that_served_enough_takes_a_new_jvm_for_which_the_next_client_waits_and_stops_when_told(
-    start_driver: Callable[..., Driver],
-) -> None:
+def test_a_recycled_driver_takes_a_new_jvm_for_which_clients_wait(start_driver: Callable[..., Driver]) -> None:
     """Clients that overlap do not keep it: the door is shut until those inside have left."""
     driver = start_driver("--recycle-after", "1")
     first = driver.jvm()

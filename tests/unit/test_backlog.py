@@ -45,7 +45,7 @@ def a_drain(offsets: int, seconds: float, *, message_bytes: int = 0) -> LedgerCo
         (10.0, 5.0, None, None),  # without the right to see it nothing is claimed
     ],
 )
-def test_time_to_loss_is_the_sooner_of_age_and_size(
+def test_time_to_loss_is_by_age_and_size(
     lag: float | None, rate: float | None, retention: Retention | None, left: float | None
 ) -> None:
     assert time_to_loss(50, lag, rate, retention, stored_bytes=100.0) == left

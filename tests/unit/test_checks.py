@@ -72,9 +72,7 @@ def test_a_position_that_a_restore_or_a_decision_set_back_is_none(table: TableBy
     assert check("positions_never_go_back", lake).passed
 
 
-def test_a_decision_about_the_positions_answers_the_steps_back_before_it_and_none_behind_it(
-    table: TableByHand, lake: str
-) -> None:
+def test_a_decision_answers_the_steps_back_before_it_and_none_after_it(table: TableByHand, lake: str) -> None:
     table.drain(100)
     table.commit(position(TOPIC, 40), ago=timedelta(0))
     table.ledger_commit("resolve")
@@ -88,9 +86,7 @@ def test_a_decision_about_the_positions_answers_the_steps_back_before_it_and_non
 
 
 @pytest.mark.parametrize(("lost", "level"), [(TP, "passed"), (TopicPartition(TOPIC, 1), "error")])
-def test_a_loss_that_was_accepted_answers_the_steps_back_of_its_own_topic_partition_alone(
-    table: TableByHand, lake: str, lost: TopicPartition, level: str
-) -> None:
+def test_an_accepted_loss_answers_for_its_own(table: TableByHand, lake: str, lost: TopicPartition, level: str) -> None:
     table.drain(100)
     table.commit(position(TOPIC, 40), ago=timedelta(0))
     table.ledger_commit("resolve", declared_losses=(OffsetRange(lost, 100, 110),))
@@ -120,9 +116,7 @@ def test_expectations_that_were_not_met_within_a_day_warn_and_are_named(table: T
 @pytest.mark.parametrize(
     ("dead_letters", "level"), [(10, "passed"), (11, "warn"), (99, "warn"), (100, "error"), (1000, "error")]
 )
-def test_dead_letters_warn_above_the_limit_and_call_at_ten_times_as_many(
-    table: TableByHand, lake: str, dead_letters: int, level: str
-) -> None:
+def test_dead_letters_warn_and_fail_by_the_limit(table: TableByHand, lake: str, dead_letters: int, level: str) -> None:
     table.drain(1000, dead_letters=dead_letters)
 
     finding = check("dead_letter_rate", lake)
@@ -158,9 +152,7 @@ def test_dead_letters_of_the_day_before_yesterday_count_no_more(table: TableByHa
         (TODAY + timedelta(days=2), "passed", 0),
     ],
 )
-def test_rows_outside_the_window_are_counted_and_nobody_is_called(
-    table: TableByHand, lake: str, day: date | None, level: str, outside: int
-) -> None:
+def test_rows_outside_their_window(table: TableByHand, lake: str, day: date | None, level: str, outside: int) -> None:
     table.commit(data_file(1, day, rows=7), data_file(2, TODAY, rows=9), ago=timedelta(0))
 
     finding = check("dates_in_window", lake)
@@ -179,9 +171,7 @@ def test_many_small_files_are_told_and_some_are_not(table: TableByHand, lake: st
     assert (finding.numbers["small_files"], finding.numbers["small_share"]) == (1000, 1.0)
 
 
-def test_a_log_without_a_checkpoint_and_a_long_one_are_told(
-    table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_log_without_checkpoint_warns(table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         table.commit(ago=timedelta(0))
     unchecked = check("table_health", lake)
@@ -259,9 +249,7 @@ def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusa
         (a_backlog(5, lag=10.0, loss=3600.0), False, "passed"),
     ],
 )
-def test_what_a_drain_leaves_is_held_against_the_limits_only_just_after_it(
-    backlog: Backlog, drained: bool, level: str
-) -> None:
+def test_what_a_drain_leaves_is_judged_just_after_it(backlog: Backlog, drained: bool, level: str) -> None:
     subject = Subject(orders(), "/nowhere", no_spark, backlog=backlog, drained=drained)
 
     assert found("backlog_after_drain", subject).level == level

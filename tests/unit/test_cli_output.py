@@ -125,9 +125,7 @@ def peeked(**fields: Any) -> Peeked:
         (peeked(has_value=False, tombstones="row"), "filtered", []),
     ],
 )
-def test_a_message_is_told_with_its_verdict_and_what_is_kept_of_it(
-    message: Peeked, verdict: str, lines: list[str]
-) -> None:
+def test_a_message_is_shown_with_its_verdict_and_value(message: Peeked, verdict: str, lines: list[str]) -> None:
     first, *others = message.text().splitlines()
 
     assert first.startswith("orders/0 offset 7, ")

@@ -141,9 +141,7 @@ def status(
         (status(0, refusal=SILENT, looked=False), ("?", "?", "?", "?", "0", "12", "11:59:00Z", "unreachable")),
     ],
 )
-def test_a_line_tells_backlog_lag_times_letters_files_last_drain_and_state(
-    given: StreamStatus, cells: tuple[str, ...]
-) -> None:
+def test_a_line_has_backlog_lag_letters_files_drain_and_state(given: StreamStatus, cells: tuple[str, ...]) -> None:
     """What never comes and what is unknown are not the same."""
     assert given.cells(NOW) == ("bronze/orders", *cells)
 

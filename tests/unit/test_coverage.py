@@ -227,9 +227,7 @@ WITHIN = from_positions({P0: 5})
     ],
     ids=["ours from the start", "an older topic", "taken over", "cut off", "no ledger"],
 )
-def test_rows_of_an_older_topic_may_lie_below_its_positions_and_anywhere_if_entries_are_gone(
-    entries: tuple[LedgerEntry, ...], since: int, end: int | None
-) -> None:
+def test_where_rows_of_an_older_topic_may_lie(entries: tuple[LedgerEntry, ...], since: int, end: int | None) -> None:
     found = of_older_topics(LiveHistory(9, entries, since, ()), "topic", WITHIN)
 
     assert found == ({P0: r(P0, 5, end)} if end else {})

@@ -45,9 +45,7 @@ def commit(log: Path, version: int) -> Path:
         lambda table, archive: archive.commit(0),
     ],
 )
-def test_storage_that_does_not_answer_is_worth_a_retry_and_its_cause_is_in_the_first_line(
-    log: Path, step: Callable[[TableLog, Archive], object]
-) -> None:
+def test_silent_storage_is_transient_with_its_cause(log: Path, step: Callable[[TableLog, Archive], object]) -> None:
     table, archive = TableLog.existing(str(log.parent)), Archive(str(log.parent), "any table")
     log.rename(log.with_name("away"))
     log.symlink_to(log.name)

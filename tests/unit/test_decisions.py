@@ -118,9 +118,7 @@ def restored(lake: str) -> TableByHand:
     return table
 
 
-def test_a_decision_behind_a_restore_begins_where_the_restore_left_every_topic_partition(
-    lake: str, restored: TableByHand
-) -> None:
+def test_a_decision_after_a_restore_begins_where_the_restore_left_it(lake: str, restored: TableByHand) -> None:
     case = case_of(lake, "rewind", {P0: (0, 13), P1: (0, 10)})
 
     proposal = rewound(case, Target(P0, offset=5))
@@ -221,7 +219,7 @@ READ = {P0: LastRead(9, 1_700_000_000_000, "ab"), P1: LastRead(4, 1_700_000_000_
         ({P0: 20, P1: 5}, {P1: READ[P1]}),  # given up: what stands there is nobody's any more
     ],
 )
-def test_the_message_read_last_is_known_for_as_long_as_the_position_stays(
+def test_the_last_message_is_known_while_its_position_stays(
     positions: dict[TopicPartition, int], kept: dict[TopicPartition, LastRead]
 ) -> None:
     known = state({P0: 10, P1: 5}, entry=entry({P0: 10, P1: 5}, last_read=READ))
@@ -242,9 +240,7 @@ def test_the_message_read_last_is_known_for_as_long_as_the_position_stays(
         (replace(READ[P0], timestamp=1_700_000_000_000_000_000), True),  # no time that can be written as a date
     ],
 )
-def test_another_message_at_the_offset_read_last_is_a_truncation_and_none_is_not(
-    there: LastRead | None, refused: bool
-) -> None:
+def test_another_message_at_the_last_offset_is_a_truncation_none_is_not(there: LastRead | None, refused: bool) -> None:
     refusal = truncated(orders(), READ, {P0: AtPosition(there), P1: AtPosition(READ[P1])})
 
     assert (refusal is not None) == refused

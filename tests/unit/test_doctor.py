@@ -167,9 +167,7 @@ def test_a_property_that_the_client_does_not_take_is_named(kdi: Kdi, defs: Path)
     assert "secruity.protocol" in findings(answer)["brokers"]["error"]["happened"]
 
 
-def test_each_registry_that_a_stream_names_is_looked_at_once(
-    kdi: Kdi, defs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_registry_of_a_stream_is_looked_at_once(kdi: Kdi, defs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask_at_once(monkeypatch)
     named = "".join(of_cluster(table, "one", "format: {avro: {registry: used}}") for table in ("a", "b"))
     at = REGISTRY.replace("https://registry:8081", "http://127.0.0.1:1") + "---\n"

@@ -67,9 +67,7 @@ def test_a_package_that_its_locked_jar_does_not_fit_is_named(tmp_path: Path) -> 
     assert "pyspark 4.2.0 is installed, the locked jar is of 3.5.0" in str(finding.trouble)
 
 
-def test_jars_of_spark_must_be_there_and_whole_and_those_of_the_local_broker_are_missed_with_a_warning(
-    tmp_path: Path,
-) -> None:
+def test_jars_of_spark_must_be_whole_and_missing_ones_of_the_local_broker_are_a_warning(tmp_path: Path) -> None:
     lock = locked(tmp_path, ("spark", "g:one:1"), ("spark", "g:two:1"), ("broker", "g:three:1"))
     shutil.rmtree(tmp_path / "broker")
     assert [f.verdict for f in jars(tmp_path, lock=lock)] == [Verdict.OK, Verdict.WARNING]
@@ -230,7 +228,7 @@ def test_a_registry_that_answers_is_fine(registry: RunningRegistry, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("known", "verdict"), [(0, Verdict.WRONG), (1, Verdict.WARNING)])
-def test_a_registry_that_is_down_stands_in_the_way_only_where_nothing_is_known(
+def test_a_registry_down_and_known_warns(
     registry: RunningRegistry, tmp_path: Path, known: int, verdict: Verdict
 ) -> None:
     for n in range(known):

@@ -114,9 +114,7 @@ def test_a_bucket_that_honours_the_condition_is_fine_and_left_empty(store: Objec
     assert store.objects == {}
 
 
-def test_a_bucket_that_does_not_honour_the_condition_is_wrong_and_left_empty(
-    store: ObjectStore, findings: Findings
-) -> None:
+def test_a_bucket_that_ignores_the_condition_is_wrong_and_left_empty(store: ObjectStore, findings: Findings) -> None:
     store.conditions = "ignored"
     found = findings()
     store.conditions = "unknown"
@@ -141,9 +139,7 @@ def test_a_bucket_that_takes_no_probe_is_told_from_one_that_cannot_now(
         findings()
 
 
-def test_an_endpoint_that_nobody_listens_at_is_worth_a_retry(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_without_a_listener_is_worth_a_retry(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
 
     with pytest.raises(Unanswered, match="127.0.0.1:1"):

@@ -85,9 +85,7 @@ def test_a_stream_that_names_a_wrong_document_is_not_reported_too(tmp_path: Path
     assert mistake.startswith("a/defs.yaml:2 ")
 
 
-def test_the_environment_goes_ahead_of_the_servers_of_main_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_replaces_the_servers_of_main_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = CLUSTER.replace("main", "cloud").replace("localhost", "cloud")
     written(tmp_path, a=CLUSTER, b=other, c=stream("x"), d=stream("y", more=", cluster: cloud"))
     monkeypatch.setenv("KDI_KAFKA", "elsewhere:19092")

@@ -82,9 +82,7 @@ def test_the_file_that_holds_the_secret_is_its_owners_alone(server: ControlServe
     assert stat.S_IMODE(address_file(tmp_path).stat().st_mode) == 0o600
 
 
-def test_the_end_of_a_process_reaches_the_driver_after_all_that_the_process_said(
-    server: ControlServer, owner: Listener, tmp_path: Path
-) -> None:
+def test_a_process_that_ends_is_heard_to_its_end(server: ControlServer, owner: Listener, tmp_path: Path) -> None:
     connection = ControlConnection(tmp_path, ask="attach", group="g")
     connection.tell(session_tag="t")
     connection.close()
@@ -104,9 +102,7 @@ def test_who_does_not_know_the_secret_is_not_heard(server: ControlServer, owner:
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b"[]\n", b'{"secret": 7}\n', b"\xff\n"])
-def test_what_is_not_a_message_ends_the_conversation_without_a_word(
-    server: ControlServer, owner: Listener, line: bytes
-) -> None:
+def test_what_is_no_message_ends_the_conversation(server: ControlServer, owner: Listener, line: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 5) as stranger:
         stranger.sendall(line)
 
@@ -149,9 +145,7 @@ def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> N
 
 
 @pytest.mark.parametrize("before", ["starting", "killed", "ended"])
-def test_a_process_waits_for_a_driver_that_starts_or_takes_the_place_of_the_last_one(
-    owner: Listener, tmp_path: Path, before: str
-) -> None:
+def test_a_process_waits_for_a_driver_that_starts_or_follows(owner: Listener, tmp_path: Path, before: str) -> None:
     if before != "ended":
         publish_dead(tmp_path)
     else:
@@ -181,9 +175,7 @@ def test_a_process_waits_for_a_driver_that_starts_or_takes_the_place_of_the_last
     assert waited and answer == {"answer": 1}
 
 
-def test_a_process_does_not_wait_long_for_a_driver_that_was_killed_and_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_driver_that_none_follows_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_dead(tmp_path)
     monkeypatch.setattr(control, "GAP_SECONDS", 0.2)
 

@@ -48,9 +48,7 @@ def test_a_seed_gives_the_same_messages_whatever_the_size_of_the_batches() -> No
     ("count", "rate", "sizes"),
     [(1, None, {1}), (2 * BATCH + 1, None, {BATCH, 1}), (95, 100, {10, 5}), (1000, 500, {50}), (3, 0.5, {1})],
 )
-def test_batches_add_up_to_the_count_and_keep_a_rate_in_steps_of_a_tenth_of_a_second(
-    count: int, rate: float | None, sizes: set[int]
-) -> None:
+def test_batches_add_up_and_keep_a_rate_in_tenths_of_a_second(count: int, rate: float | None, sizes: set[int]) -> None:
     found = list(batch_sizes(count, rate))
 
     assert (sum(found), set(found)) == (count, sizes)

@@ -234,9 +234,7 @@ def test_freshness_is_of_the_last_hour_and_counts_until_the_commit(table: TableB
     assert fresh[0.99] == pytest.approx(16.71 + 3, abs=0.01)
 
 
-def test_a_log_that_did_not_move_on_is_not_opened_again(
-    table: TableByHand, tmp_path: Path, reads: Counter[object]
-) -> None:
+def test_a_log_that_did_not_move_stays_unopened(table: TableByHand, tmp_path: Path, reads: Counter[object]) -> None:
     watch = TableWatch()
     table.drain(ago=timedelta(hours=1), dead_letters=1)
     watch(STREAM, str(tmp_path), now=NOW)
@@ -249,9 +247,7 @@ def test_a_log_that_did_not_move_on_is_not_opened_again(
 
 
 @pytest.mark.parametrize("address", [False, True], ids=["a path", "an address"])
-def test_of_a_log_that_moved_on_only_what_is_new_is_read(
-    table: TableByHand, tmp_path: Path, reads: Counter[object], address: bool
-) -> None:
+def test_only_new_commits_are_read(table: TableByHand, tmp_path: Path, reads: Counter[object], address: bool) -> None:
     watch, lake = TableWatch(), tmp_path.as_uri() if address else str(tmp_path)
     table.drain(ago=timedelta(hours=2), dead_letters=1)
     watch(STREAM, lake, now=NOW)

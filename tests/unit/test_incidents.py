@@ -196,9 +196,7 @@ def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:
     assert watcher.known.keys() >= {STANDS, REFUSED}
 
 
-def test_what_nobody_was_told_of_is_told_at_the_next_tick_and_its_end_only_if_its_beginning_was(
-    watcher: Watcher,
-) -> None:
+def test_what_was_not_delivered_is_told_at_the_next_tick_and_its_end_only_after_its_beginning(watcher: Watcher) -> None:
     watcher.delivers = False
     bad, good = backlog(refusal=LOST), backlog()
     first, second = watcher.tick(bad, at=0), watcher.tick(bad, at=5)

@@ -47,9 +47,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert found == WHEEL_BIN.parent
 
 
-def test_without_a_java_on_the_machine_the_wheels_is_taken_without_the_argument_that_would_end_it(
-    tmp_path: Path,
-) -> None:
+def test_without_a_java_the_wheels_is_taken_without_the_argument_that_would_end_it(tmp_path: Path) -> None:
     java = find_java(tmp_path, environment={"PATH": ""}) / "bin" / "java"
 
     assert run(WHEEL_BIN / "java", VECTOR, "-version").returncode != 0, "the wheel has the module now: drop the shim"

@@ -140,9 +140,7 @@ def test_beside_a_reference_nothing_counts_until_draft_7_and_everything_after_it
         ("http://shop/schemas/order.json", "money.json", "http://anywhere/money.json"),
     ],
 )
-def test_references_are_found_by_their_names_wherever_they_say_that_they_lie(
-    id_: str | None, other_id: str | None, name: str
-) -> None:
+def test_references_are_found_by_names_whatever_their_ids(id_: str | None, other_id: str | None, name: str) -> None:
     """Also those that a reference has itself."""
     order = {"properties": {"price": {"$ref": name}, "cur": {"$ref": f"{name}#/definitions/Cur"}}}
     money = {
@@ -199,9 +197,7 @@ def test_a_schema_of_no_object_describes_no_record() -> None:
     [(record_of, {"properties": 3}), (record_of, {"allOf": [3]}), (record_of, 3), (validator, {"properties": 3})]
     + [(validator, {"$ref": "http://127.0.0.1:9/x.json"}), (validator, {"pattern": "("})],
 )
-def test_what_is_no_schema_is_refused_and_nothing_is_fetched(
-    use: Callable[[JsonSchema], object], schema: object
-) -> None:
+def test_what_is_no_schema_is_refused_and_not_fetched(use: Callable[[JsonSchema], object], schema: object) -> None:
     with pytest.raises(SchemaRefused, match="no JSON Schema: "):
         use(of(schema))
 

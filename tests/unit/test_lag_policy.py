@@ -182,9 +182,7 @@ USUAL = DrainWhen(backlog_messages=1000, lag_seconds=60)
         (BUSY, replace(AHEAD, positions=progress(BUSY)), USUAL, True),
     ],
 )
-def test_a_stream_is_due_by_what_waits_what_is_remembered_and_what_its_document_says(
-    seen: Backlog, memory: Memory, when: DrainWhen, due: bool
-) -> None:
+def test_a_stream_is_due_by_backlog_and_memory(seen: Backlog, memory: Memory, when: DrainWhen, due: bool) -> None:
     decision = decide(seen, memories={"orders": memory}, when=when)
 
     assert names(decision.due) == (["orders"] if due else [])

@@ -79,9 +79,7 @@ def test_of_two_copiers_at_once_one_copies_every_commit_and_the_other_is_to_look
         table.drain()
 
 
-def test_what_a_cleaned_log_no_longer_tells_the_archive_does_and_a_restore_leads_where_it_led(
-    table: TableByHand, lake: str
-) -> None:
+def test_the_archive_tells_what_a_cleaned_log_does_not_and_where_a_restore_went(table: TableByHand, lake: str) -> None:
     table.drain(attempt_id="undone")
     table.restore(2)
     table.drain(attempt_id="behind it")
@@ -119,9 +117,7 @@ def left(lake: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", [None, "{cut off"])
-def test_ghosts_are_kept_while_a_commit_that_may_name_them_cannot_be_read(
-    table: TableByHand, lake: str, text: str | None
-) -> None:
+def test_ghosts_are_kept_while_a_commit_cannot_be_read(table: TableByHand, lake: str, text: str | None) -> None:
     letters(lake, "first", "never committed")
     DeltaTable(table.log.parent).create_checkpoint()
     whole = table.file(1).read_text()

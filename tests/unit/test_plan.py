@@ -75,9 +75,7 @@ def test_a_plan_reads_no_further_than_it_is_told_and_each_plan_is_an_attempt_of_
 
 
 @pytest.mark.parametrize(("ends", "most", "counts"), [((10, 1000, 1000), 110, [10, 50, 50]), ((10, 10, 10), 1, [1])])
-def test_max_records_takes_short_ranges_whole_and_cuts_long_ones_evenly(
-    ends: tuple[int, ...], most: int, counts: list[int]
-) -> None:
+def test_max_records_cuts_the_long_ranges_evenly(ends: tuple[int, ...], most: int, counts: list[int]) -> None:
     tps = (P0, P1, P2)
     held = topic({tp: (0, end) for tp, end in zip(tps, ends, strict=True)})
 

@@ -77,7 +77,7 @@ def test_a_restore_to_a_time_without_a_zone_is_believed_only_where_the_files_agr
 
 @RESTORES
 @pytest.mark.parametrize(("others", "kind"), [(((0, 5),), "takeover"), ((), "resolve")])
-def test_a_restore_to_before_the_first_ledger_commit_names_what_decides(
+def test_a_restore_before_ours_is_refused(
     table: Rows, lake: str, others: tuple[tuple[int, int], ...], kind: Kind
 ) -> None:
     table.append(*others)
@@ -91,9 +91,7 @@ def test_a_restore_to_before_the_first_ledger_commit_names_what_decides(
 
 
 @RESTORES
-def test_a_restore_of_a_table_that_was_not_ours_yet_goes_back_to_the_other_writers_positions(
-    table: Rows, lake: str
-) -> None:
+def test_a_restore_before_our_first_commit_brings_the_other_writers_positions_back(table: Rows, lake: str) -> None:
     table.append((0, 10))
     table.append((0, 20))
     table.restore(1)
@@ -108,9 +106,7 @@ def settlement(lake: str) -> Settlement | None:
 
 @REPLACED
 @pytest.mark.parametrize("statistics", [None, {"numRecords": 10}, {"maxValues": {"kafka": {"offset": 9}}}])
-def test_data_files_without_positions_are_refused_whatever_their_statistics_say(
-    lake: str, statistics: dict[str, object] | None
-) -> None:
+def test_data_files_without_positions_are_refused(lake: str, statistics: dict[str, object] | None) -> None:
     file = data_file(1, NOON.date(), rows=10)
     file["add"]["stats"] = json.dumps(statistics) if statistics else None
     TableByHand(lake).commit(file, ago=HOUR)
@@ -132,9 +128,7 @@ def test_an_empty_table_starts_and_one_with_positions_of_another_writer_is_taken
 
 @REPLACED
 @pytest.mark.parametrize("beside", ["_dead_letters", "_ledger", "_removed"])
-def test_a_missing_table_is_not_made_again_while_what_belongs_to_it_lies_beside_its_place(
-    lake: str, beside: str
-) -> None:
+def test_a_missing_table_is_not_made_again_while_what_belongs_to_it_is_there(lake: str, beside: str) -> None:
     neighbour = orders().table_uri(lake) + beside
     write_deltalake(neighbour, pa.table({"id": [1]}))
 

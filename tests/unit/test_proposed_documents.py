@@ -53,9 +53,7 @@ def noise(n: int) -> bytes:
         ([gzip.compress(value or b"") for value in objects()], "bytes", "`compression: gzip`"),
     ],
 )
-def test_messages_are_what_most_of_them_are_and_the_document_says_why(
-    values: list[bytes | None], landing: object, said: str, tmp_path: Path
-) -> None:
+def test_messages_are_what_most_are(values: list[bytes | None], landing: object, said: str, tmp_path: Path) -> None:
     found = proposed(values)
 
     assert attributes_of(found)["format"] == landing
@@ -200,9 +198,7 @@ message Place { google.protobuf.Timestamp at = 1; repeated string tags = 2; }
 """
 
 
-def test_json_of_a_registry_is_decoded_by_the_types_that_were_seen(
-    registry: RunningRegistry, ask: Ask, tmp_path: Path
-) -> None:
+def test_json_of_a_registry_has_the_types_that_were_seen(registry: RunningRegistry, ask: Ask, tmp_path: Path) -> None:
     known = registry.register("orders-value", '{"type": "object"}', type="JSON")
     other = registry.register("others-value", '"int"')
     values = [framed(known, value or b"") for value in objects(94, at=NOW.isoformat())]

@@ -144,9 +144,7 @@ DECLARED = (
         ({"s": None, "n": None, "a": None, "new": 1}, None),
     ],
 )
-def test_a_message_that_does_not_fit_has_the_decoders_reason(
-    changed: Mapping[str, Any], expected: tuple[str, str] | None
-) -> None:
+def test_what_does_not_fit_has_a_reason(changed: Mapping[str, Any], expected: tuple[str, str] | None) -> None:
     given = json.dumps({**json.loads(DECLARED), **changed})
 
     assert misfit(json_object(given.encode()), record(DECLARED)) == expected

@@ -58,9 +58,7 @@ def of(number: int, wire_type: int, rest: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("decode", "message"), [(shop, ORDER), (legacy, OLD_ORDER)], ids=["proto3", "proto2"])
-def test_a_record_is_what_protobufs_own_library_reads_in_the_message(
-    decode: Callable[[Sequence[bytes]], list[Row | Reason]], message: Any
-) -> None:
+def test_a_record_is_what_protobuf_reads(decode: Callable[[Sequence[bytes]], list[Row | Reason]], message: Any) -> None:
     chance = random.Random(SEED)
     messages = [random_message(message, chance) for _ in range(200)]
 
@@ -177,7 +175,7 @@ OLD_WIRE: list[tuple[bytes, Row | Reason]] = [
 
 
 @pytest.mark.parametrize(("decode", "wire"), [(shop, WIRE), (legacy, OLD_WIRE)], ids=["proto3", "proto2"])
-def test_the_wire_is_read_as_protobuf_has_it(
+def test_the_wire_is_read_as_it_says(
     decode: Callable[[Sequence[bytes]], list[Row | Reason]], wire: list[tuple[bytes, Row | Reason]]
 ) -> None:
     found = decode([value for value, _ in wire])

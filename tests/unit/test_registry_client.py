@@ -56,9 +56,7 @@ CUT = b'{"schema": "\\"int\\""}'
         (Fault(422, b'{"error_code": 42202, "message": "version"}'), RegistryNotUnderstood, "42202: version"),
     ],
 )
-def test_a_wrong_answer_is_never_taken_for_an_unknown_id(
-    registry: RunningRegistry, fault: Fault, refusal: type[KdiError], said: str
-) -> None:
+def test_a_wrong_answer_is_no_gap(registry: RunningRegistry, fault: Fault, refusal: type[KdiError], said: str) -> None:
     registry.faults = [fault]
 
     with pytest.raises(refusal) as refused:
@@ -125,9 +123,7 @@ def test_a_proxy_that_makes_no_tunnel_says_why(registry: RunningRegistry, status
         RegistryClient(SchemaRegistry("main", "https://beyond.invalid:8081", proxy=registry.url)).types()
 
 
-def test_through_a_tunnel_only_the_proxys_credentials_can_be_seen(
-    registry: RunningRegistry, certificates: Certificates
-) -> None:
+def test_a_tunnel_shows_only_the_proxys_credentials(registry: RunningRegistry, certificates: Certificates) -> None:
     proxy = registry.url.replace("http://", "http://p:q@")
     with fake_registry(certificates.server_context()) as beyond:
         beyond.users = {"kdi": "hush"}
@@ -141,9 +137,7 @@ def test_through_a_tunnel_only_the_proxys_credentials_can_be_seen(
     assert "Proxy-Authorization" not in beyond.headers[0]
 
 
-def test_a_certificate_is_trusted_only_of_a_named_authority_and_of_the_host_that_is_asked(
-    certificates: Certificates,
-) -> None:
+def test_a_certificate_is_trusted_of_a_named_authority_and_host_alone(certificates: Certificates) -> None:
     with fake_registry(certificates.server_context()) as registry:
         named = registry.described(tls__ca=str(certificates.ca))
         assert RegistryClient(named).types()

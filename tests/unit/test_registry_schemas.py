@@ -42,9 +42,7 @@ def test_an_id_is_asked_for_once_whatever_the_process(registry: RunningRegistry,
     assert registry.asked == [f"/schemas/ids/{known}"]
 
 
-def test_an_id_that_the_registry_does_not_know_is_unknown_for_a_while_only(
-    registry: RunningRegistry, anew: Anew
-) -> None:
+def test_an_id_that_the_registry_lacks_is_unknown_for_a_while(registry: RunningRegistry, anew: Anew) -> None:
     clock = Clock()
     schemas = anew(now_seconds=clock)
 
@@ -58,9 +56,7 @@ def test_an_id_that_the_registry_does_not_know_is_unknown_for_a_while_only(
 
 
 @pytest.mark.parametrize("schema_id", [-1, 2**31, 2**32 - 1])
-def test_a_number_that_is_no_id_is_unknown_without_a_question(
-    registry: RunningRegistry, anew: Anew, schema_id: int
-) -> None:
+def test_a_number_that_is_no_id_is_not_asked_for(registry: RunningRegistry, anew: Anew, schema_id: int) -> None:
     registry.stop()
 
     assert anew().by_id(schema_id) is None
@@ -89,7 +85,7 @@ def test_a_damaged_file_is_noticed_and_its_schema_asked_for_again(
     assert len(registry.asked) == 2
 
 
-def test_a_folder_that_cannot_be_written_costs_a_warning_only(
+def test_a_read_only_home_is_a_warning(
     registry: RunningRegistry, anew: Anew, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = registry.register("a", '"int"')
@@ -137,9 +133,7 @@ def test_a_schema_is_not_kept_before_all_that_it_refers_to_is_known(registry: Ru
     assert anew().by_id(order) == Schema(order, "AVRO", "order", (Referenced("item", "item"),))
 
 
-def test_all_ids_of_a_subject_are_known_afterwards_without_the_registry(
-    registry: RunningRegistry, anew: Anew, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ids_outlive_the_registry(registry: RunningRegistry, anew: Anew, caplog: pytest.LogCaptureFixture) -> None:
     ids = tuple(registry.register("a", f'"{n}"') for n in range(3))
     registry.register("b", '"int"')
     registry.deleted.add(("a", 2))
@@ -156,7 +150,7 @@ def test_all_ids_of_a_subject_are_known_afterwards_without_the_registry(
         down.by_ids([ids[0], 4])
 
 
-def test_the_latest_version_is_asked_for_each_time_and_remembered_for_when_nobody_answers(
+def test_the_latest_outlives_the_registry(
     registry: RunningRegistry, anew: Anew, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = registry.register("a", '"0"'), registry.register("a", '"1"')

@@ -52,9 +52,7 @@ def ledger(recorded: Routes | None) -> LedgerState:
     ],
     ids=["the same", "blanks around it"],
 )
-def test_a_table_is_drained_by_conditions_that_did_not_change_and_records_them(
-    stream: Stream, recorded: Routes
-) -> None:
+def test_a_table_drains_by_conditions_that_did_not_change_and_records_them(stream: Stream, recorded: Routes) -> None:
     assert routes_to_drain_by(stream, ledger(recorded), at(7)) == replace(Routes.of(stream), since=at(5))
 
 
@@ -121,9 +119,7 @@ def test_tables_that_the_former_documents_can_bring_together_are_refused_with_th
     [RoutedTable(at(5), routes(NEW, 7), routes(NEW)), RoutedTable(at(5), routes(OLD), routes(NEW))],
     ids=["set back to before the change", "left behind by a decision of somebody"],
 )
-def test_a_table_set_back_behind_what_others_passed_is_vouched_for_and_the_decision_says_where_they_stand(
-    a: RoutedTable,
-) -> None:
+def test_a_decision_vouches_for_a_table_set_back_and_says_where_all_stand(a: RoutedTable) -> None:
     b = RoutedTable(at(9), routes(NEW, 7), routes(NEW))
 
     accepted = accept("a", {"a": a, "b": b})

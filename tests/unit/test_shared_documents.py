@@ -53,9 +53,7 @@ SECRETS = (
 )
 
 
-def test_secrets_are_read_from_the_environment_when_they_are_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_read_from_the_environment_at_their_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = named(tmp_path, registry(SECRETS))
     assert found is not None
     with pytest.raises(EnvironmentVariableMissing, match=r"registry main: tls\.key_password comes from .* KDI_T_K"):
@@ -171,9 +169,7 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
         ),
     ],
 )
-def test_what_keeps_a_group_from_being_one_is_named(
-    tmp_path: Path, more: dict[str, str], at: tuple[str, str], said: str
-) -> None:
+def test_what_prevents_a_group_is_named(tmp_path: Path, more: dict[str, str], at: tuple[str, str], said: str) -> None:
     [(file, field, message)] = mistakes(tmp_path, **more)
 
     assert (file, field) == at

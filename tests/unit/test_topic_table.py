@@ -217,9 +217,7 @@ def test_all_missing_fields_are_named_at_the_line_of_the_attributes(tmp_path: Pa
         (DeadLetterLimit(share=1, count=0), 9, 9, False),
     ],
 )
-def test_the_limit_is_passed_by_too_many_that_are_also_too_large_a_share(
-    limit: DeadLetterLimit, dead_letters: int, messages: int, passed: bool
-) -> None:
+def test_the_limit_is_number_and_share(limit: DeadLetterLimit, dead_letters: int, messages: int, passed: bool) -> None:
     assert limit.is_passed_by(dead_letters, of=messages) is passed
 
 

@@ -47,9 +47,7 @@ def test_what_a_row_takes_is_told_by_the_largest_drain_and_by_no_small_one() -> 
     assert telling([]) is None
 
 
-def test_a_plan_of_one_task_is_only_cut_and_a_larger_one_is_brought_together_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_plan_of_one_task_is_cut_and_a_larger_one_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(stage, "recent_commits", lambda uri, app_id: (drained(100_000, 5_000_000),))
     stream, lake = orders(target_file_size=1_000_000), str(tmp_path)
 
