@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -18,8 +17,6 @@ LANES = 2
 """Runs that a tick asks for at once; Dagster takes two more beside, for checks, replays and what is built on tables."""
 ONE_RUN_SECONDS = 5.0
 """What is expected to take no longer is one run: the start of a second one would cost more than it saves."""
-
-
 TAG_CHARACTERS = 1000
 
 
@@ -52,14 +49,11 @@ def packs(due: Sequence[Due]) -> list[list[Due]]:
 def _lanes(due: Sequence[Due]) -> list[list[Due]]:
     """The longest first, each to the lane that is free the soonest; those of a route group share one."""
     lanes: list[list[Due]] = [[] for _ in range(LANES)]
-    free = [(0.0, lane) for lane in range(LANES)]
     together: dict[object, list[Due]] = {}
     for one in due:
         together.setdefault(one.group or one.backlog.stream, []).append(one)
     for some in sorted(together.values(), key=_expected_seconds, reverse=True):
-        until, lane = heapq.heappop(free)
-        lanes[lane] += some
-        heapq.heappush(free, (until + _expected_seconds(some), lane))
+        min(lanes, key=_expected_seconds).extend(some)
     return lanes
 
 
