@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kdi_assets.components.documents import Mistakes
 from kdi_assets.components.load import load_streams
-from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.stream import Stream
 
 CLUSTER = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "localhost:9092"}\n'

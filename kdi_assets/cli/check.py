@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from kdi_assets.components.documents import Document
+    from kdi_assets.components.documents import Document, DocumentMistake
     from kdi_assets.components.load import Loaded
-    from kdi_assets.components.mistakes import DocumentMistake
     from kdi_assets.drain.records import ShapeMistake
     from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
     from kdi_assets.stream import Stream
@@ -52,8 +51,8 @@ def check(
     Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1. With
     none, and a registry that does not answer, it is 75.
     """
+    from kdi_assets.components.documents import in_order
     from kdi_assets.components.load import defs_folder, read_streams
-    from kdi_assets.components.mistakes import in_order
 
     loaded = read_streams(defs or defs_folder())
     if not as_json:

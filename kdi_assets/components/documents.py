@@ -1,4 +1,4 @@
-"""YAML documents with the line of every field.
+"""YAML documents with the line of every field, and what is wrong in them: file, line, field, what would be right.
 
 Dagster has a reader of its own. This one takes the same YAML (dates stay text, as there) but loads no Dagster, which
 would cost `kdi status` half a second and more, is some 15 times faster, and reports a key written twice.
@@ -6,12 +6,13 @@ would cost `kdi status` half a second and more, is some 15 times faster, and rep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import yaml
 
-from kdi_assets.components.mistakes import DocumentMistake
+from kdi_assets.errors import Terminal
 from kdi_assets.wording import did_you_mean
 
 Value: TypeAlias = "str | int | float | bool | bytes | None | list[Value] | dict[object, Value]"
@@ -20,6 +21,46 @@ DOCUMENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "
 LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 MERGE = "tag:yaml.org,2002:merge"
+NOTHING_STARTED = "nothing was started; no topic and no table was touched."
+
+
+class DocumentMistake(Terminal):
+    """One mistake in one document.
+
+    Attributes:
+        file: The document's file, relative to the working directory where it lies below it.
+        line: Counted from 1.
+        field: Dotted path as written in the document, e.g. ``date_window.ahead``.
+        message: What is wrong.
+        right: What would be right.
+    """
+
+    file: str
+    line: int
+    field: str
+    message: str
+    right: str
+
+    def text(self) -> str:
+        """The mistake in one line."""
+        return f"{self.file}:{self.line} {self.field}: {self.message}; {self.right}"
+
+    def parts(self) -> tuple[str, str, str]:
+        return self.text(), NOTHING_STARTED, "kdi check"
+
+
+class Mistakes(Terminal):
+    """All mistakes of all documents of a folder, by file and line; never none."""
+
+    mistakes: tuple[DocumentMistake, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return "\n".join(mistake.text() for mistake in self.mistakes), NOTHING_STARTED, "kdi check"
+
+
+def in_order(mistakes: Iterable[DocumentMistake]) -> tuple[DocumentMistake, ...]:
+    """By file, line and field."""
+    return tuple(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from kdi_assets.components.mistakes import DocumentMistake
+from kdi_assets.components.documents import DocumentMistake
 from kdi_assets.field_types import SAID_ELSEWHERE
 from kdi_assets.wording import did_you_mean
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from kdi_assets.components.documents import Documents, mistake_in, parse
-from kdi_assets.components.mistakes import NOTHING_STARTED, DocumentMistake
+from kdi_assets.components.documents import NOTHING_STARTED, DocumentMistake, Documents, mistake_in, parse
 from kdi_assets.errors import Terminal
 
 LOADED_NAMES = ("defs.yaml", "defs.yml", "component.yaml")

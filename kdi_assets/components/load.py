@@ -13,11 +13,18 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from kdi_assets.components.documents import Document, Documents, mistake_in
+from kdi_assets.components.documents import (
+    NOTHING_STARTED,
+    Document,
+    DocumentMistake,
+    Documents,
+    Mistakes,
+    in_order,
+    mistake_in,
+)
 from kdi_assets.components.explain import validated
 from kdi_assets.components.folder import read_folder
 from kdi_assets.components.format_files import read_format
-from kdi_assets.components.mistakes import NOTHING_STARTED, DocumentMistake, Mistakes, in_order
 from kdi_assets.components.route_groups import disagreements, linked, route_groups
 from kdi_assets.connections import KafkaCluster, SchemaRegistry
 from kdi_assets.errors import Terminal

@@ -12,8 +12,7 @@ from kdi_assets.message_rules import RouteMember
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
-    from kdi_assets.components.documents import Document
-    from kdi_assets.components.mistakes import DocumentMistake
+    from kdi_assets.components.documents import Document, DocumentMistake
 
 ALIKE = {
     "schema": attrgetter("record_ddl"),

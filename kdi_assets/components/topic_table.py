@@ -8,10 +8,10 @@ import dagster as dg
 from pydantic import BaseModel, RootModel
 
 from kdi_assets.components.assets import stream_definitions
+from kdi_assets.components.documents import DocumentMistake, Mistakes, in_order
 from kdi_assets.components.explain import json_schema
 from kdi_assets.components.folder import shown
 from kdi_assets.components.load import read_once
-from kdi_assets.components.mistakes import DocumentMistake, Mistakes, in_order
 from kdi_assets.connections import KafkaCluster as Cluster
 from kdi_assets.connections import SchemaRegistry as Registry
 from kdi_assets.settings import Settings

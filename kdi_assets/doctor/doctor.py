@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from kdi_assets.components.documents import in_order
 from kdi_assets.components.folder import shown
 from kdi_assets.components.load import Loaded
-from kdi_assets.components.mistakes import in_order
 from kdi_assets.connections import SchemaRegistry
 from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.disk import disk, places

@@ -10,9 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from kdi_assets.cli.check import check
-from kdi_assets.components.documents import parse
+from kdi_assets.components.documents import Mistakes, parse
 from kdi_assets.components.load import AmbiguousStream, UnknownStream, load_streams, select_streams
-from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 

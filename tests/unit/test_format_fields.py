@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
+from kdi_assets.components.documents import Mistakes
 from kdi_assets.components.load import load_streams
-from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of

@@ -10,10 +10,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kdi_assets.components.documents import parse
+from kdi_assets.components.documents import Mistakes, parse
 from kdi_assets.components.explain import json_schema
 from kdi_assets.components.load import load_streams
-from kdi_assets.components.mistakes import Mistakes
 from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry
 from kdi_assets.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
 from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
