@@ -57,17 +57,17 @@ def _over(backlog: Backlog, limits: DrainWhen) -> str:
     return ""
 
 
-def _numbers(backlog: Backlog) -> dict[str, Number]:
-    return _known(
-        {
-            "backlog": backlog.offsets,
-            "lag_seconds": backlog.lag_seconds if backlog.offsets else 0.0,
-            "backlog_bytes": backlog.bytes,
-            "time_to_loss_seconds": backlog.time_to_loss_seconds,
-            "time_to_close_seconds": backlog.time_to_close_seconds,
-            "open_transaction_offsets": backlog.open_transaction_offsets,
-        }
-    )
+def _numbers(backlog: Backlog, **others: float | None) -> dict[str, Number]:
+    known = {
+        "backlog": backlog.offsets,
+        "lag_seconds": backlog.lag_seconds if backlog.offsets else 0.0,
+        "backlog_bytes": backlog.bytes,
+        "time_to_loss_seconds": backlog.time_to_loss_seconds,
+        "time_to_close_seconds": backlog.time_to_close_seconds,
+        "open_transaction_offsets": backlog.open_transaction_offsets,
+        **others,
+    }
+    return {name: round(n, 3) for name, n in known.items() if n is not None and math.isfinite(n)}
 
 
 def fresh(subject: Subject) -> Finding:
@@ -86,14 +86,7 @@ def fresh(subject: Subject) -> Finding:
         raise backlog.refusal
     held = held_since(subject.stream, backlog) if backlog.open_transaction_offsets else None
     held_seconds = None if held is None else max(0.0, (subject.now - held).total_seconds())
-    numbers = _known(
-        {
-            "backlog": backlog.offsets,
-            "open_transaction_offsets": backlog.open_transaction_offsets,
-            "lag_seconds": backlog.lag_seconds if backlog.offsets else 0.0,
-            "open_transaction_seconds": held_seconds if backlog.open_transaction_offsets else 0.0,
-        }
-    )
+    open_seconds = held_seconds if backlog.open_transaction_offsets else 0.0
     unknown = bool(backlog.offsets) and backlog.lag_seconds is None
     lag_level, lag_said = _of_lag(backlog, limits, nothing=unknown and not holds_message(subject.stream, backlog))
     held_level, held_said = _of_transaction(backlog, held_seconds, limits)
@@ -101,7 +94,7 @@ def fresh(subject: Subject) -> Finding:
     said = "; ".join(s for s in (lag_said, held_said) if s)
     if subject.stream.status == "paused" and level == "error":
         level, said = "warn", f"{said}; the stream is paused"
-    return Finding(level, said, numbers)
+    return Finding(level, said, _numbers(backlog, open_transaction_seconds=open_seconds))
 
 
 def held_since(stream: Stream, backlog: Backlog) -> datetime | None:
@@ -151,7 +144,3 @@ def _level(seconds: float, limits: FreshnessLimits) -> Level:
     if seconds >= limits.fail_seconds:
         return "error"
     return "warn" if seconds >= limits.warn_seconds else "passed"
-
-
-def _known(numbers: Mapping[str, Number | None]) -> dict[str, Number]:
-    return {name: round(n, 3) for name, n in numbers.items() if n is not None and math.isfinite(n)}

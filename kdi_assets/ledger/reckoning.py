@@ -116,7 +116,7 @@ class _Reckoning:
 
     @cached_property
     def _operations(self) -> Mapping[int, CommitInfo]:
-        return {c.version: c for c in self.history.foreign}
+        return {c.version: c for c in (*self.history.foreign, *self.history.withdrawing)}
 
     def _missing(self) -> Reckoned:
         """What leaves no trace, deletions and holes."""
