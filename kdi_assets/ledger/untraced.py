@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import xor
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.coverage import Coverage, Piece
+from kdi_assets.ledger.coverage import Coverage, Piece, Recorded
 from kdi_assets.ledger.entry import Untraced
 
 if TYPE_CHECKING:
@@ -71,46 +71,45 @@ def settle(groups: Sequence[Group], covered: Coverage) -> Settled:
     fewer than that. Of a topic that was made anew an offset belongs to several entries: by the count of all of them.
     """
     if covered.renewed:
-        return _together(_by_partition(groups, covered))
-    pieces = {(p.version, p.range.topic_partition.partition): p for p in covered.pieces}
-    by_version: dict[int, list[Group]] = {}
-    for group in (*groups, *_none_left(groups, covered)):
-        by_version.setdefault(group.version, []).append(group)
-    return _together(_of_entry(v, found, pieces, covered) for v, found in by_version.items())
+        recorded: defaultdict[int, Untraced] = defaultdict(Untraced)
+        for piece in covered.pieces:
+            recorded[piece.range.topic_partition.partition] += piece.counts.untraced
+        found = {g.partition: [o for o in groups if o.partition == g.partition] for g in groups}
+        return _together(_by_count(of_it, recorded[p], (RENEWED,)) for p, of_it in sorted(found.items()))
+    missing = {(g.version, g.partition): g for g in groups}
+    by_version: defaultdict[int, list[tuple[Group, Piece]]] = defaultdict(list)
+    for at, piece in {(p.version, p.range.topic_partition.partition): p for p in covered.pieces}.items():
+        # Also of ranges that recorded some, none of which is missing any more.
+        if at in missing or (piece.counts.untraced.count and not piece.is_cut):
+            by_version[piece.version].append((missing.get(at, Group(*at, count=0, digest=0)), piece))
+    return _together(_of_entry(covered.untraced.get(v), ranges) for v, ranges in by_version.items())
 
 
-def _none_left(groups: Sequence[Group], covered: Coverage) -> Iterable[Group]:
-    """Of ranges that recorded some, none of which is missing any more."""
-    known = {(g.version, g.partition) for g in groups}
-    for piece in covered.pieces:
-        at = (piece.version, piece.range.topic_partition.partition)
-        if piece.counts.untraced.count and not piece.is_cut and at not in known:
-            yield Group(*at, count=0, digest=0)
-
-
-def _of_entry(
-    version: int, groups: Sequence[Group], pieces: dict[tuple[int, int], Piece], covered: Coverage
-) -> Settled:
-    recorded, count = covered.untraced.get(version), sum(g.count for g in groups)
-    if recorded and count == recorded.untraced.count and reduce(xor, (g.digest for g in groups), 0) == recorded.digest:
+def _of_entry(recorded: Recorded | None, ranges: Sequence[tuple[Group, Piece]]) -> Settled:
+    groups = [group for group, _ in ranges]
+    count, digest = sum(g.count for g in groups), reduce(xor, (g.digest for g in groups), 0)
+    if recorded and (count, digest) == (recorded.untraced.count, recorded.digest):
         return Settled(recorded.untraced)
-    surplus = {g.partition: g.count - pieces[version, g.partition].counts.untraced.count for g in groups}
-    if recorded and not any(surplus.values()):
+    if recorded and all(group.count == piece.counts.untraced.count for group, piece in ranges):
         # As many as were recorded, and others: rows lie where there were none, and rows are missing.
-        return Settled(open=frozenset((version, g.partition) for g in groups))
-    return _together(_of_range(g, pieces[version, g.partition]) for g in groups)
+        return Settled(open=frozenset((g.version, g.partition) for g in groups))
+    return _together(_of_range(group, piece) for group, piece in ranges)
 
 
 def _of_range(group: Group, piece: Piece) -> Settled:
     recorded = piece.counts.untraced
-    notes = (BY_COUNT,) if piece.is_cut and recorded.count else ()
-    if group.count > recorded.count:
-        return Settled(open=frozenset([(group.version, group.partition)]), among_suspects=recorded, notes=notes)
-    found = as_recorded(group.count, recorded)
+    settled = _by_count([group], recorded, (BY_COUNT,) if piece.is_cut and recorded.count else ())
     if group.count < recorded.count and not piece.is_cut:
         odds = f"v{group.version} recorded {recorded} in {piece.range}; rows lie where some of them were"
-        return Settled(found, at_odds=(odds,))
-    return Settled(found, notes=notes)
+        return replace(settled, at_odds=(odds,))
+    return settled
+
+
+def _by_count(groups: Sequence[Group], recorded: Untraced, notes: tuple[str, ...]) -> Settled:
+    count = sum(g.count for g in groups)
+    if count > recorded.count:
+        return Settled(open=frozenset((g.version, g.partition) for g in groups), among_suspects=recorded, notes=notes)
+    return Settled(as_recorded(count, recorded), notes=notes)
 
 
 def as_recorded(count: int, recorded: Untraced) -> Untraced:
@@ -118,19 +117,6 @@ def as_recorded(count: int, recorded: Untraced) -> Untraced:
     tombstones = min(count, recorded.tombstones)
     filtered = min(count - tombstones, recorded.filtered)
     return Untraced(tombstones, filtered, count - tombstones - filtered)
-
-
-def _by_partition(groups: Sequence[Group], covered: Coverage) -> Iterable[Settled]:
-    recorded: defaultdict[int, Untraced] = defaultdict(Untraced)
-    for piece in covered.pieces:
-        recorded[piece.range.topic_partition.partition] += piece.counts.untraced
-    for partition in sorted({g.partition for g in groups}):
-        found = [g for g in groups if g.partition == partition]
-        count = sum(g.count for g in found)
-        if count <= recorded[partition].count:
-            yield Settled(as_recorded(count, recorded[partition]), notes=(RENEWED,))
-        else:
-            yield Settled(open=frozenset((g.version, partition) for g in found), among_suspects=recorded[partition])
 
 
 def _together(parts: Iterable[Settled]) -> Settled:
