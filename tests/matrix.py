@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from tests.faults.scenarios import LEFT_OUT, SCENARIOS
+from tests.faults.scenarios import SCENARIOS
 
 BEGIN, END = "<!-- the matrix: written by make faults -->", "<!-- end of the matrix -->"
 _Case = tuple[str, str, str, int]  # fault, test, procedure, seed
@@ -56,7 +56,6 @@ class Matrix:
                 f"| {scenario if not i else ''} | `{name}` | {procedure} | {_result(passed)} | {seed} |"
                 for i, ((_, name, procedure, seed), passed) in enumerate(found)
             ] or [f"| {scenario} | – | – | **no test ran** | – |"]
-        lines += [f"| {scenario} | – | – | waits: {why} | – |" for scenario, why in LEFT_OUT.items()]
         return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,12 @@
-"""A Dagster instance, a code server with streams of its own, and a warm driver for the runs: all real processes."""
+"""A Dagster instance, a code server with streams of its own, and a warm driver for the runs: all real processes.
+
+What Dagster's daemon does for sensors is done once, in a process that may be killed at Dagster's own points of a tick.
+"""
 
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,32 +14,54 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 from dagster import DagsterInstance
 from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.utils import make_new_run_id
 from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._daemon.sensor import _submit_run_request
+from dagster._core.workspace.load_target import GrpcServerTarget
+from dagster._daemon.sensor import _submit_run_request, execute_sensor_iteration
 
 from kdi_assets.components.names import identifier, table_key
 from kdi_assets.drain.look import look
 from kdi_assets.runtime.ports import free_port
 from kdi_assets.runtime.processes import Child
+from kdi_assets.stream import KafkaCluster
 from sensors.policy import Due
 from sensors.requests import run_requests
 from tests.conftest import CHECKOUT
 from tests.driven import DrivenStream
-from tests.faults.doomed_daemon import code_server, tick
 from tests.faults.doomed_drain import in_a_process
 from tests.faults.held_location import Holds
+from tests.faults.topics import admin
 from tests.waiting import wait_until
 
+TICK_MADE, RUNS_RESERVED, RUN_MADE, RUN_LAUNCHED = "TICK_HELD", "RUN_IDS_RESERVED", "RUN_CREATED", "RUN_LAUNCHED"
+LOCATION = "held"
 INSTANCE = """
 telemetry: {enabled: false}
 run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
 """
+
+
+def tick(dagster_home: str, port: int, sensor: str = "", point: str = "") -> None:
+    """Evaluate every sensor that is due, and submit what it requests; up to the point of one of them."""
+    crash = {sensor: {point: signal.SIGKILL}} if sensor else None
+    with (
+        # Now, also if the daemon that was killed ticked less than five seconds ago.
+        patch("dagster._daemon.sensor.is_under_min_interval", return_value=False),
+        DagsterInstance.from_config(dagster_home) as instance,
+        create_test_daemon_workspace_context(code_server(port), instance) as workspace,
+    ):
+        list(execute_sensor_iteration(workspace, logging.getLogger("ticks"), None, None, debug_crash_flags=crash))
+
+
+def code_server(port: int) -> GrpcServerTarget:
+    """The code server as a workspace names it."""
+    return GrpcServerTarget(host="localhost", port=port, socket=None, location_name=LOCATION)
 
 
 @dataclass
@@ -55,7 +81,7 @@ class Site:
         backlog = look(web.stream, self.lake)
         (request,) = run_requests([Due(backlog, "a test")], {backlog.stream: web.stream}, now=datetime.now(UTC))
         request = request.with_replaced_attrs(tags={**request.tags, "dagster/partition": request.partition_key or ""})
-        location = self.workspace.create_request_context().get_code_location("held")
+        location = self.workspace.create_request_context().get_code_location(LOCATION)
         (repository,) = location.get_repositories().values()
         sensor, run_id = repository.get_sensor(sensor_name(web)), make_new_run_id()
         launched = _submit_run_request(run_id, request, self.workspace, sensor, {}, logging.getLogger(), None)
@@ -99,9 +125,8 @@ def open_site(folder: Path, names: Sequence[str], *, bootstrap_servers: str, dri
     home.mkdir()
     holds.mkdir()
     (home / "dagster.yaml").write_text(INSTANCE)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
-    topics = [f"site_{name}" for name in names]
-    for created in admin.create_topics([NewTopic(t, num_partitions=2, replication_factor=1) for t in topics]).values():
+    topics, client = [f"site_{name}" for name in names], admin(KafkaCluster("main", bootstrap_servers))
+    for created in client.create_topics([NewTopic(t, num_partitions=2, replication_factor=1) for t in topics]).values():
         created.result(30)
     environment = {
         "DAGSTER_HOME": str(home),

@@ -52,7 +52,7 @@ MISSED = 99
 def processes() -> ForkServerContext:
     """Processes forked from one that has loaded what they need, and nothing that a fork would tear."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "tests.faults.doomed_daemon"])
+    context.set_forkserver_preload([__name__, "tests.faults.dagster_site"])
     return context
 
 

@@ -6,9 +6,6 @@ A test names what it forces by ``@pytest.mark.scenario("...")``; ``make faults``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 SCENARIOS: tuple[str, ...] = (
     "killed before reading",
     "killed after files are written",
@@ -54,10 +51,3 @@ SCENARIOS: tuple[str, ...] = (
     "schema registry down, unknown schema id",
 )
 """Every fault that applies to Kafka and Delta; each has at least one test, which the run of the matrix checks."""
-
-LEFT_OUT: Mapping[str, str] = MappingProxyType(
-    {
-        "Kinesis resharding, expired iterator, lost fan-out consumer": "there is no Kinesis source yet",
-    }
-)
-"""Known faults that nothing here can meet yet, and why."""

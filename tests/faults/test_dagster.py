@@ -14,8 +14,16 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.runtime.broker import Broker
 from tests.driven import DrivenStream
-from tests.faults.dagster_site import Site, dates_of, open_site, sensor_name
-from tests.faults.doomed_daemon import RUN_LAUNCHED, RUN_MADE, RUNS_RESERVED, TICK_MADE
+from tests.faults.dagster_site import (
+    RUN_LAUNCHED,
+    RUN_MADE,
+    RUNS_RESERVED,
+    TICK_MADE,
+    Site,
+    dates_of,
+    open_site,
+    sensor_name,
+)
 from tests.faults.held_location import held_stream
 from tests.faults.warm_driver import WarmDriver
 from tests.kafka_log import Publisher

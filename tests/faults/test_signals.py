@@ -230,46 +230,33 @@ def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_not
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.parametrize("point", [MID_READ, pytest.param(COMMIT_LANDED, marks=pytest.mark.core)])
+@pytest.mark.parametrize(
+    ("point", "shared"),
+    [(MID_READ, False), pytest.param(COMMIT_LANDED, False, marks=pytest.mark.core), (COMMIT_UNDER_WAY, True)],
+)
 @scenario("killed during the commit")
-def test_a_drain_whose_own_jvm_is_killed_says_so_and_the_next_completes_it(
-    driven: DrivenFactory, doomed: DoomedFactory, point: str
+@scenario("two drivers at once")
+def test_a_drain_whose_jvm_is_killed_says_so_and_the_next_completes_it(
+    driven: DrivenFactory, doomed: DoomedFactory, start_driver: Callable[[], WarmDriver], point: str, shared: bool
 ) -> None:
-    """Purpose: a JVM is killed for its memory without a word; what is not known to have landed must be looked up.
-    Procedure: a drain in a process with a JVM of its own; the JVM is killed (SIGKILL) at the point; drain once more.
-    Pass: a typed refusal that a retry can help and that names the JVM; if the commit was in the log by then, no refusal
-    but the report of it; every offset exactly once.
+    """Purpose: a JVM is killed for its memory without a word; what is not known to have landed must be looked up, and
+    the death of a warm driver, which serves many, told as such.
+    Procedure: the JVM of a drain, its own or a warm driver's, is killed (SIGKILL): in the middle of the read, right
+    behind the commit, when the call of Delta's commit lies before it; drain once more in another one.
+    Pass: a typed refusal that a retry can help and that names the JVM, or the command that starts a driver; if the
+    commit was in the log by then, no refusal but the report of it; every offset exactly once.
     """
     web = _drained_once(driven)
     produced = _produce(web, point)
+    home, driver = (start_driver().home, "shared") if shared else (CHECKOUT / ".kdi", "own")
 
-    outcome = doomed(web, point, signal.SIGKILL, to_jvm=True, driver="own", home=CHECKOUT / ".kdi").outcome()
+    outcome = doomed(web, point, signal.SIGKILL, to_jvm=True, driver=driver, home=home).outcome()
     web.drain()
 
     if point == COMMIT_LANDED:
         assert isinstance(outcome, DrainReport) and len(outcome.commits) == 1, outcome
+    elif shared:
+        assert isinstance(outcome, DriverGone) and "kdi driver run" in outcome.parts()[2], outcome
     else:
-        assert isinstance(outcome, ReadOrWriteFailed), outcome
-        assert "the driver's JVM ended" in str(outcome)
-    web.assert_each_offset_once(produced)
-
-
-@scenario("killed during the commit")
-@scenario("two drivers at once")
-def test_a_drain_whose_shared_driver_is_killed_says_so_and_one_on_a_new_driver_completes_it(
-    driven: DrivenFactory, doomed: DoomedFactory, start_driver: Callable[[], WarmDriver]
-) -> None:
-    """Purpose: the warm driver serves many; its death must be told as such, and cost none of them a message.
-    Procedure: a drain attached to a warm driver; the driver's JVM is killed (SIGKILL) when the call of
-    Delta's commit lies before it; drain once more on another driver.
-    Pass: `DriverGone`, which names the command that starts one; every offset exactly once.
-    """
-    web = _drained_once(driven)
-    produced = _produce(web, COMMIT_UNDER_WAY)
-
-    outcome = doomed(web, COMMIT_UNDER_WAY, signal.SIGKILL, to_jvm=True, home=start_driver().home).outcome()
-    web.drain()
-
-    assert isinstance(outcome, DriverGone), outcome
-    assert "kdi driver run" in outcome.parts()[2]
+        assert isinstance(outcome, ReadOrWriteFailed) and "the driver's JVM ended" in str(outcome), outcome
     web.assert_each_offset_once(produced)

@@ -9,34 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
-from typing import Protocol
+from typing import Any
 
-from tests.faults.chaos.model import Message, Model, Refused, Version
-
-
-class Parts(Protocol):
-    """Real parts that take the same steps as the model."""
-
-    def produce(self, messages: Sequence[Message]) -> None: ...
-    def add_partition(self) -> None: ...
-    def delete_before(self, partition: int, offset: int) -> None: ...
-    def truncate(self, partition: int, offset: int) -> None: ...
-    def recreate(self, partitions: int) -> None: ...
-    def restore(self, version: int) -> None: ...
-    def drain(self, *, dies: str = "") -> None: ...
-    def accept_loss(self, *, dies: str = "") -> None: ...
-    def rewind(self, partition: int, offset: int, *, dies: str = "") -> None: ...
-    def new_topic(self, *, dies: str = "") -> None: ...
-    def assert_is(self, model: Model, *, drained: bool) -> None: ...
-
-
-class NoParts:
-    """The model walks alone."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args, **options: None
-
+from tests.faults.chaos.model import Model, Refused, Version
 
 BEFORE, BEHIND = "before the commit", "behind the commit"
 
@@ -45,12 +22,13 @@ class Walk:
     """Takes random steps; each answers what it did in a line.
 
     Args:
-        parts: Take the same steps, and are compared with the model after each.
+        parts: ``KafkaAndDelta``: take the same steps, and are compared with the model after each. Without them the
+            model walks alone.
         truncates: Whether the broker may lose the end of a log, which takes a real one some seconds.
     """
 
-    def __init__(self, model: Model, random: Random, parts: Parts | None = None, *, truncates: int = 2) -> None:
-        self.model, self._random, self._parts = model, random, parts or NoParts()
+    def __init__(self, model: Model, random: Random, parts: Any = None, *, truncates: int = 2) -> None:
+        self.model, self._random, self._parts = model, random, parts
         self._steps: tuple[tuple[Callable[[], str], int], ...] = (
             (self._produce, 8),
             (self._drain, 8),
@@ -73,7 +51,8 @@ class Walk:
         drained = told.startswith("drain: ") and "refused" not in told and "ends" not in told
         if drained:
             assert not (faults := self.model.faults()), faults
-        self._parts.assert_is(self.model, drained=drained)
+        if self._parts:
+            self._parts.assert_is(self.model, drained=drained)
         return told
 
     def _produce(self) -> str:
@@ -81,12 +60,13 @@ class Walk:
         bad = self._random.random() < 0.1
         messages = [self.model.produce(self._random.randrange(partitions)) for _ in range(count)]
         messages += [self.model.produce(self._random.randrange(partitions), bad=True)] if bad else []
-        self._parts.produce(messages)
+        if self._parts:
+            self._parts.produce(messages)
         return f"produce: {len(messages)} messages"
 
     def _drain(self) -> str:
         dies = self._random.choices(("", BEFORE, BEHIND), (8, 1, 1))[0]
-        return f"drain: {self._both(self.model.drain, self._parts.drain, dies)}"
+        return f"drain: {self._decided('drain', dies)}"
 
     def _decide(self) -> str:
         if not self.model.versions:
@@ -94,59 +74,47 @@ class Walk:
         dies = self._random.choices(("", BEFORE, BEHIND), (8, 1, 1))[0]
         match self._random.choice(("accept-loss", "rewind", "rewind", "new-topic", "the truncation")):
             case "accept-loss":
-                return f"decide: accept-loss {self._both(self.model.accept_loss, self._parts.accept_loss, dies)}"
+                return f"decide: accept-loss {self._decided('accept_loss', dies)}"
             case "new-topic":
-                return f"decide: new-topic {self._both(self.model.new_topic, self._parts.new_topic, dies)}"
+                return f"decide: new-topic {self._decided('new_topic', dies)}"
             case "rewind":
                 partition = self._random.randrange(len(self.model.logs))
-                return self._rewind(partition, self._random.randint(0, self.model.logs[partition].end), dies)
-        first = first_that_differs(self.model)
-        return self._rewind(*first, dies) if first else "decide: nothing, no log was truncated"
+                first = partition, self._random.randint(0, self.model.logs[partition].end)
+            case _:
+                if not (first := first_that_differs(self.model)):
+                    return "decide: nothing, no log was truncated"
+        return f"decide: rewind of {first[0]} to {first[1]} {self._decided('rewind', dies, *first)}"
 
-    def _rewind(self, partition: int, offset: int, dies: str) -> str:
-        def in_model() -> None:
-            self.model.rewind(partition, offset)
-
-        def in_parts(*, dies: str = "") -> None:
-            self._parts.rewind(partition, offset, dies=dies)
-
-        return f"decide: rewind of {partition} to {offset} {self._both(in_model, in_parts, dies)}"
-
-    def _both(self, in_model: Callable[[], object], in_parts: Callable[..., None], dies: str) -> str:
+    def _decided(self, step: str, dies: str, *arguments: int) -> str:
         """Do the same on both sides; whoever dies before the commit has done nothing but answer a RESTORE."""
         before = self.model.snapshot()
-        refused: Refused | None = None
-        try:
-            in_model()
-        except Refused as refusal:
-            refused = refusal
+        refused = _refusal(getattr(self.model, step), *arguments)
         if dies == BEFORE:
             self.model.go_back_to(before)
-        found = None
-        try:
-            in_parts(dies=dies)
-        except Refused as refusal:
-            found = refusal
-        if not isinstance(self._parts, NoParts):
+        if self._parts:
+            found = _refusal(partial(getattr(self._parts, step), dies=dies), *arguments)
             agrees = (refused is None) == (found is None)
             names = found.refusals <= refused.refusals if refused and found else True
             assert agrees and names, f"the model: {refused or 'done'}; the engine: {found or 'done'}"
         return f"refused, {refused}" if refused else f"ends {dies}" if dies else "done"
 
+    def _both(self, step: str, *arguments: int) -> None:
+        """The same to both; nobody refuses it."""
+        for side in filter(None, (self.model, self._parts)):
+            getattr(side, step)(*arguments)
+
     def _restore(self) -> str:
         if len(self.model.versions) < 2:
             return "restore: nothing, there is no older version"
         version = self._random.choice(self.model.restorable())
-        self.model.restore(version)
-        self._parts.restore(version)
+        self._both("restore", version)
         return f"restore: version {version} of the model"
 
     def _retention(self) -> str:
         partition = self._random.randrange(len(self.model.logs))
         log = self.model.logs[partition]
         offset = self._random.randint(log.earliest, log.end)
-        self.model.delete_before(partition, offset)
-        self._parts.delete_before(partition, offset)
+        self._both("delete_before", partition, offset)
         return f"retention: {partition} begins at {offset}"
 
     def _truncate(self) -> str:
@@ -157,22 +125,27 @@ class Walk:
         # A dead letter whose message the broker gave away is replayed or discarded first; that is not walked here.
         letters = [m.offset for m in log.messages if m.bad]
         offset = self._random.randint(max([log.earliest, *(at + 1 for at in letters)]), log.end)
-        self.model.truncate(partition, offset)
-        self._parts.truncate(partition, offset)
+        self._both("truncate", partition, offset)
         return f"truncate: {partition} ends at {offset}"
 
     def _recreate(self) -> str:
         partitions = self._random.randint(1, 3)
-        self.model.recreate(partitions)
-        self._parts.recreate(partitions)
+        self._both("recreate", partitions)
         return f"recreate: the topic has {partitions} topic partitions"
 
     def _add_partition(self) -> str:
         if len(self.model.logs) > 3:
             return "add a topic partition: nothing, there are four"
-        self.model.add_partition()
-        self._parts.add_partition()
+        self._both("add_partition")
         return f"add a topic partition: {len(self.model.logs)} now"
+
+
+def _refusal(step: Callable[..., object], *arguments: int) -> Refused | None:
+    try:
+        step(*arguments)
+    except Refused as refusal:
+        return refusal
+    return None
 
 
 def first_that_differs(model: Model) -> tuple[int, int] | None:
