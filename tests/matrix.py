@@ -21,8 +21,8 @@ _HEAD = "| fault | test | procedure | result | seed |\n| --- | --- | --- | --- |
 def mark_up(items: Sequence[pytest.Item], *, seed: int) -> None:
     """Note on every test which faults it forces, so that its report carries it from a worker to the controller."""
     for item in items:
-        for marker in item.iter_markers("scenario"):
-            if (scenario := marker.args[0]) not in SCENARIOS:
+        for scenario in (name for marker in item.iter_markers("scenario") for name in marker.args):
+            if scenario not in SCENARIOS:
                 raise pytest.UsageError(f"{item.nodeid}: {scenario!r} is none of tests/faults/scenarios.py")
             item.user_properties.append(("scenario", (scenario, _name(item), _procedure(item), seed)))
 

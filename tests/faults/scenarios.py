@@ -1,6 +1,6 @@
 """The faults that an ingestion into a lake meets in the field, and which tests force them here.
 
-A test names what it forces by ``@pytest.mark.scenario("...")``; ``make faults`` runs them all and writes the table of
+A test names what it forces by ``@pytest.mark.scenario("…")``; ``make faults`` runs them all and writes the table of
 ``docs/reliability.md`` from their docstrings and results.
 """
 

@@ -52,8 +52,7 @@ def of_site(site: Site, producer: Publisher, spark: SparkSession) -> Callable[[s
     return find
 
 
-@scenario("sensor daemon crashes, ticks are slow")
-@scenario("run queue lost, a run requested twice")
+@scenario("sensor daemon crashes, ticks are slow", "run queue lost, a run requested twice")
 def test_a_daemon_that_dies_at_every_step_of_a_tick_starts_the_run_once(
     site: Site, of_site: Callable[[str], DrivenStream]
 ) -> None:
@@ -78,9 +77,7 @@ def test_a_daemon_that_dies_at_every_step_of_a_tick_starts_the_run_once(
     web.assert_each_offset_once(produced)
 
 
-@scenario("run queue lost, a run requested twice")
-@scenario("the same range run twice")
-@scenario("two drivers at once")
+@scenario("run queue lost, a run requested twice", "the same range run twice", "two drivers at once")
 def test_a_request_that_is_run_twice_at_once_drains_once(site: Site, of_site: Callable[[str], DrivenStream]) -> None:
     """Purpose: nothing in the promise may rest on Dagster's pools or queue.
     Procedure: the same request is launched twice, without pools; both workers are held where they have planned and read

@@ -50,8 +50,7 @@ def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactor
     assert report.ghosts == len(found.ghosts)
 
 
-@scenario("killed between dead letters and commit")
-@scenario("RESTORE and time travel")
+@scenario("killed between dead letters and commit", "RESTORE and time travel")
 def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
     """Purpose: what a dead try left should not grow for ever, and may be a live try's letters for a while.
     Procedure: a try is ended before its commit; look for ghosts before and after the next drain; then restore the table
@@ -74,8 +73,7 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     web.assert_each_offset_once(produced)
 
 
-@scenario("RESTORE and time travel")
-@scenario("killed between dead letters and commit")
+@scenario("RESTORE and time travel", "killed between dead letters and commit")
 @pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
 def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_it_is(
     driven: DrivenFactory, happened: str

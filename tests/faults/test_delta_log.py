@@ -136,8 +136,7 @@ def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.scenario("log clean-up, transaction ids expire")
-@pytest.mark.scenario("RESTORE and time travel")
+@pytest.mark.scenario("log clean-up, transaction ids expire", "RESTORE and time travel")
 def test_a_log_whose_end_is_gone_is_decided_by_the_rows_that_are_there(web: DrivenStream) -> None:
     """Purpose: behind the newest ledger commit someone else's commit may have been a RESTORE, and it is gone.
     Procedure: two drains, a RESTORE to the first, a checkpoint; the log is cleaned by delta-rs without retention;

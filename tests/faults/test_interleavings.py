@@ -28,8 +28,7 @@ from tests.faults.race import drain_at_once
 from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 
-@pytest.mark.scenario("two drivers at once")
-@pytest.mark.scenario("the same range run twice")
+@pytest.mark.scenario("two drivers at once", "the same range run twice")
 @pytest.mark.parametrize(
     ("definitions", "bad", "rounds"),
     [
@@ -180,8 +179,7 @@ def test_a_vacuum_that_spares_no_young_file_costs_a_try_and_no_message(
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.scenario("schema changes between drains")
-@pytest.mark.scenario("OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
+@pytest.mark.scenario("schema changes between drains", "OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
 def test_a_column_that_is_dropped_under_a_drain_is_said_and_costs_no_message(driven: DrivenFactory) -> None:
     """Purpose: files written for a column that is gone must not be committed, nor the column be lost in silence.
     Procedure: a column of the stream is dropped (by column mapping) between files and commit; the document follows.
@@ -237,8 +235,7 @@ def _refuse_to_read(point: str) -> NoReturn:
 
 
 @pytest.mark.core
-@pytest.mark.scenario("killed during the commit")
-@pytest.mark.scenario("storage fails, throttles, is slow")
+@pytest.mark.scenario("killed during the commit", "storage fails, throttles, is slow")
 def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

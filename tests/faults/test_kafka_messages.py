@@ -48,9 +48,7 @@ def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFac
     web.assert_each_offset_once(produced)
 
 
-@pytest.mark.scenario("poison message")
-@pytest.mark.scenario("tombstone")
-@pytest.mark.scenario("empty payload, two documents in one")
+@pytest.mark.scenario("poison message", "tombstone", "empty payload, two documents in one")
 def test_no_message_keeps_those_around_it_from_their_table(driven: DrivenFactory) -> None:
     """Purpose: one message that a parser chokes on must cost itself alone, whatever is or is not in it.
     Procedure: messages that are empty, blank, two documents, no text, no JSON, too deep, too long a number, each
@@ -105,8 +103,7 @@ def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: Driv
     assert web.audit().declared_losses == 1
 
 
-@pytest.mark.scenario("a figure at zero")
-@pytest.mark.scenario("topic with hardly any messages")
+@pytest.mark.scenario("a figure at zero", "topic with hardly any messages")
 def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: DrivenFactory) -> None:
     """Purpose: a figure that vanishes at zero looks like one that nobody measures.
     Procedure: status, drain, audit and status again over a topic that never had a message; then one comes.

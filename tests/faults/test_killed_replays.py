@@ -17,9 +17,7 @@ scenario = pytest.mark.scenario
 KILLED = -signal.SIGKILL
 
 
-@scenario("killed after files are written")
-@scenario("killed between dead letters and commit")
-@scenario("killed during the commit")
+@scenario("killed after files are written", "killed between dead letters and commit", "killed during the commit")
 def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:

@@ -21,6 +21,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, web_requests
+from tests.faults import others
 from tests.faults.doomed_drain import in_a_process
 from tests.faults.topics import delete_records
 from tests.faults.warm_driver import JVM_OPTIONS
@@ -200,11 +201,11 @@ def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFa
     web.produce(20, seed=1)
     drain_group(list(new.values()))
 
-    restore(read, change)
+    others.restore_by_spark(read, change)
     assert read.drain().rows_added > 0
     read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
 
-    restore(read, 0)
+    others.restore_by_spark(read, 0)
     for stream in (old["read"].stream, read.stream):
         with pytest.raises(RoutesChanged):
             read.drain(stream)
@@ -215,7 +216,3 @@ def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFa
     read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
     accepted = next(e for e in entries(read.uri, web.stream.app_id) if e.because)
     assert (accepted.kind, accepted.decided_by, accepted.because) == ("routes", "me", "nothing moved")
-
-
-def restore(table: DrivenStream, version: int) -> None:
-    table.session().sql(f"RESTORE TABLE delta.`{table.uri}` TO VERSION AS OF {version}")

@@ -44,11 +44,13 @@ BEFORE_THE_COMMIT = (*READ, "dead letters written", "accounted for", COMMIT_CHEC
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@scenario("killed before reading")
-@scenario("killed after files are written")
-@scenario("killed between dead letters and commit")
-@scenario("killed during the commit")
-@scenario("killed after the commit, before Dagster's event")
+@scenario(
+    "killed before reading",
+    "killed after files are written",
+    "killed between dead letters and commit",
+    "killed during the commit",
+    "killed after the commit, before Dagster's event",
+)
 def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     driven: DrivenFactory, doomed: DoomedFactory, number: signal.Signals
 ) -> None:
@@ -110,8 +112,7 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
 
 
 @pytest.mark.parametrize("point", ["dead letters written", COMMIT_CHECKED, "commit sent"])
-@scenario("a driver wakes after a long pause")
-@scenario("the same range run twice")
+@scenario("a driver wakes after a long pause", "the same range run twice")
 def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_twice(
     driven: DrivenFactory, doomed: DoomedFactory, point: str
 ) -> None:
@@ -174,8 +175,7 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     web.assert_each_offset_once(produced)
 
 
-@scenario("a driver wakes after a long pause")
-@scenario("two drivers at once")
+@scenario("a driver wakes after a long pause", "two drivers at once")
 def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
     driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver
 ) -> None:
@@ -199,8 +199,7 @@ def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
     web.assert_each_offset_once(produced)
 
 
-@scenario("process paused beyond Spark's timeouts")
-@scenario("a driver wakes after a long pause")
+@scenario("process paused beyond Spark's timeouts", "a driver wakes after a long pause")
 def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_nothing(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:
@@ -234,8 +233,7 @@ def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_not
     ("point", "shared"),
     [(MID_READ, False), pytest.param(COMMIT_LANDED, False, marks=pytest.mark.core), (COMMIT_UNDER_WAY, True)],
 )
-@scenario("killed during the commit")
-@scenario("two drivers at once")
+@scenario("killed during the commit", "two drivers at once")
 def test_a_drain_whose_jvm_is_killed_says_so_and_the_next_completes_it(
     driven: DrivenFactory, doomed: DoomedFactory, start_driver: Callable[[], WarmDriver], point: str, shared: bool
 ) -> None:

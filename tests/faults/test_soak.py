@@ -38,8 +38,7 @@ def test_streams_that_lag_at_once_are_drained_in_few_runs(system: System) -> Non
     assert seen.runs < LAGGING
 
 
-@scenario("sensor daemon crashes, ticks are slow")
-@scenario("killed during the commit")
+@scenario("sensor daemon crashes, ticks are slow", "killed during the commit")
 def test_kills_of_daemon_run_driver_and_broker_under_load_lose_and_double_nothing(
     system: System, pytestconfig: pytest.Config
 ) -> None:
