@@ -22,7 +22,7 @@ from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Headers, Produced, Publisher
-from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, read_back
+from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, attempts_that_count, read_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,6 +200,17 @@ class DrivenStream:
         assert_each_offset_once(
             produced, self.found(), coordinates=where, given_up=given_up, seed=self.seed, reading=reading
         )
+
+    def assert_spark_finds_each_offset_once(self, produced: Sequence[Produced]) -> None:
+        """Ask the oracle about what Spark reads: of shallow clones and column mapping, delta-rs reads the log alone."""
+        attempts = attempts_that_count(self.stream, self.lake)
+
+        def rows(uri: str) -> list[dict[str, Any]]:
+            return [row.asDict(recursive=True) for row in self.session().read.format("delta").load(uri).collect()]
+
+        letters = [x for x in rows(self.stream.dead_letters_uri(self.lake)) if x["attempt_id"] in attempts]
+        where = self.stream.coordinates
+        assert_each_offset_once(produced, Found(rows(self.uri), letters), coordinates=where, seed=self.seed)
 
     def with_definition(self, **fields: Any) -> DrivenStream:
         """The same stream under another document."""

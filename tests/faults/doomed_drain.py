@@ -77,11 +77,6 @@ class Doom:
     number: signal.Signals
     to_jvm: bool = False
 
-    @property
-    def ends(self) -> bool:
-        """Whether the process does not outlive it."""
-        return self.number != signal.SIGSTOP and not self.to_jvm
-
 
 @dataclass
 class Doomed:

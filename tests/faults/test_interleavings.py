@@ -25,7 +25,6 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults import others
 from tests.faults.race import drain_at_once
-from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 
 @pytest.mark.scenario("two drivers at once", "the same range run twice")
@@ -196,7 +195,7 @@ def test_a_column_that_is_dropped_under_a_drain_is_said_and_costs_no_message(dri
         web.drain(at=Once("files written", lambda: web.session().sql(drop)))
     without.drain()
 
-    assert_spark_finds_each_offset_once(without, produced)
+    without.assert_spark_finds_each_offset_once(produced)
 
 
 @pytest.mark.scenario("schema changes between drains")

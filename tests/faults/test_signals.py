@@ -1,4 +1,4 @@
-"""Signals at the points of a drain: to the process that drains, and to the JVM that works for it."""
+"""Signals at the points of a drain, a decision, a replay: to the process, and to the JVM that works for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import NothingToResolve, decide
 from kdi_assets.errors import Transient
+from kdi_assets.ledger.history import entries
+from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.control import DriverAddress, DriverGone
+from tests.condemned import states, with_letters
 from tests.conftest import CHECKOUT, DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.conftest import DoomedFactory
@@ -109,6 +112,36 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     assert (left_early, left_late) == ((drained, rows), (drained + 1, few))
     assert web.audit().complete
     web.assert_each_offset_once(produced)
+
+
+@scenario("killed after files are written", "killed between dead letters and commit", "killed during the commit")
+def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
+    driven: DrivenFactory, doomed: DoomedFactory
+) -> None:
+    """Purpose: what a wrong definition has condemned must come back whole, while the stream goes on and processes die.
+    Procedure: a definition that condemns everything; drain; mend it. At each point in turn, a replay in a process of
+    its own, attached to the warm driver, is killed (SIGKILL), and a drain follows; one is killed right behind its
+    commit; replay once more.
+    Pass: none left a version but the last, which left one; every offset exactly once; every letter is resolved, each
+    counted as returned once; the audit is complete.
+    """
+    web = with_letters(driven, 60, bad=0.0)
+
+    for seed, point in enumerate(("messages read", "files written", "letters written", COMMIT_CHECKED), 1):
+        begun = web.version()
+        assert doomed(web, point, signal.SIGKILL, act=replay_letters).exit_code() == -signal.SIGKILL, point
+        assert web.version() == begun, point
+        web.produce(20, seed=seed)
+        web.drain()
+    last = doomed(web, "commit sent", signal.SIGKILL, act=replay_letters).exit_code()
+    again = replay_letters(web.stream, lake=web.lake, session=web.session)
+
+    assert (last, again.messages, again.commit) == (-signal.SIGKILL, 0, None)
+    web.assert_each_offset_once(web.publisher.flush())
+    assert states(web) == {"resolved": 60}
+    assert sum(sum(e.returned.values()) for e in entries(web.uri, web.stream.app_id)) == 60
+    audit = web.audit()
+    assert (audit.complete, audit.dead_letters) == (True, 0), audit.notes
 
 
 @pytest.mark.parametrize("point", ["dead letters written", COMMIT_CHECKED, "commit sent"])

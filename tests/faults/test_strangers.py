@@ -16,7 +16,6 @@ from kdi_assets.ledger.log import NotADeltaTable
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults import others
-from tests.faults.spark_reader import assert_spark_finds_each_offset_once
 
 pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
 
@@ -51,7 +50,7 @@ def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_ad
     web.resolve("adopt")
     web.drain()
 
-    assert_spark_finds_each_offset_once(web, produced)
+    web.assert_spark_finds_each_offset_once(produced)
 
 
 def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that_someone_names(

@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from kdi_assets.drain.drain import drain
-from kdi_assets.drain.resolve import Action, carry_out_decision, decide
+from kdi_assets.drain.resolve import Action
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as commit_module
 from kdi_assets.ledger.delta import Staged
@@ -26,10 +25,10 @@ from kdi_assets.ledger.state import read_ledger
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.sources.kafka import BrokerOffsets, read_topic
 from kdi_assets.stream import KafkaCluster, TopicPartition
-from tests.driven import web_requests
+from tests.driven import DrivenStream, web_requests
 from tests.faults.chaos.decisions import BEFORE
 from tests.faults.chaos.model import Message, Model, Refused
-from tests.oracle import read_back
+from tests.kafka_log import Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,9 +49,9 @@ class KafkaAndDelta:
     """
 
     def __init__(self, broker: Broker, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int):
-        self._broker, self._lake, self._session = broker, lake, session
-        cluster = KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
-        self._stream = web_requests(topic, cluster)
+        stream = web_requests(topic, KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers))
+        self._broker, self._stream = broker, stream
+        self._web = DrivenStream(stream, lake, Publisher(broker.bootstrap_servers), session)
         self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message
         self._earliest: dict[int, int] = {}
         self._admin: AdminClient
@@ -101,12 +100,9 @@ class KafkaAndDelta:
         if size is not None:
             with file.open("r+b") as log:
                 log.truncate(size)
-        for derived in (
-            *file.parent.glob("*.index"),
-            *file.parent.glob("*.timeindex"),
-            *file.parent.glob("*.snapshot"),
-        ):
-            derived.unlink()
+        for pattern in ("*.index", "*.timeindex", "*.snapshot"):
+            for derived in file.parent.glob(pattern):
+                derived.unlink()
         for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
             (file.parent.parent / name).unlink(missing_ok=True)
         self._broker.restart()
@@ -127,12 +123,12 @@ class KafkaAndDelta:
 
     def restore(self, version: int) -> None:
         """RESTORE to what was the model's version."""
-        DeltaTable(self._uri).restore(self._versions[version])
+        DeltaTable(self._web.uri).restore(self._versions[version])
 
     def drain(self, *, dies: str = "") -> None:
         """Raises ``Refused`` as the engine does."""
         with _refusals(), _dying(dies):
-            drain(self._stream, lake=self._lake, session=self._session)
+            self._web.drain()
 
     def accept_loss(self, *, dies: str = "") -> None:
         """Give up what the engine proposes."""
@@ -146,39 +142,36 @@ class KafkaAndDelta:
         """Go on with the topic that was made again."""
         self._decide("new-topic", dies)
 
-    def _decide(self, action: Action, dies: str, **target: object) -> None:
+    def _decide(self, action: Action, dies: str, **target: Any) -> None:
         with _refusals(), _dying(dies):
-            decision = decide(self._stream, self._lake, action, session=self._session, **target)  # type: ignore[arg-type]
-            carry_out_decision(self._session(), decision, self._stream, self._lake, because="a walk")
+            self._web.resolve(action, because="a walk", **target)
 
     def assert_is(self, model: Model, *, drained: bool) -> None:
         """Compare with the model: rows, positions, what was removed; behind a drain the dead letters too."""
         if not model.versions:
             return
-        self._versions[len(model.versions) - 1] = DeltaTable(self._uri).version()
+        self._versions[len(model.versions) - 1] = self._web.version()
         topic = read_topic(self._stream.cluster, self._stream.topic)
-        ledger = read_ledger(self._stream, self._lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
+        ledger = read_ledger(
+            self._stream, self._web.lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions)
+        )
         assert ledger is not None
         table = model.table
         positions = {tp.partition: at for tp, at in ledger.positions.items() if at}
         assert positions == {p: at for p, at in table.ledger.positions.items() if at}, "positions"
-        found = read_back(self._stream, self._lake)
+        found = self._web.found()
         assert sorted(_number(row["url"]) for row in found.rows) == sorted(m.number for m in table.rows), "rows"
         assert set(self._removed()) >= {m.number for m in model.removed}, "rows that were the only copies"
         if drained:
             letters = sorted(_number(letter["value"].decode()) for letter in found.dead_letters)
             assert letters == sorted(m.number for m in table.letters), "dead letters"
 
-    @property
-    def _uri(self) -> str:
-        return self._stream.table_uri(self._lake)
-
     def _held(self) -> Mapping[TopicPartition, BrokerOffsets]:
         return read_topic(self._stream.cluster, self._stream.topic).partitions
 
     def _removed(self) -> list[int]:
         try:
-            table = DeltaTable(self._stream.removed_uri(self._lake))
+            table = DeltaTable(self._stream.removed_uri(self._web.lake))
         except TableNotFoundError:
             return []
         return [_number(url) for url in table.to_pyarrow_table(columns=["url"])["url"].to_pylist()]
@@ -202,8 +195,7 @@ class KafkaAndDelta:
         self._await(lambda: len(self._held()) == partitions)
 
     def _log_file(self, partition: int) -> Path:
-        files = sorted(self._broker.data.rglob(f"{self._stream.topic}-{partition}/*.log"))
-        return files[-1]
+        return max(self._broker.data.rglob(f"{self._stream.topic}-{partition}/*.log"))
 
     def _await(self, happened: Callable[[], bool]) -> None:
         until = time.monotonic() + 30

@@ -79,11 +79,11 @@ class Walk:
                 return f"decide: new-topic {self._decided('new_topic', dies)}"
             case "rewind":
                 partition = self._random.randrange(len(self.model.logs))
-                first = partition, self._random.randint(0, self.model.logs[partition].end)
-            case _:
-                if not (first := first_that_differs(self.model)):
-                    return "decide: nothing, no log was truncated"
-        return f"decide: rewind of {first[0]} to {first[1]} {self._decided('rewind', dies, *first)}"
+                back = partition, self._random.randint(0, self.model.logs[partition].end)
+                return f"decide: rewind of {back[0]} to {back[1]} {self._decided('rewind', dies, *back)}"
+        if cut := first_that_differs(self.model):
+            return f"decide: rewind of {cut[0]} to {cut[1]} {self._decided('rewind', dies, *cut)}"
+        return "decide: nothing, no log was truncated"
 
     def _decided(self, step: str, dies: str, *arguments: int) -> str:
         """Do the same on both sides; whoever dies before the commit has done nothing but answer a RESTORE."""
