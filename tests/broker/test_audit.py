@@ -69,7 +69,6 @@ def test_what_someone_removed_is_named_with_its_commit_and_missing_once_nobody_c
     assert any(note.startswith("v2 DELETE (") and "can no longer be read" in note for note in unnamed.notes)
 
 
-@pytest.mark.core
 def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_it(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,29 +98,6 @@ def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_i
     assert (beside.complete, beside.missing, beside.deleted) == (False, 0, before.rows - beside.rows + beside.twice)
     assert (beside.twice, {d.versions for d in beside.doubles}) == (whole.twice, {(1, 3)})
     assert adds_up(whole) and adds_up(beside)
-
-
-def test_the_audit_is_complete_after_a_rewind_over_rows_that_were_removed(driven: DrivenFactory) -> None:
-    web = driven(partitions=1)
-    produced = web.produce(40, tombstones=0.2)
-    web.drain()
-    DeltaTable(web.uri).delete("meta.kafka.offset >= 20")
-    removed = web.audit()
-
-    web.carry_out(web.decide("rewind", topic_partition=web.tp(), to=20))
-    rewound = web.audit()
-    web.drain()
-    drained = web.audit()
-
-    assert [d.version for d in removed.deletions] == [2]
-    assert [(r.complete, r.offsets, r.deleted) for r in (removed, rewound, drained)] == [
-        (True, 40, removed.deleted),
-        (True, 20, 0),
-        (True, 40, 0),
-    ]
-    assert drained.tombstones == removed.tombstones
-    assert all(adds_up(r) for r in (removed, rewound, drained))
-    web.assert_each_offset_once(produced)
 
 
 def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_where_the_other_writer_ended(

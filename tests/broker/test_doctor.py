@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka import TopicMissing
 from tests.conftest import TopicFactory
 from tests.documents import written
-from tests.kafka_log import Publisher
 from tests.typed import Answer, Kdi, typed
 
 STREAM = """
@@ -67,22 +65,3 @@ def test_a_missing_topic_is_for_someone_to_decide_and_the_other_stream_is_fine(
     assert finding(answer, "stream", "bronze/no_such_topic")["verdict"] == "wrong"
     assert finding(answer, "stream", f"bronze/{name}")["verdict"] == "ok"
     assert kdi(name).code == 0
-
-
-def test_a_backlog_that_retention_comes_near_is_a_warning_and_one_that_it_has_reached_is_wrong(
-    kdi: Kdi, defs: Path, topic: TopicFactory, producer: Publisher
-) -> None:
-    hours = {"retention.ms": str(10 * 3_600_000)}
-    near, reached = topic(1, config=hours), topic(1, config=hours)
-    for name, age in ((near, 6), (reached, 11)):
-        describe(defs, name)
-        producer.produce(name, '{"id": 1}', timestamp=datetime.now(UTC) - timedelta(hours=age))
-    producer.flush()
-
-    answer = kdi("--json")
-
-    warned, lost = (finding(answer, "retention", f"bronze/{name}") for name in (near, reached))
-    assert answer.code == 1
-    assert (warned["verdict"], lost["verdict"]) == ("warning", "wrong")
-    assert warned["found"] == lost["found"] == "retention near"
-    assert 3.9 * 3600 < warned["facts"]["time_to_loss_seconds"] < 4.1 * 3600

@@ -24,12 +24,11 @@ from tests.driven import DrivenStream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.compiled
-
 GOOD = '{"meta":{"producer":{"timestamp":"2024-05-05T00:00:00Z"}},"url":"https://a.b/"}'
 
 
 @pytest.mark.core
+@pytest.mark.compiled
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("tombstone")
 def test_every_message_becomes_a_row_or_a_dead_letter(driven: DrivenFactory) -> None:
@@ -76,12 +75,14 @@ def test_a_long_backlog_is_drained_in_plans_of_max_records(driven: DrivenFactory
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.compiled
 def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven: DrivenFactory) -> None:
     """Procedure: messages of one size; drain; messages twenty times as large; drain, while more come."""
     web = driven(partitions=2, max_bytes=100_000, dead_letter_limit=DeadLetterLimit(share=1))
     web.produce(700)
     light = sampled_bytes(web.stream.cluster, {web.tp(p): 0 for p in (0, 1)})
     web.drain()
+    assert sampled_bytes(web.stream.cluster, {web.tp(): 350}) is None, "none is there"
     produced = [web.send(*["x" * 6000] * 165, partition=p) for p in (0, 1)][-1]
 
     def meanwhile(point: str) -> None:
@@ -102,6 +103,7 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
     web.assert_each_offset_once(produced)
 
 
+@pytest.mark.compiled
 def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,17 +136,6 @@ def files_added(web: DrivenStream) -> list[dict[str, list[int]]]:
             added[add["partitionValues"]["date"]].append(json.loads(add["stats"])["numRecords"])
         commits += [dict(added)] if added else []
     return commits
-
-
-def test_a_sample_takes_a_few_messages_of_each_topic_partition_and_none_where_there_are_none(
-    driven: DrivenFactory,
-) -> None:
-    web = driven(partitions=2)
-    web.send(*["x" * 10] * 20, *["x" * 10_000] * 10)
-    web.send(*["x" * 10] * 5, partition=1)
-
-    assert sampled_bytes(web.stream.cluster, {web.tp(0): 0, web.tp(1): 0}) == 10.0
-    assert sampled_bytes(web.stream.cluster, {web.tp(1): 5}) is None
 
 
 @pytest.mark.scenario("poison message")

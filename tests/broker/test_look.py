@@ -83,20 +83,6 @@ def test_an_idle_topic_is_ok_and_what_waits_and_is_not_drained_has_stopped_after
     assert (now.word, later.word) == (State.OK, State.STOP)
 
 
-def test_where_a_topic_keeps_so_many_bytes_the_loss_is_foretold_by_its_size(
-    driven: DrivenFactory,
-) -> None:
-    web = driven(partitions=1, config={"retention.ms": "-1", "retention.bytes": "100000"})
-    publish(web, count=10)
-    web.drain()
-    publish(web, ago=timedelta(seconds=100), count=200)
-
-    left = look(web.stream, web.lake).time_to_loss_seconds
-
-    room = 100_000 / (len(REQUEST) + 70) - 200
-    assert left == pytest.approx(room / 2, rel=0.1)
-
-
 def test_a_table_is_opened_again_only_when_it_has_a_new_version(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

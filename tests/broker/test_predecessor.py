@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-import pytest
-
 from tests.conftest import DrivenFactory
 
 
@@ -45,7 +43,6 @@ def test_a_drain_ends_with_what_was_there_when_it_began_also_where_nothing_comes
     web.assert_each_offset_once(web.publisher.log)
 
 
-@pytest.mark.core
 def test_what_its_transforms_did_are_expressions_over_the_original_message(driven: DrivenFactory) -> None:
     """The unit tests of its transforms: texts cut, nested targets, times from seconds, milli- and microseconds as
     number or text, what Kafka says of the message; each sees the message as it came, whatever others write over it.

@@ -120,7 +120,7 @@ def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anythin
 
     done = replayed(web, *EVER)
 
-    assert rows_by_offset(web) == rows_by_offset(new)
+    assert web.rows() == new.rows()
     assert letters(web) == letters(new)
     audit = web.audit()
     assert (audit.complete, audit.filtered, audit.deleted) == (True, filtered, 0)
@@ -134,13 +134,6 @@ def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anythin
     web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 3")
     after = web.audit()
     assert (after.complete, after.deleted, after.filtered) == (True, 2, audit.filtered)  # of each topic partition one
-
-
-def rows_by_offset(web: DrivenStream) -> dict[tuple[int, int], Any]:
-    found = web.found().rows
-    rows = {(r["meta"]["kafka"]["partition"], r["meta"]["kafka"]["offset"]): r for r in found}
-    assert len(rows) == len(found)
-    return rows
 
 
 def letters(web: DrivenStream) -> Counter[tuple[int, int, str]]:

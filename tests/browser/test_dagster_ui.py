@@ -18,6 +18,8 @@ from tests.browser.conftest import VIEWPORT, Shot
 from tests.browser.person import STEP_MILLISECONDS, TICK_MILLISECONDS, Person
 from tests.browser.site import Site
 
+pytestmark = pytest.mark.usefixtures("drained")
+
 DAYS_AGO = [0] * 200 + [1] * 50 + [2] * 20 + [9] * 7 + [40] * 3
 BAD_ORDERS = {
     "malformed_json": b"not json",
@@ -45,13 +47,12 @@ class Drained:
 def drained(site: Site, browser: Browser) -> Drained:
     """A run for today, launched from the page of bronze/orders while orders of five dates were waiting."""
     today = site.publish_orders(DAYS_AGO, bad=list(BAD_ORDERS.values()))
-    page = browser.new_page(viewport=VIEWPORT)
-    page.set_default_timeout(STEP_MILLISECONDS)
-    person = Person(page, site.url)
-    person.open_asset("bronze/orders")
-    run_id = person.materialize()
-    person.wait_for_the_run("Success")
-    page.close()
+    with browser.new_page(viewport=VIEWPORT) as page:
+        page.set_default_timeout(STEP_MILLISECONDS)
+        person = Person(page, site.url)
+        person.open_asset("bronze/orders")
+        run_id = person.materialize()
+        person.wait_for_the_run("Success")
     return Drained(run_id, today)
 
 
@@ -106,9 +107,7 @@ def test_a_materialization_leads_to_the_dead_letters_of_its_attempt(
     expect(person.value_of("dead_letters_table")).to_contain_text(f"{site.lake}/bronze/orders_dead_letters")
 
 
-def test_columns_are_described_by_the_comments_and_expressions_of_the_document(
-    person: Person, drained: Drained, shot: Shot
-) -> None:
+def test_columns_are_described_by_the_comments_and_expressions_of_the_document(person: Person, shot: Shot) -> None:
     person.open_asset("bronze/orders")
 
     expect(person.row_of("amount")).to_contain_text("in euros, tax included")
@@ -116,9 +115,7 @@ def test_columns_are_described_by_the_comments_and_expressions_of_the_document(
     shot("asset")
 
 
-def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(
-    person: Person, drained: Drained, shot: Shot
-) -> None:
+def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(person: Person, shot: Shot) -> None:
     person.open_asset("bronze/orders")
     person.page.get_by_role("button").filter(has_text="Plots").click()
     person.page.get_by_role("button").filter(has_text="Events").click()
@@ -129,7 +126,7 @@ def test_backlog_lag_rows_and_dead_letters_of_the_drains_are_plotted(
     shot("plots")
 
 
-def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drained: Drained, shot: Shot) -> None:
+def test_an_executed_check_passes_and_says_what_it_counted(person: Person, shot: Shot) -> None:
     person.open_check("bronze/orders", AUDIT)
     person.execute_check()
     person.wait_for_the_run("Success")
@@ -141,9 +138,7 @@ def test_an_executed_check_passes_and_says_what_it_counted(person: Person, drain
     shot("check")
 
 
-def test_the_graph_leads_from_each_topic_to_its_table_and_its_dead_letters(
-    drained: Drained, person: Person, shot: Shot
-) -> None:
+def test_the_graph_leads_from_each_topic_to_its_table_and_its_dead_letters(person: Person, shot: Shot) -> None:
     person.page.set_viewport_size({"width": 1400, "height": 1300})  # all of it
     person.open_graph("kafka", "bronze")
 

@@ -18,6 +18,7 @@ from kdi_assets.components.letters_asset import letters_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.replay.compared import Change
@@ -73,6 +74,23 @@ def an_entry(
 
 def a_commit(version: int, rows: dict[date, int], **fields: Any) -> Commit:
     return Commit.of(an_entry(version, rows, **fields))
+
+
+@dataclass(eq=False, kw_only=True)
+class MustDecide(Terminal):
+    stream: str
+    position: int = 0
+
+    def parts(self) -> tuple[str, str, str]:
+        return "offsets are gone.", "nothing was written.", "kdi resolve"
+
+
+@dataclass(eq=False, kw_only=True)
+class ComesBack(Transient):
+    cluster: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return "no answer.", "nothing was written.", "again"
 
 
 @dataclass

@@ -1,21 +1,32 @@
-"""A table's checks in a run: what blocks, what holds nothing up, and what a sensor asks for."""
+"""A table's checks in a run, at the freshness sensor, at a pipeline's gate: what blocks, and what holds nothing up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
+from typer.testing import CliRunner
 
 from kdi_assets.checks import subject
+from kdi_assets.cli.main import app
+from kdi_assets.components import gate
+from kdi_assets.components.asset_checks import freshness_policy
 from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.downstream import on_new_upstream_data
+from kdi_assets.drain.backlog import Backlog
+from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.audit import AuditReport
-from kdi_assets.stream import CheckName, Checks, Stream
+from kdi_assets.stream import CheckName, Checks, FreshnessLimits, KafkaCluster, Stream
 from resources.spark import SparkResource
+from sensors import freshness
 from sensors.lag import lag_sensor
 from tests.dagster.fakes import (
     UNREACHABLE,
@@ -24,12 +35,14 @@ from tests.dagster.fakes import (
     a_commit,
     assets_of,
     audited,
+    latest_check,
     materialize,
     tick,
     today,
     will_retry,
 )
-from tests.table_by_hand import TableByHand, data_file, orders
+from tests.documents import written
+from tests.table_by_hand import TP, TableByHand, data_file, orders
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
@@ -146,3 +159,135 @@ def test_a_run_of_a_table_judges_what_waits_before_it_reads_the_table(
     numbers = {e.check_name: e.metadata for e in result.get_asset_check_evaluations()}
     assert numbers.keys() == set(wanted)
     assert numbers["backlog_after_drain"]["backlog"].value == 0
+
+
+LIMITS = FreshnessLimits(300, 1800)
+
+
+def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hourly(instance: DagsterInstance) -> None:
+    stream, lags = orders(freshness=LIMITS), [10.0, 12.0, 400.0, 410.0]
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        return [a_backlog(stream, 5, lag=lags.pop(0))]
+
+    sensor, cursor, told = freshness.freshness_sensor("main", [stream], look=look), None, []
+    for _ in range(4):
+        context = dg.build_sensor_context(instance, cursor=cursor)
+        data = sensor.evaluate_tick(context)
+        cursor = data.cursor
+        for event in data.asset_events:
+            instance.report_runless_asset_event(event)
+        told.append(len(data.asset_events))
+
+    assert told == [1, 0, 1, 0]
+    shown = latest_check(instance, stream, "fresh")
+    assert shown is not None and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (data.skip_message or "").startswith("bronze/orders: the oldest of 5 offsets that wait is 410 s old")
+
+
+def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass_first(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "TOLD_PER_TICK", 2)
+    streams = [replace(orders(freshness=LIMITS), table=f"bronze/{name}") for name in "abc"]
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        return [a_backlog(s, 5, lag=400.0 if s.table == "bronze/c" else 1.0) for s in streams]
+
+    sensor, cursor, told = freshness.freshness_sensor("main", streams, look=look), None, []
+    for _ in range(3):
+        data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
+        cursor = data.cursor
+        told.append([event.asset_key.path[-1] for event in data.asset_events])
+
+    assert told == [["c", "a"], ["b"], []]
+
+
+def test_a_cursor_that_cannot_be_read_costs_the_freshness_sensor_no_tick(instance: DagsterInstance) -> None:
+    stream = orders(freshness=LIMITS)
+    waits = a_backlog(stream, 5, lag=10.0)
+    sensor = freshness.freshness_sensor("main", [stream], look=lambda streams, *, lake: [waits])
+
+    for cursor in ("not json", "[1]", '{"bronze/orders": "passed"}'):
+        data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
+        assert len(data.asset_events) == 1
+
+
+def test_brokers_that_never_answer_cost_the_freshness_of_their_own_streams_alone(instance: DagsterInstance) -> None:
+    mute = KafkaCluster("mute", "127.0.0.1:1")
+    silent = replace(orders(freshness=LIMITS), table="bronze/silent", cluster=mute)
+
+    def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
+        if silent in streams:
+            raise TimeoutError("as when Dagster ends a tick that takes too long")
+        return [a_backlog(s, 5, lag=10.0) for s in streams]
+
+    told: list[str] = []
+    for sensor in freshness.freshness_sensors([silent, orders(freshness=LIMITS)], look=look):
+        with suppress(TimeoutError):
+            data = sensor.evaluate_tick(dg.build_sensor_context(instance))
+            told += [event.asset_key.path[-1] for event in data.asset_events]
+
+    assert told == ["orders"]
+
+
+def test_dagsters_own_policy_has_the_limits_of_the_document() -> None:
+    stream = orders(freshness=LIMITS)
+
+    for status in ("paused", "retired"):
+        assert freshness_policy(orders(freshness=LIMITS, status=status)) is None, "nothing drains it"
+    (spec,) = table_asset(stream, drain=ScriptedDrain(), audit=audited(complete=True)).specs
+
+    window = dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=30), warn_window=timedelta(minutes=5))
+    assert spec.freshness_policy == window
+
+
+LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=0, earliest=7)
+DOCUMENT = """
+type: kdi_assets.components.TopicTable
+attributes: {{topic: {table}, table: bronze/{table}, schema: id bigint, date: current_date(), status: {status}}}
+"""
+
+
+@pytest.mark.parametrize(("refusal", "checks_made"), [(UNREACHABLE, 0), (LOST, 5)])
+def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
+    table: TableByHand,
+    instance: DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: KdiError,
+    checks_made: int,
+) -> None:
+    monkeypatch.setattr(gate, "drain", ScriptedDrain(ending=refusal))
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+
+    refused = gate.through_gate(orders(), instance, drains=True, costly=False)
+    checked = gate.through_gate(orders(), instance, drains=False, costly=False)
+
+    assert not refused.passed and refused.failure == str(refusal)
+    assert len(refused.outcomes) == checks_made
+    assert checked.passed and [o.level for o in checked.outcomes] == ["passed"] * 5
+
+
+@pytest.mark.parametrize(
+    ("named", "drained"),
+    [
+        ([], ["bronze/runs"]),
+        (["rests", "ended"], ["bronze/rests"]),
+        (["runs", "--no-drain"], []),
+    ],
+)
+def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_never(
+    defs: Path, lake: str, monkeypatch: pytest.MonkeyPatch, named: list[str], drained: list[str]
+) -> None:
+    drain = ScriptedDrain()
+    monkeypatch.setattr(gate, "drain", drain)
+    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
+    statuses = {"runs": "active", "rests": "paused", "ended": "retired"}
+    written(defs, **{table: DOCUMENT.format(table=table, status=status) for table, status in statuses.items()})
+
+    answer = CliRunner().invoke(app, ["check-assets", "--cheap", "--defs", str(defs), *named])
+
+    assert answer.exit_code == 0, answer.output
+    assert drain.streams == drained
+    assert len(answer.stdout.splitlines()) > 4, "the checks of the others are made all the same"

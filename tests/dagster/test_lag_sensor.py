@@ -83,26 +83,21 @@ def cluster(instance: DagsterInstance) -> Cluster:
     return Cluster(instance)
 
 
-def test_a_tick_requests_exactly_the_lagging_streams_in_one_run(cluster: Cluster) -> None:
+def test_a_tick_requests_exactly_the_lagging_streams_in_one_run_and_an_idle_one_says_why_not(cluster: Cluster) -> None:
+    cluster.waiting = {"bronze/orders": 41, "bronze/clicks": 999}
+    idle = cluster.tick()
     cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 10, "bronze/payments": 9000}
 
     (request,) = cluster.tick().run_requests or []
 
+    assert requested(idle) == []
+    assert idle.skip_message == "nothing due; largest backlog: bronze/clicks 999 offsets, 2 s"
     assert list(request.asset_selection or ()) == [table_key(PAYMENTS), table_key(ORDERS)]
     assert request.asset_check_keys == [], "the checks would read the whole tables"
     assert request.partition_key == datetime.now(UTC).date().isoformat()
     assert request.tags["kdi/streams"] == "bronze/payments,bronze/orders"
     assert request.tags["kdi/backlog"] == "14000"
     assert datetime.fromisoformat(request.tags[REQUESTED_TAG]).date().isoformat() == request.partition_key
-
-
-def test_an_idle_tick_says_why_it_requests_nothing(cluster: Cluster) -> None:
-    cluster.waiting = {"bronze/orders": 41, "bronze/clicks": 999}
-
-    data = cluster.tick()
-
-    assert requested(data) == []
-    assert data.skip_message == "nothing due; largest backlog: bronze/clicks 999 offsets, 2 s"
 
 
 @pytest.mark.parametrize(

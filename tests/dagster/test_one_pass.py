@@ -19,10 +19,19 @@ from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.tree import component_definitions
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.together import Drained
-from kdi_assets.errors import Terminal
 from kdi_assets.message_rules import Route
 from kdi_assets.stream import Stream
-from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, assets_of, materialize, no_audit, today, yesterday
+from tests.dagster.fakes import (
+    MustDecide,
+    ScriptedDrain,
+    a_commit,
+    a_stream,
+    assets_of,
+    materialize,
+    no_audit,
+    today,
+    yesterday,
+)
 from tests.documents import CLUSTER, written
 from tests.documents import stream as document
 
@@ -33,14 +42,6 @@ READ, WRITTEN, GONE = (
     for name in ("read", "written", "gone")
 )
 GROUP = (READ, WRITTEN, GONE)
-
-
-@dataclass(eq=False, kw_only=True)
-class MustDecide(Terminal):
-    stream: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return f"{self.stream}: offsets are gone.", "nothing was written.", "kdi resolve"
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 import dagster as dg
@@ -13,11 +12,12 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import DateWindow, Stream
 from tests.dagster.fakes import (
+    ComesBack,
+    MustDecide,
     ScriptedDrain,
     ScriptedReplay,
     a_commit,
@@ -39,23 +39,6 @@ from tests.dagster.fakes import (
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
 OLD = date(2021, 3, 4)
-
-
-@dataclass(eq=False, kw_only=True)
-class MustDecide(Terminal):
-    stream: str
-    position: int
-
-    def parts(self) -> tuple[str, str, str]:
-        return "offsets are gone.", "nothing was written.", "kdi resolve"
-
-
-@dataclass(eq=False, kw_only=True)
-class ComesBack(Transient):
-    cluster: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return "no answer.", "nothing was written.", "again"
 
 
 def materialized(instance: DagsterInstance, stream: Stream) -> set[str]:
