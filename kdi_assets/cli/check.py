@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kdi_assets.cli.given import Defs
+from kdi_assets.cli.given import AsJson, Defs
 from kdi_assets.cli.output import EXIT_DECIDE, exit_code, json_line, refuse
 from kdi_assets.cli.session import one_session
 from kdi_assets.errors import KdiError
@@ -44,7 +44,7 @@ RIGHT_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 
 def check(
     defs: Defs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check every document: fields, clusters, tables, and with Spark the schemas and expressions.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.cli.output import clock, columns, counted, decoded, printable, shown
@@ -32,14 +31,15 @@ def letter_text(letter: Row) -> str:
     Args:
         letter: As ``standing_letters`` gives it, with its message.
     """
-    place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}, {clock(_utc(letter), date=True)}"
+    place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
+    when = clock(letter["timestamp"], date=True)
     field = f" in {printable(letter['field'])}" if letter["field"] else ""
     value = letter["value"]
     if value is None:
         text = "(its message is withheld)" if letter["withheld"] else "(no value)"
     else:
         text = shown(value) + ("  (masked; key and headers are withheld)" if letter["withheld"] else "")
-    return f"{place}: {letter['state']}: {letter['reason']}{field}\n  {text}"
+    return f"{place}, {when}: {letter['state']}: {letter['reason']}{field}\n  {text}"
 
 
 def letter_fields(letter: Row) -> dict[str, object]:
@@ -52,14 +52,9 @@ def letter_fields(letter: Row) -> dict[str, object]:
     value = letter["value"]
     return {
         **{name: letter[name] for name in ("topic", "partition", "offset", "state", "reason", "field", "schema_id")},
-        "timestamp": _utc(letter),
+        "timestamp": letter["timestamp"],
         "value": None if value is None else decoded(value),
         "withheld": letter["withheld"],
         "drained_by_version": letter["drained_by"],
         "said_by_version": letter["said_by"],
     }
-
-
-def _utc(letter: Row) -> datetime:
-    moment: datetime = letter["timestamp"]
-    return moment.astimezone(UTC)

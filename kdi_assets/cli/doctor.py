@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from kdi_assets.cli.given import Defs, StreamNames
+from kdi_assets.cli.given import AsJson, Defs, StreamNames
 from kdi_assets.cli.output import columns, exit_code, json_line, printable
 from kdi_assets.settings import Settings
 
@@ -20,7 +20,7 @@ HEAD = ("EXAMINATION", "OF", "VERDICT", "FOUND")
 def doctor(
     streams: StreamNames = None,
     defs: Defs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per finding, each on a line.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Examine everything that a drain needs: documents, disk, packages, Java, jars, storage, Dagster, brokers, rights
     and retention.
@@ -42,24 +42,13 @@ def doctor(
     findings = examine(Settings.from_environment(), loaded, folder, streams=chosen)
     if as_json:
         for finding in findings:
-            json_line(fields(finding))
+            said = {name: getattr(finding, name) for name in ("examination", "of", "verdict", "found", "facts")}
+            json_line({**said, "error": finding.trouble})
     else:
         typer.echo(text(findings))
     wrong = [f.trouble for f in findings if f.trouble and f.verdict is Verdict.WRONG]
     if code := exit_code(wrong):
         raise typer.Exit(code)
-
-
-def fields(finding: Finding) -> dict[str, object]:
-    """As programs read it."""
-    return {
-        "examination": finding.examination,
-        "of": finding.of,
-        "verdict": finding.verdict,
-        "found": finding.found,
-        "facts": finding.facts,
-        "error": finding.trouble,
-    }
 
 
 def text(findings: Sequence[Finding]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kdi_assets.cli.given import AsJson
 from kdi_assets.cli.output import answer, progress
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def generate(
     dates: Annotated[int, typer.Option(min=1, help="Event dates: today and those before.")] = 3,
     seed: Annotated[int | None, typer.Option(help="The same seed, the same messages; default: a new one.")] = None,
     topic: Annotated[str, typer.Option(help="Created if it is missing.")] = "web_requests",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish realistic web_requests messages, and wait until every one is acknowledged."""
     import random

@@ -21,7 +21,7 @@ Defs = Annotated[
     Path | None, typer.Option("--defs", help="Folder of the YAML documents; default: KDI_DEFS, else the package's.")
 ]
 DATE = "%Y-%m-%d"
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per stream, each on a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one object on each line.")]
 
 
 def streams_meant(names: Sequence[str], defs: Path | None) -> list[Stream]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from kdi_assets.cli.given import Defs
+from kdi_assets.cli.given import AsJson, Defs
 from kdi_assets.cli.output import answer, progress, refusal_in_json
 from kdi_assets.settings import Settings
 
@@ -33,7 +33,7 @@ def new(
     messages: Annotated[int, typer.Option(min=1, max=20_000, help="Messages to sample, at most.")] = 2000,
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the document and write nothing.")] = False,
     defs: Defs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Sample a topic and write a document for it: format, schema, date, each with what was seen.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -53,7 +53,7 @@ def peek(
     chosen = stream_meant(stream, defs)
     only = topic_partition_meant(topic_partition, chosen)
     with session_over(chosen, "peek", as_json=as_json) as session:
-        which, windows = _windows(_looked(chosen, as_json=as_json), only, offset)
+        which, windows = _windows(_looked(chosen), only, offset)
         messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
     text = "\n".join(
         [f"{chosen.name}: {TITLES[which] if messages else 'no message there'}", *(m.text() for m in messages)]
@@ -138,7 +138,7 @@ def peek_at(
     picked = _pick(read_ranges(spark, stream.cluster, windows), windows, count=count, newest=which == "newest")
     if not picked:
         return []
-    exact = _ranges(stream.topic, list(picked))
+    exact = _ranges(stream.topic, picked)
     messages = read_ranges(spark, stream.cluster, exact)
     decoder = knowing_schemas_of(messages, decoder) or decoder
     rows, letters = _judged(messages, stream, decoder, len(exact))
@@ -147,16 +147,18 @@ def peek_at(
         found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
     found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
     peeked = []
-    for at, (timestamp, has_value) in sorted(picked.items()):
-        letter = found_letters.get(at)
+    for at, said in sorted(picked.items()):
+        letter, of_one = found_letters.get(at), found_rows.get(at, [])
         why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
-        tp, of_one = TopicPartition(stream.topic, at[0]), found_rows.get(at, [])
-        shown, count = [str(r["row"]) for r in of_one], int(of_one[0]["count"]) if of_one else 0
-        peeked.append(Peeked(tp, at[1], timestamp, has_value, stream.tombstones, shown, count, **why))
+        tp, json_rows = TopicPartition(stream.topic, at[0]), [str(r["row"]) for r in of_one]
+        count = int(of_one[0]["count"]) if of_one else 0
+        peeked.append(
+            Peeked(tp, at[1], said["timestamp"], said["has_value"], stream.tombstones, json_rows, count, **why)
+        )
     return peeked
 
 
-def _looked(stream: Stream, *, as_json: bool) -> Backlog:
+def _looked(stream: Stream) -> Backlog:
     """The stream's backlog; what a drain would refuse is said, and does not keep us from looking at messages."""
     from kdi_assets.drain.look import look
 
@@ -193,11 +195,8 @@ def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) 
     return "newest", sorted(newest)
 
 
-def _pick(
-    messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool
-) -> Mapping[At, tuple[datetime, bool]]:
-    """Coordinates of the messages to show, their timestamps and whether they have a value: neighbours within each
-    topic partition."""
+def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool) -> Mapping[At, Row]:
+    """The messages to show, without what they hold: neighbours within each topic partition."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -206,10 +205,10 @@ def _pick(
     has_value = F.col("value").isNotNull().alias("has_value")
     ranked = messages.select("partition", "offset", "timestamp", has_value, rank.alias("rank"))
     first = ranked.where(F.col("rank") <= -(-count // len(windows))).orderBy("rank", "partition").limit(count)
-    return {(r["partition"], r["offset"]): (r["timestamp"].astimezone(UTC), r["has_value"]) for r in first.collect()}
+    return {(r["partition"], r["offset"]): r for r in first.collect()}
 
 
-def _ranges(topic: str, picked: Sequence[At]) -> list[OffsetRange]:
+def _ranges(topic: str, picked: Iterable[At]) -> list[OffsetRange]:
     """The ranges that hold what was picked and no other message."""
     offsets: dict[int, list[int]] = {}
     for partition, offset in picked:

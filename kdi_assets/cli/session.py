@@ -143,24 +143,10 @@ class SparkFailed(Transient):
 def session_over(stream: Stream, command: str, *, as_json: bool) -> Iterator[OneSession]:
     """A session for what a command does with one stream; with ``as_json``, a refusal is an answer as well.
 
+    What Spark does not understand is a bug of ours, and stays one.
+
     Raises:
         DriverGone: The warm driver ended.
-        SparkFailed: The body failed in Spark, or lost it.
-    """
-    with (
-        refusal_in_json(stream.name, as_json=as_json),
-        one_session(command) as session,
-        session.watched(),
-        _spark_failures(command, stream),
-    ):
-        yield session
-
-
-@contextmanager
-def _spark_failures(command: str, stream: Stream) -> Iterator[None]:
-    """Translate what Spark fails with at run time; what it does not understand is a bug of ours, and stays one.
-
-    Raises:
         SparkFailed: The body failed in Spark, or lost it.
     """
     from py4j.protocol import Py4JError
@@ -168,9 +154,10 @@ def _spark_failures(command: str, stream: Stream) -> Iterator[None]:
 
     from kdi_assets.drain.failures import root_cause
 
-    try:
-        yield
-    except AnalysisException:
-        raise
-    except (PySparkException, Py4JError, ConnectionError) as failed:  # the last: what py4j lets pass when the JVM died
-        raise SparkFailed(stream=stream.name, command=command, detail=root_cause(failed)) from failed
+    with refusal_in_json(stream.name, as_json=as_json), one_session(command) as session, session.watched():
+        try:
+            yield session
+        except AnalysisException:
+            raise
+        except (PySparkException, Py4JError, ConnectionError) as lost:  # the last: what py4j lets pass if the JVM died
+            raise SparkFailed(stream=stream.name, command=command, detail=root_cause(lost)) from lost

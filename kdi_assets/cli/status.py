@@ -151,19 +151,19 @@ class StreamStatus:
             "error": backlog.refusal,
         }
 
-    def notes(self) -> list[str]:
-        """What the table has no column for."""
-        held = self.backlog.open_transaction_offsets
-        return [f"{self.stream.name}: {held:,} offsets are held back by an open transaction"] if held else []
-
 
 def text(seen: Sequence[StreamStatus], now: datetime) -> str:
     """The table, and below it what stands in the way: notes, and every refusal once, in full."""
     if not seen:
         return "no document describes a stream"
     table = columns(HEAD, [one.cells(now) for one in seen], align=ALIGN)
+    notes = [
+        f"{one.stream.name}: {held:,} offsets are held back by an open transaction"
+        for one in seen
+        if (held := one.backlog.open_transaction_offsets)
+    ]
     refusals = dict.fromkeys(str(one.backlog.refusal) for one in seen if one.backlog.refusal)
-    return "\n".join([table, *(note for one in seen for note in one.notes()), *refusals])
+    return "\n".join([table, *notes, *refusals])
 
 
 def _partition_fields(held: PartitionBacklog) -> dict[str, object]:
