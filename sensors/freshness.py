@@ -14,7 +14,6 @@ from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.names import identifier
-from kdi_assets.drain.backlog import Backlog
 from kdi_assets.drain.look import Look, LookAt, by_cluster
 from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
@@ -52,8 +51,9 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake
         told = _told(context.cursor)
-        looked = [(s, b) for s, b in zip(streams, look(streams, lake=lake), strict=True) if _has_verdict(s, b)]
-        made = [(s, found("fresh", Subject(s, lake, _no_session, backlog=b, now=now))) for s, b in looked]
+        looked = zip(streams, look(streams, lake=lake), strict=True)
+        subjects = [Subject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in looked]
+        made = [(subject.stream, finding) for subject in subjects if (finding := _verdict(subject))]
         news = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
         new = sorted(news, key=lambda one: one[1].passed)[:TOLD_PER_TICK]
         kept = {s.name: told[s.name] for s in streams if s.name in told}
@@ -67,9 +67,12 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -
     return freshness
 
 
-def _has_verdict(stream: Stream, backlog: Backlog) -> bool:
-    """Of a check that blocks, "nobody answers" must neither hold up nor lift what is built on the table."""
-    return not ("fresh" in stream.checks.blocking and isinstance(backlog.refusal, Transient))
+def _verdict(subject: Subject) -> Finding | None:
+    """``None``: the check blocks, and nobody answers."""
+    try:
+        return found("fresh", subject)
+    except Transient:
+        return None
 
 
 def _told(cursor: str | None) -> dict[str, tuple[str, float]]:
