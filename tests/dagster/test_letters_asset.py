@@ -34,7 +34,7 @@ from tests.dagster.fakes import (
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 
-OLD = date(2021, 3, 4)
+OLD, STREAM = date(2021, 3, 4), a_stream()
 AT = (TopicPartition("web_requests", 0), 7)
 
 
@@ -71,7 +71,7 @@ def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:
     """A run over a range of dates, as a backfill of them starts it."""
-    return materialize(instance, [letters_asset(a_stream(), replay=replay)], tags=range_tags(first, last))
+    return materialize(instance, [letters_asset(STREAM, replay=replay)], tags=range_tags(first, last))
 
 
 def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_stand(instance: DagsterInstance) -> None:
@@ -82,7 +82,7 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
 
     assert result.success
     assert replay.asked == [(Chosen(first=before(), last=today()), result.run_id)]
-    letters, rows = events(instance, letters_key(a_stream())), events(instance, table_key(a_stream()))
+    letters, rows = events(instance, letters_key(STREAM)), events(instance, table_key(STREAM))
     assert letters.keys() == {day.isoformat() for day in (before(), yesterday(), today())}
     of_day = letters[before().isoformat()]
     assert (of_day["open"], of_day["resolved"], of_day["discarded"], of_day["letters_written"]) == (5, 3, 0, 3)
@@ -99,15 +99,15 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
 def test_a_replay_of_which_nothing_came_still_tells_how_the_date_stands(instance: DagsterInstance) -> None:
     assert replayed(instance, ScriptedReplay(ReplayReport("s", {"dead_letter": 5})), before(), before()).success
 
-    assert events(instance, letters_key(a_stream()))[before().isoformat()]["open"] == 5
-    assert events(instance, table_key(a_stream())) == {}
+    assert events(instance, letters_key(STREAM))[before().isoformat()]["open"] == 5
+    assert events(instance, table_key(STREAM)) == {}
 
 
 def test_what_a_replay_refuses_is_shown_and_tells_of_no_date(instance: DagsterInstance) -> None:
     result = replayed(instance, ScriptedReplay(ReplayReport("s"), refuses=True), before(), before())
 
     assert failure(result)[1]["error"] == "AnotherDrainActive"
-    assert events(instance, letters_key(a_stream())) == {}
+    assert events(instance, letters_key(STREAM)) == {}
 
 
 def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_timestamps(
@@ -125,13 +125,12 @@ def test_a_drain_tells_of_the_dates_of_its_letters_which_are_those_of_their_time
 
 
 def test_letters_wait_for_their_table_and_no_run_of_the_table_takes_them_along() -> None:
-    stream = a_stream()
-    letters = letters_asset(stream, replay=ScriptedReplay(ReplayReport("s")))
-    table = table_asset(stream, drain=ScriptedDrain(), audit=no_audit)
+    letters = letters_asset(STREAM, replay=ScriptedReplay(ReplayReport("s")))
+    table = table_asset(STREAM, drain=ScriptedDrain(), audit=no_audit)
 
     graph = dg.Definitions(assets=[table, letters], resources={"spark": SparkResource()}).resolve_asset_graph()
 
-    node, of_table = graph.get(letters_key(stream)), graph.get(table_key(stream))
+    node, of_table = graph.get(letters_key(STREAM)), graph.get(table_key(STREAM))
     assert node.pools == of_table.pools
-    assert node.parent_keys == of_table.parent_keys == {topic_key(stream.cluster, stream.topic)}
+    assert node.parent_keys == of_table.parent_keys == {topic_key(STREAM.cluster, STREAM.topic)}
     assert (node.automation_condition, node.freshness_policy, node.check_keys) == (None, None, set())

@@ -38,7 +38,7 @@ from tests.dagster.fakes import (
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
-OLD = date(2021, 3, 4)
+OLD, STREAM = date(2021, 3, 4), a_stream()
 
 
 def materialized(instance: DagsterInstance, stream: Stream) -> set[str]:
@@ -50,14 +50,12 @@ def at_the_end_of_yesterday() -> datetime:
 
 
 def test_every_touched_date_is_materialized_and_no_other(instance: DagsterInstance) -> None:
-    stream = a_stream()
-
-    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3, yesterday(): 2})]))
+    result = run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3, yesterday(): 2})]))
 
     assert result.success
-    assert materialized(instance, stream) == {OLD.isoformat(), yesterday().isoformat()}
+    assert materialized(instance, STREAM) == {OLD.isoformat(), yesterday().isoformat()}
     keys = [today().isoformat(), yesterday().isoformat(), OLD.isoformat()]
-    status = instance.get_status_by_partition(table_key(stream), keys, dates(stream)) or {}
+    status = instance.get_status_by_partition(table_key(STREAM), keys, dates(STREAM)) or {}
     assert [s.value if s else None for s in (status[key] for key in keys)] == [None, "MATERIALIZED", "MATERIALIZED"]
 
 
@@ -74,12 +72,10 @@ def test_the_check_is_made_after_a_drain_that_found_nothing_and_fails_the_run_if
 
 @pytest.mark.parametrize("day", [None, OLD], ids=["a drain", "a replay"])
 def test_what_finds_nothing_materializes_nothing_and_is_still_seen(instance: DagsterInstance, day: date | None) -> None:
-    stream = a_stream()
+    assert run(instance, STREAM, ScriptedDrain(), day=day).success
 
-    assert run(instance, stream, ScriptedDrain(), day=day).success
-
-    assert materialized(instance, stream) == set()
-    seen = observed(instance, table_key(stream))
+    assert materialized(instance, STREAM) == set()
+    seen = observed(instance, table_key(STREAM))
     if day:
         assert seen["replayed_messages"] == 6
         return
@@ -88,13 +84,11 @@ def test_what_finds_nothing_materializes_nothing_and_is_still_seen(instance: Dag
 
 
 def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instance: DagsterInstance) -> None:
-    stream = a_stream()
-
     unknown = FieldCounts(40, {f"k{n:02}": 40 - n for n in range(12)}, others=3)
     fields = {"tombstones": 1, "filtered": 6, "unknown": unknown, "misfits": FieldCounts(1, {"id": 1})}
-    run(instance, stream, ScriptedDrain([a_commit(7, {OLD: 3, yesterday(): 2}, dead_letters=4, **fields)]))
+    run(instance, STREAM, ScriptedDrain([a_commit(7, {OLD: 3, yesterday(): 2}, dead_letters=4, **fields)]))
 
-    of_old = dg.AssetRecordsFilter(asset_key=table_key(stream), asset_partitions=[OLD.isoformat()])
+    of_old = dg.AssetRecordsFilter(asset_key=table_key(STREAM), asset_partitions=[OLD.isoformat()])
     (record,) = instance.fetch_materializations(of_old, limit=10).records
     event = record.asset_materialization
     assert event is not None
@@ -113,12 +107,10 @@ def test_an_event_says_what_the_commit_did_and_carries_the_table_version(instanc
 
 
 def test_commits_before_a_failure_stay_told_and_a_transient_one_is_retried(instance: DagsterInstance) -> None:
-    stream = a_stream()
-
-    result = run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3})], ending=ComesBack(cluster="main")))
+    result = run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3})], ending=ComesBack(cluster="main")))
 
     assert not result.success and will_retry(instance, result)
-    assert materialized(instance, stream) == {OLD.isoformat()}
+    assert materialized(instance, STREAM) == {OLD.isoformat()}
 
 
 def test_rows_of_dates_that_dagster_does_not_have_are_said_and_not_stored(instance: DagsterInstance) -> None:
@@ -131,41 +123,41 @@ def test_rows_of_dates_that_dagster_does_not_have_are_said_and_not_stored(instan
 
 
 def test_a_date_ahead_drains_because_the_dialog_offers_it_as_the_latest(instance: DagsterInstance) -> None:
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {today(): 1})])
+    drain = ScriptedDrain([a_commit(1, {today(): 1})])
 
-    result = run(instance, stream, drain, day=today() + timedelta(days=2))
+    result = run(instance, STREAM, drain, day=today() + timedelta(days=2))
 
     assert result.success
-    assert materialized(instance, stream) == {today().isoformat()}
+    assert materialized(instance, STREAM) == {today().isoformat()}
 
 
 def test_an_older_date_is_replayed_and_every_date_that_lost_or_got_rows_is_told(instance: DagsterInstance) -> None:
-    stream, drain = a_stream(), ScriptedDrain()
+    drain = ScriptedDrain()
     before = OLD - timedelta(days=1)
     commit = a_commit(4, {OLD: 3, yesterday(): 2}, removed_by_date={OLD: 5, before: 1}, letters_by_date={OLD: 1})
     replay = ScriptedReplay(commit)
 
-    result = run(instance, stream, drain, day=OLD, replay=replay)
+    result = run(instance, STREAM, drain, day=OLD, replay=replay)
 
     assert result.success and drain.run_ids == []
     assert replay.asked == [(OLD, OLD)]
-    told = events(instance, table_key(stream))
+    told = events(instance, table_key(STREAM))
     rows = {day: (event["rows_added"], event["rows_removed"]) for day, event in told.items()}
     assert rows == {str(before): (0, 1), str(OLD): (3, 5), str(yesterday()): (2, 0)}
-    assert instance.get_materialized_partitions(letters_key(stream)) == {OLD.isoformat()}
-    seen = observed(instance, table_key(stream))
+    assert instance.get_materialized_partitions(letters_key(STREAM)) == {OLD.isoformat()}
+    seen = observed(instance, table_key(STREAM))
     assert (seen["replayed_messages"], seen["replayed_into"]) == (6, {"row": 5, "dead_letter": 1})
     assert (seen["replayed_changes"], seen["delta_version"]) == ({"rows_moved": 2}, 4)
 
 
 def test_a_backfill_is_told_of_every_date_that_it_asked_for(instance: DagsterInstance) -> None:
     """Dagster counts a date without an event as failed, and with it the whole backfill."""
-    stream, replay = a_stream(), ScriptedReplay(a_commit(2, {OLD + timedelta(days=1): 4}))
+    replay = ScriptedReplay(a_commit(2, {OLD + timedelta(days=1): 4}))
 
     last, tags = OLD + timedelta(days=2), {"dagster/backfill": "some"}
-    assert run(instance, stream, ScriptedDrain(), day=OLD, until=last, replay=replay, tags=tags).success
+    assert run(instance, STREAM, ScriptedDrain(), day=OLD, until=last, replay=replay, tags=tags).success
 
-    records = instance.fetch_materializations(table_key(stream), limit=10).records
+    records = instance.fetch_materializations(table_key(STREAM), limit=10).records
     told = [e for r in records if (e := r.asset_materialization)]
     rows = {e.partition: (e.metadata["rows_added"].value, "kdi/attempt" in (e.tags or {})) for e in told}
     days = [(OLD + timedelta(days=n)).isoformat() for n in range(3)]
@@ -175,40 +167,39 @@ def test_a_backfill_is_told_of_every_date_that_it_asked_for(instance: DagsterIns
 def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_what_was_before(
     instance: DagsterInstance,
 ) -> None:
-    stream = a_stream()
     before = yesterday() - timedelta(days=1)
     drain, replay = ScriptedDrain([a_commit(1, {today(): 1})]), ScriptedReplay(a_commit(2, {before: 1}))
 
-    result = run(instance, stream, drain, day=before, until=today(), replay=replay)
+    result = run(instance, STREAM, drain, day=before, until=today(), replay=replay)
 
     assert result.success
     assert (drain.run_ids, replay.asked) == ([result.run_id], [(before, yesterday())])
-    records = instance.fetch_materializations(table_key(stream), limit=10).records
+    records = instance.fetch_materializations(table_key(STREAM), limit=10).records
     assert [r.partition_key for r in reversed(records)] == [today().isoformat(), before.isoformat()]
 
 
 @pytest.mark.scenario("sensor daemon crashes, ticks are slow")
 def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: DagsterInstance) -> None:
     """Requested at 23:59 and created by Dagster a moment later, tomorrow."""
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {yesterday(): 1})])
+    drain = ScriptedDrain([a_commit(1, {yesterday(): 1})])
     tags = {REQUESTED_TAG: at_the_end_of_yesterday().isoformat()}
 
-    result = run(instance, stream, drain, day=yesterday(), tags=tags)
+    result = run(instance, STREAM, drain, day=yesterday(), tags=tags)
 
     assert result.success
-    assert materialized(instance, stream) == {yesterday().isoformat()}
+    assert materialized(instance, STREAM) == {yesterday().isoformat()}
 
 
 def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_was_today(
     instance: DagsterInstance,
 ) -> None:
     """Dagster turns a backfill into runs later; what its dates meant is what they meant to who asked for it."""
-    stream, drain = a_stream(), ScriptedDrain([a_commit(1, {today(): 1})])
+    drain = ScriptedDrain([a_commit(1, {today(): 1})])
     late = at_the_end_of_yesterday().timestamp()
     instance.add_backfill(PartitionBackfill("some", BulkActionStatus.REQUESTED, False, {}, late))
 
     before = yesterday() - timedelta(days=1)
-    result = run(instance, stream, drain, day=before, until=yesterday(), tags={"dagster/backfill": "some"})
+    result = run(instance, STREAM, drain, day=before, until=yesterday(), tags={"dagster/backfill": "some"})
 
     assert result.success
     assert drain.run_ids == [result.run_id]
@@ -216,17 +207,16 @@ def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_w
 
 def test_a_retry_drains_under_the_date_of_its_root_run(instance: DagsterInstance) -> None:
     """The root run was created yesterday and failed; it is retried today, with yesterday's date."""
-    stream = a_stream()
     broken = ScriptedDrain(ending=ComesBack(cluster="main"))
     tags = {REQUESTED_TAG: at_the_end_of_yesterday().isoformat()}
-    root = run(instance, stream, broken, day=yesterday(), tags=tags)
+    root = run(instance, STREAM, broken, day=yesterday(), tags=tags)
     drain = ScriptedDrain([a_commit(1, {today(): 2})])
 
-    retried = retry(instance, stream, drain, root=root)
+    retried = retry(instance, STREAM, drain, root=root)
 
     assert not root.success and retried.is_success
     assert drain.run_ids == [retried.run_id]
-    assert materialized(instance, stream) == {today().isoformat()}
+    assert materialized(instance, STREAM) == {today().isoformat()}
 
 
 def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instance: DagsterInstance) -> None:
@@ -255,16 +245,16 @@ def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole
     instance: DagsterInstance,
 ) -> None:
     """What the audit found last is told again; it is made where nobody knows what it says."""
-    stream, audits = a_stream(), [False, True]
+    audits = [False, True]
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 
     def audit(*_: object, **__: object) -> AuditReport:
         return AuditReport(complete=audits.pop())
 
-    first, again = (run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=audit) for _ in range(2))
+    first, again = (run(instance, STREAM, ScriptedDrain(), day=OLD, replay=replay, audit=audit) for _ in range(2))
 
     assert audits == [False]
-    evaluation = latest_check(instance, stream, "every_offset_accounted_for")
+    evaluation = latest_check(instance, STREAM, "every_offset_accounted_for")
     assert evaluation is not None and evaluation.passed
     assert evaluation.metadata["checked_by"].value == first.run_id
     (result,) = again.get_asset_check_evaluations()
@@ -277,12 +267,11 @@ def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole
 
 def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:
     """Dagster takes it for one of the run's own date, which was told of before another one."""
-    stream = a_stream()
-    run(instance, stream, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {yesterday(): 2})]))
+    run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {yesterday(): 2})]))
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 
-    run(instance, stream, ScriptedDrain(), day=OLD, replay=replay, audit=audited(complete=False))
+    run(instance, STREAM, ScriptedDrain(), day=OLD, replay=replay, audit=audited(complete=False))
 
-    evaluation = latest_check(instance, stream, "every_offset_accounted_for")
+    evaluation = latest_check(instance, STREAM, "every_offset_accounted_for")
     assert evaluation is not None
     assert (evaluation.passed, evaluation.blocking, evaluation.target_materialization_data) == (False, True, None)
