@@ -8,23 +8,20 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import TopicPartition as RdPartition
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
-from tests.conftest import TopicFactory
+from kdi_assets.stream import OffsetRange
+from tests.conftest import DrivenFactory
 from tests.documents import written
-from tests.faults.topics import admin
-from tests.kafka_log import Publisher
+from tests.driven import DrivenStream
+from tests.faults.topics import delete_records
 from tests.typed import Kdi
 
 DOCUMENT = """
@@ -32,44 +29,36 @@ type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/{table}, app_id: {table}, schema: "id bigint, at date", date: at}}
 """
 GOOD = '{{"id": {id}, "at": "2026-03-{day:02}"}}'
-pytestmark = pytest.mark.usefixtures("spark")
-"""The session that commands take."""
-
-
-@dataclass(frozen=True)
-class Orders:
-    """The stream bronze/orders, over a topic with two topic partitions."""
-
-    topic: str
-    uri: str
-    producer: Publisher
-
-    def publish(self, *, good: int = 10, bad: int = 0) -> None:
-        """Half of the good messages into each topic partition, two dates; the bad ones into the first."""
-        for partition in (0, 1):
-            values = [GOOD.format(id=i, day=1 + i % 2) for i in range(good // 2)]
-            self.producer.produce_all(self.topic, values, partition=partition)
-        self.producer.produce_all(self.topic, ['{"id": "seven", "at": "2026-03-01"}'] * bad, partition=0)
-
-    def entries(self) -> list[LedgerEntry]:
-        """Of its ledger."""
-        return entries(self.uri, "orders")
 
 
 @pytest.fixture
-def orders(topic: TopicFactory, producer: Publisher, defs: Path, lake: str) -> Orders:
-    name = topic(2)
-    written(defs, orders=DOCUMENT.format(topic=name, table="orders"))
-    return Orders(name, f"{lake}/bronze/orders", producer)
+def orders(driven: DrivenFactory, defs: Path) -> DrivenStream:
+    """The stream bronze/orders, over a topic with two topic partitions, and its document."""
+    fields: dict[str, Any] = {
+        "record_ddl": "id bigint, at date",
+        "date_expression": "at",
+        "columns": {},
+        "coordinates": "kafka",
+    }
+    orders = driven(partitions=2, table="bronze/orders", app_id="orders", **fields)
+    written(defs, orders=DOCUMENT.format(topic=orders.stream.topic, table="orders"))
+    return orders
 
 
-def test_plan_says_what_the_drain_does_next_and_does_nothing_itself(kdi: Kdi, orders: Orders) -> None:
-    orders.publish(good=10, bad=2)
+def publish(orders: DrivenStream, *, good: int = 10, bad: int = 0) -> None:
+    """Half of the good messages into each topic partition, two dates; the bad ones into the first."""
+    for partition in (0, 1):
+        orders.send(*(GOOD.format(id=i, day=1 + i % 2) for i in range(good // 2)), partition=partition)
+    orders.send(*['{"id": "seven", "at": "2026-03-01"}'] * bad)
+
+
+def test_plan_says_what_the_drain_does_next_and_does_nothing_itself(kdi: Kdi, orders: DrivenStream) -> None:
+    publish(orders, good=10, bad=2)
 
     before, [first] = kdi("plan", "orders"), kdi("plan", "orders", "--json").objects
     assert TableLog.open(orders.uri) is None
     kdi("drain", "orders")
-    orders.publish(good=6)
+    publish(orders, good=6)
     text, [second] = kdi("plan", "orders").out, kdi("plan", "orders", "--json").objects
     kdi("drain", "orders")
 
@@ -87,12 +76,12 @@ def test_plan_says_what_the_drain_does_next_and_does_nothing_itself(kdi: Kdi, or
 
 
 @pytest.mark.core
-def test_drain_and_status_tell_what_was_drained(kdi: Kdi, orders: Orders) -> None:
-    orders.publish(good=10, bad=3)
+def test_drain_and_status_tell_what_was_drained(kdi: Kdi, orders: DrivenStream) -> None:
+    publish(orders, good=10, bad=3)
     [waiting] = kdi("status", "--json").objects
 
     text = kdi("drain", "orders")
-    orders.publish(good=2)
+    publish(orders, good=2)
     [again] = kdi("drain", "--all", "--json").objects
     [drained] = kdi("status", "--json").objects
 
@@ -108,10 +97,12 @@ def test_drain_and_status_tell_what_was_drained(kdi: Kdi, orders: Orders) -> Non
     assert drained["lag_seconds"] is None
 
 
-def test_a_drain_of_too_many_dead_letters_stops_until_a_person_takes_them(kdi: Kdi, orders: Orders, defs: Path) -> None:
-    said = DOCUMENT.format(topic=orders.topic, table="orders")
+def test_a_drain_of_too_many_dead_letters_stops_until_a_person_takes_them(
+    kdi: Kdi, orders: DrivenStream, defs: Path
+) -> None:
+    said = DOCUMENT.format(topic=orders.stream.topic, table="orders")
     written(defs, orders=said.replace("date: at}", "date: at, dead_letter_limit: {share: 0.5, count: 5}}"))
-    orders.publish(good=2, bad=7)
+    publish(orders, good=2, bad=7)
 
     refused = kdi("drain", "orders", "--json")
     everywhere = kdi("drain", "--all", "--accept-dead-letters")
@@ -123,9 +114,9 @@ def test_a_drain_of_too_many_dead_letters_stops_until_a_person_takes_them(kdi: K
     assert (taken.code, "2 rows, 7 dead letters" in taken.out) == (0, True)
 
 
-def test_a_refused_stream_does_not_stop_the_others(kdi: Kdi, orders: Orders, defs: Path) -> None:
+def test_a_refused_stream_does_not_stop_the_others(kdi: Kdi, orders: DrivenStream, defs: Path) -> None:
     written(defs, absent=DOCUMENT.format(topic="there-is-no-such-topic", table="absent"))
-    orders.publish(good=4)
+    publish(orders, good=4)
 
     answer = kdi("drain", "--all", "--json")
     status = kdi("status")
@@ -142,9 +133,9 @@ def test_a_refused_stream_does_not_stop_the_others(kdi: Kdi, orders: Orders, def
 
 
 def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_what_it_cleans(
-    kdi: Kdi, orders: Orders
+    kdi: Kdi, orders: DrivenStream
 ) -> None:
-    orders.publish(good=10, bad=1)
+    publish(orders, good=10, bad=1)
     kdi("drain", "orders")
 
     complete = kdi("audit", "orders")
@@ -166,20 +157,20 @@ def test_audit_names_what_is_gone_takes_bounds_and_compares_and_upkeep_copies_wh
     assert (done.objects[0]["copied_commits"], done.objects[0]["removed_commits"]) == (2, 0)
     assert (broken.code, broken.objects[0]["complete"]) == (1, False)
     [hole] = broken.objects[0]["holes"]
-    assert (hole["topic_partition"], hole["start"], hole["end"]) == (f"{orders.topic}/1", 3, 4)
+    assert (hole["topic_partition"], hole["start"], hole["end"]) == (str(orders.tp(1)), 3, 4)
     assert (hole["version"], hole["taken_by_version"], hole["taken_by_operation"]) == (1, 2, "WRITE")
 
 
-def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, orders: Orders) -> None:
+def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, orders: DrivenStream) -> None:
     values = [GOOD.format(id=7, day=1), None, '{"id": "seven"}', "\x1b[31m", GOOD.format(id=8, day=1)]
-    orders.producer.produce_all(orders.topic, values, partition=1)
+    orders.send(*values, partition=1)
 
     [told] = kdi("peek", "orders", "--count", "4", "--json").objects
     text = kdi("peek", "orders", "--topic-partition", "1", "--offset", "3", "--count", "1")
 
     row, tombstone, letter, steering = told["messages"]
     assert told["which"] == "next"
-    assert (row["topic_partition"], row["offset"], row["verdict"]) == (f"{orders.topic}/1", 0, "row")
+    assert (row["topic_partition"], row["offset"], row["verdict"]) == (str(orders.tp(1)), 0, "row")
     assert (row["row"]["id"], row["row"]["date"], row["row"]["kafka"]["offset"]) == (7, "2026-03-01", 0)
     assert (tombstone["offset"], tombstone["verdict"], tombstone["row"]) == (1, "tombstone", None)
     assert (letter["reason"], letter["field"], letter["value"]) == ("wrong_type", "id", '{"id": "seven"}')
@@ -189,19 +180,18 @@ def test_peek_shows_rows_and_reasons_of_what_waits_or_of_the_newest(kdi: Kdi, or
     assert "\x1b" not in text.out
     assert TableLog.open(orders.uri) is None
 
-    orders.publish(good=20)
+    publish(orders, good=20)
     kdi("drain", "orders")
     [told] = kdi("peek", "orders", "--count", "4", "--json").objects
     newest = [("0", 8), ("0", 9), ("1", 13), ("1", 14)]
     assert (told["which"], [(m["topic_partition"][-1], m["offset"]) for m in told["messages"]]) == ("newest", newest)
 
 
-def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: Orders, cluster: KafkaCluster) -> None:
-    orders.publish(good=4)
+def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: DrivenStream) -> None:
+    publish(orders, good=4)
     kdi("drain", "orders")
-    orders.publish(good=20)
-    for deleted in admin(cluster).delete_records([RdPartition(orders.topic, 0, 7)]).values():
-        deleted.result(30)
+    publish(orders, good=20)
+    delete_records(orders, {0: 7})
     refused = kdi("drain", "orders")
     command = next(line.split("kdi ")[1] for line in refused.err.splitlines() if line.startswith("  Run:"))
 
@@ -212,7 +202,7 @@ def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: Orders, c
 
     assert refused.code == 1
     assert shown.code == 0
-    lost = OffsetRange(TopicPartition(orders.topic, 0), 2, 7)
+    lost = OffsetRange(orders.tp(), 2, 7)
     assert f"declared loss: {lost}, 5 offsets" in shown.out
     assert "Nothing was changed" in shown.out
     assert (done["done"], done["table_version"]) == (True, 2)
@@ -222,22 +212,22 @@ def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: Orders, c
 
 
 def test_changed_route_conditions_are_refused_shown_and_accepted_for_all_tables_with_a_reason(
-    kdi: Kdi, orders: Orders, defs: Path
+    kdi: Kdi, orders: DrivenStream, defs: Path
 ) -> None:
     """Pass: the refusal is that of `drain`, `plan` and `status`; tables that stand apart are refused with the way to
     bring them together; what was accepted is in the ledger, with its reason."""
 
     def say(when: str) -> None:
         for table, route in (("orders", f"{{when: {when}}}"), ("others", "{rest: rows}")):
-            said = DOCUMENT.format(topic=orders.topic, table=table)
+            said = DOCUMENT.format(topic=orders.stream.topic, table=table)
             written(defs, **{table: said.replace("}\n", f", route: {route}}}\n")})
 
     accept = ("resolve", "orders", "accept-routes", "--because", "payments have a table of their own")
     say("id < 3")
-    orders.publish(good=10)
+    publish(orders, good=10)
     assert kdi("drain", "orders").code == 0
     assert kdi("drain", "others").code == 0
-    orders.publish(good=10)
+    publish(orders, good=10)
     assert kdi("drain", "orders").code == 0
     say("id < 2")
 
@@ -266,7 +256,7 @@ def test_changed_route_conditions_are_refused_shown_and_accepted_for_all_tables_
     assert (again.code, "all tables of its route group have the route conditions" in again.err) == (1, True)
 
 
-def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: DrivenStream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
 
     answer = kdi("status", "--json")
@@ -276,8 +266,8 @@ def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: Orders, monkeypatch:
     assert (told["error"]["type"], told["error"]["retry_helps"]) == ("BrokerUnreachable", True)
 
 
-def test_plan_and_status_load_no_spark(environment: Settings, orders: Orders) -> None:
-    orders.publish(good=2)
+def test_plan_and_status_load_no_spark(environment: Settings, orders: DrivenStream) -> None:
+    publish(orders, good=2)
     script = (
         "import sys; from kdi_assets.cli.main import app; app(sys.argv[1:], standalone_mode=False);"
         " print([m for m in ('dagster', 'pandas', 'pyspark') if m in sys.modules], file=sys.stderr)"
@@ -291,9 +281,11 @@ def test_plan_and_status_load_no_spark(environment: Settings, orders: Orders) ->
         assert "bronze/orders" in run.stdout
 
 
-def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(environment: Settings, orders: Orders) -> None:
+def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(
+    environment: Settings, orders: DrivenStream
+) -> None:
     """PySpark forgets a JVM that it is interrupted in starting; the command must not."""
-    orders.publish(good=10)
+    publish(orders, good=10)
     script = "from kdi_assets.cli.main import main; main()"
     command = [sys.executable, "-c", script, "drain", "orders"]
     kdi = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
