@@ -19,7 +19,6 @@ from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta
 from kdi_assets.ledger.commit import StagedFilesGone, TableBusy
-from kdi_assets.ledger.history import entries
 from kdi_assets.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
@@ -146,7 +145,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     left[0] = 12
     web.drain()
 
-    assert [(e.kind, e.conflicts) for e in entries(web.uri, web.stream.app_id)][2:] == [("drain", 0)]
+    assert [(e.kind, e.conflicts) for e in web.entries()][2:] == [("drain", 0)]
     web.assert_each_offset_once(produced)
 
 
@@ -267,7 +266,7 @@ def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:
     outcomes = drain_at_once(web, [web.stream, web.stream])
 
     assert any(isinstance(o, DrainReport) for o in outcomes)
-    assert [e.kind for e in entries(web.uri, web.stream.app_id)].count("start") == 1
+    assert [e.kind for e in web.entries()].count("start") == 1
     web.assert_each_offset_once(produced)
 
 

@@ -10,9 +10,8 @@ from confluent_kafka.admin import ResourceType
 from kdi_assets.drain.accounting import UnexplainedGap
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.history import entries
 from kdi_assets.sources import kafka_config
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream import OffsetRange
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import configure, visible_offsets
@@ -48,14 +47,14 @@ def produce_others(web: DrivenStream) -> list[Produced]:
     web.publisher.flush()
     time.sleep(2 * SEGMENT_MS / 1000)
     for number in range(5):
-        web.publisher.produce(web.stream.topic, "no json", key=f"other{number}", partition=0)
+        web.send("no json", key=f"other{number}")
     return web.publisher.flush()
 
 
 def compact(web: DrivenStream, *, gone: range) -> set[int]:
     """Let the cleaner go until no message is left at these offsets; the offsets that another client still reads."""
     configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms="0")
-    only = TopicPartition(web.stream.topic, 0)
+    only = web.tp()
     wait_until(lambda: not set(gone) & set(visible_offsets(web.stream.cluster, only)), seconds=60)
     configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms=LATER)
     return set(visible_offsets(web.stream.cluster, only))
@@ -72,7 +71,7 @@ def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> N
     Pass: plans without any message move the positions; the oracle finds exactly what another client still reads.
     """
     web = driven(partitions=1, config=COMPACTED, max_records=10)
-    web.publisher.produce(web.stream.topic, "stays", key="stays", partition=0)
+    web.send("stays", key="stays")
     produced = produce_rounds(web, rounds=3, keys=10)
     left = compact(web, gone=range(1, 21))
 
@@ -98,7 +97,7 @@ def test_a_hundred_thousand_gaps_are_confirmed_in_one_plan_and_proved_by_their_d
 
     report = web.drain()
 
-    (entry,) = (e for e in entries(web.uri, web.stream.app_id) if e.kind == "drain")
+    (entry,) = (e for e in web.entries() if e.kind == "drain")
     assert gaps(report) == entry.gap_offsets == len(produced) - len(left) > 99_000
     assert (entry.gaps, len(entry.to_json()) < 2_000) == ((), True)
     web.assert_each_offset_once([m for m in produced if m.offset in left])
@@ -120,7 +119,7 @@ def test_a_gap_that_nothing_explains_any_more_costs_itself_alone(
     produced = produce_rounds(web, rounds=2, keys=10)
     left = compact(web, gone=range(5, 15))
     configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, cleanup_policy="delete", retention_ms="-1")
-    only, end = TopicPartition(web.stream.topic, 0), min(offset for offset in left if offset >= 5)
+    only, end = web.tp(), min(offset for offset in left if offset >= 5)
     gap = OffsetRange(only, 5, end)
 
     with pytest.raises(UnexplainedGap, match=f"accept-loss --topic-partition {only} --from 5 --until {end}") as refused:
@@ -151,7 +150,7 @@ def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_wher
     early = late.with_definition(table=f"{late.stream.table}_early", app_id="early")
     produce_rounds(late, rounds=2, keys=10)
     for number in range(4):
-        late.publisher.produce(late.stream.topic, None, key=f"k{number}", partition=0)
+        late.send(None, key=f"k{number}")
     produced = list(late.publisher.flush())
     early.drain()
     with_others = produce_others(late)

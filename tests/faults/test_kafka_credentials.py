@@ -59,7 +59,7 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
     for ask in (
         lambda: ensure_topic(cluster, web.stream.topic, partitions=2),
         lambda: list(kafka.brokers(cluster)),
-        lambda: oldest_timestamps(cluster, {TopicPartition(web.stream.topic, 0): 0}),
+        lambda: oldest_timestamps(cluster, {web.tp(): 0}),
     ):
         with pytest.raises(AccessRefused, match="refuses authentication"):
             ask()

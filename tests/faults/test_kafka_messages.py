@@ -9,7 +9,6 @@ import pytest
 from kdi_assets.cli.status import looks
 from kdi_assets.drain.accounting import TimestampTooLarge
 from kdi_assets.drain.look import look
-from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher
 
@@ -36,9 +35,7 @@ def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFac
     for partition in (0, 1):
         for size in (10, 1, 10, 24, 1):
             big = request(session_id="x" * size * MEGABYTE)
-            web.publisher.produce(web.stream.topic, big, key="good", partition=partition)
-            web.publisher.produce(web.stream.topic, big[:-1] if size < 24 else "bad", key="bad", partition=partition)
-            web.publisher.flush()
+            web.send(big, big[:-1] if size < 24 else "bad", partition=partition)
     produced = web.produce(10, bad=0.2, seed=1)
 
     assert look(web.stream, web.lake).lag_seconds is not None
@@ -67,9 +64,7 @@ def test_no_message_keeps_those_around_it_from_their_table(driven: DrivenFactory
 
     for value in poison:
         for key, given in zip((None, b"", b"\xff\x00"), headers, strict=True):
-            for one in (good, value, None):
-                web.publisher.produce(web.stream.topic, one, key=key, partition=0, headers=given)
-    produced = web.publisher.flush()
+            produced = web.send(good, value, None, key=key, headers=given)
     report = web.drain()
 
     web.assert_each_offset_once(produced)
@@ -90,7 +85,7 @@ def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: Driv
     web.produce(10)
     web.publisher.client.produce(web.stream.topic, request(), partition=1, timestamp=1_700_000_000_000_000_000)
     produced = web.produce(10, seed=1)
-    only = TopicPartition(web.stream.topic, 1)
+    only = web.tp(1)
 
     with pytest.raises(TimestampTooLarge, match=f"accept-loss --topic-partition {only} --from 5 --until 6"):
         web.drain()
@@ -127,7 +122,6 @@ def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: Drive
     assert (audited.complete, audited.offsets, audited.rows, audited.gaps) == (True, 0, 0, 0)
     assert "0 offsets = 0 rows + 0 dead letters + 0 tombstones + 0 gaps + 0 declared losses" in audited.line()
     web.assert_each_offset_once([])
-    web.publisher.produce(web.stream.topic, request(), partition=1)
-    produced = web.publisher.flush()
+    produced = web.send(request(), partition=1)
     web.drain()
     web.assert_each_offset_once(produced)

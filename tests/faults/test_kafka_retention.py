@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.resolve import Decision
-from kdi_assets.ledger.history import entries
-from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
+from kdi_assets.stream import KafkaCluster, OffsetRange
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records
@@ -29,7 +28,7 @@ def accept_loss(web: DrivenStream, refused: RetentionPassedPosition | None = Non
 
 def recorded_losses(web: DrivenStream) -> list[OffsetRange]:
     """What the ledger says was given up."""
-    return [loss for entry in entries(web.uri, web.stream.app_id) for loss in entry.declared_losses]
+    return [loss for entry in web.entries() for loss in entry.declared_losses]
 
 
 @pytest.mark.core
@@ -54,7 +53,7 @@ def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: Drive
     accept_loss(web)
     web.drain()
 
-    lost = [OffsetRange(TopicPartition(web.stream.topic, p), 10, end) for p, end in ((1, 15), (2, 20))]
+    lost = [OffsetRange(web.tp(p), 10, end) for p, end in ((1, 15), (2, 20))]
     assert recorded_losses(web) == lost
     web.assert_each_offset_once(produced, given_up=lost)
     report = web.audit()

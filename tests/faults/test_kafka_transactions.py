@@ -10,7 +10,6 @@ from confluent_kafka import KafkaException
 
 from kdi_assets.drain.look import look
 from kdi_assets.sources.kafka import read_topic
-from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import TransactionalPublisher, await_markers
@@ -151,7 +150,7 @@ def test_offsets_behind_an_open_transaction_are_no_end_to_start_from(driven: Dri
     inside.produce(3, seed=1)
 
     web.drain()
-    assert read_topic(web.stream.cluster, web.stream.topic).partitions[TopicPartition(web.stream.topic, 0)].end == 5
+    assert read_topic(web.stream.cluster, web.stream.topic).partitions[web.tp()].end == 5
     writer.end(commit=True)
     web.drain()
 

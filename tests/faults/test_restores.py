@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.drain.resolve import Action
-from kdi_assets.stream import TopicPartition
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others
@@ -108,7 +107,7 @@ def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: Drive
     """
     web = driven(partitions=1)
     web.drain_rounds(1, 10, bad=0.2)
-    first, dropped = TopicPartition(web.stream.topic, 0), set[int]()
+    first, dropped = web.tp(), set[int]()
     add_topic_partitions(web, total=2)
     produced = web.produce(10, seed=1)
     web.drain()
@@ -121,6 +120,6 @@ def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: Drive
     decision = web.resolve(action, **target)
     web.drain()
 
-    assert decision.before == {first: 10, TopicPartition(web.stream.topic, 1): 0}
+    assert decision.before == {first: 10, web.tp(1): 0}
     web.assert_each_offset_once([m for m in produced if m.topic_partition != first or m.offset not in dropped])
     assert action != "rewind" or web.audit().complete

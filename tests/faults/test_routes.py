@@ -14,11 +14,10 @@ from kdi_assets.drain.expectations import ExpectationNotMet
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.route_change import RoutesChanged
 from kdi_assets.ledger.commit import OvertakenCommit
-from kdi_assets.ledger.history import entries
 from kdi_assets.message_rules import Expectation
 from kdi_assets.runtime.session import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.stream import KafkaCluster, Stream
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, web_requests
 from tests.faults import others
@@ -64,7 +63,7 @@ def test_a_pass_killed_between_two_commits_loses_and_doubles_nothing_in_any_tabl
 
     where = Settings(settings.home, lake, web.stream.cluster.bootstrap_servers, "local[2]", "own")
     died = in_a_process(drain_and_die, web.stream.topic, where)
-    committed = {name: len(entries(t.uri, t.stream.app_id)) for name, t in tables.items()}
+    committed = {name: len(t.entries()) for name, t in tables.items()}
     produced = web.produce(100, bad=0.2, seed=1)
     drained = drain_group(list(tables.values()))
 
@@ -96,7 +95,7 @@ def test_a_pass_reads_once_and_what_one_table_refuses_stops_no_other(driven: Dri
 
     assert isinstance(drained["written"].failure, ExpectationNotMet)
     assert [len(drained[name].commits) for name in tables] == [1, 0, 2]
-    assert alone.positions == {TopicPartition(web.stream.topic, p): 275 for p in (0, 1)}
+    assert alone.positions == {web.tp(p): 275 for p in (0, 1)}
     assert_each_message_in_its_table(tables, produced)
 
     web.publisher.produce_all(web.stream.topic, [GOOD, PATCH, "bad", None, GOOD.replace("GET", "PUT")], partition=0)
@@ -197,7 +196,7 @@ def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFa
     drain_group(list(old.values()))
     accept_routes(new)
     read = new["read"]
-    change = entries(read.uri, web.stream.app_id)[-1].version
+    change = read.entries()[-1].version
     web.produce(20, seed=1)
     drain_group(list(new.values()))
 
@@ -214,5 +213,5 @@ def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFa
 
     assert f"bronze/read at {web.stream.topic}/0 0" in decision.accepted.apart
     read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
-    accepted = next(e for e in entries(read.uri, web.stream.app_id) if e.because)
+    accepted = next(e for e in read.entries() if e.because)
     assert (accepted.kind, accepted.decided_by, accepted.because) == ("routes", "me", "nothing moved")

@@ -14,7 +14,6 @@ from kdi_assets.drain.refusals import ReadOrWriteFailed
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import NothingToResolve, decide
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.history import entries
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.runtime.control import DriverAddress, DriverGone
 from tests.condemned import states, with_letters
@@ -139,7 +138,7 @@ def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
     assert (last, again.messages, again.commit) == (-signal.SIGKILL, 0, None)
     web.assert_each_offset_once(web.publisher.flush())
     assert states(web) == {"resolved": 60}
-    assert sum(sum(e.returned.values()) for e in entries(web.uri, web.stream.app_id)) == 60
+    assert sum(sum(e.returned.values()) for e in web.entries()) == 60
     audit = web.audit()
     assert (audit.complete, audit.dead_letters) == (True, 0), audit.notes
 
