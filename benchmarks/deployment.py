@@ -18,8 +18,7 @@ from rich.console import Console
 
 from kdi_assets.runtime.broker import start_broker
 from tests.conftest import CHECKOUT
-from tests.deployed import Deployment
-from tests.postgres import running_postgres
+from tests.deployed import Deployment, running_postgres
 
 MESSAGES = 100_000
 DRAIN_SECONDS = 600
@@ -53,8 +52,7 @@ def started(folder: Path, stack: ExitStack) -> Deployment:
     stack.callback(broker.stop)
     documents = {"KDI_DEFS": str(CHECKOUT / "kdi_assets" / "defs"), "KDI_KAFKA": broker.bootstrap_servers}
     more = {"PYTHONPATH": str(CHECKOUT), **documents}
-    deployment = Deployment(folder, postgres=postgres.create_database("dagster"), environment=more)
-    (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+    deployment = Deployment(folder, postgres=postgres, environment=more)
     stack.callback(deployment.stop)
     deployment.run("dagster", "instance", "migrate")
     deployment.start(*UNITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
 import signal
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import psutil
+import psycopg2
 import yaml
 from dagster import DagsterInstance
 
@@ -186,6 +188,7 @@ class Deployment:
         self.services: dict[str, Service] = {}
         for made in (self.home, self.streams, folder / "dagster"):
             made.mkdir()
+        (self.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
         settings = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
         if monitoring_seconds:
             settings["run_monitoring"]["poll_interval_seconds"] = monitoring_seconds
@@ -232,3 +235,27 @@ class Deployment:
         if word == WORKSPACE:
             return str(self.folder / "workspace.yaml")
         return self.ports.get(word, word.replace(str(INSTALLED_BIN), str(BIN)))
+
+
+@contextmanager
+def running_postgres() -> Iterator[Mapping[str, str]]:
+    """An empty database of a real server; the environment by which clients find it. It ends with the body.
+
+    Its folder is none of pytest's: as root it runs under a user that pgserver makes, and every start of pytest takes
+    its own folders back from other users.
+    """
+    with TemporaryDirectory(prefix="kdi-postgres-") as folder:
+        # pgserver keeps a lock of its own there, and warns where there is no such folder.
+        with patch.dict(os.environ, {"XDG_RUNTIME_DIR": folder}):
+            from pgserver import postgres_server
+
+            server = postgres_server.get_server(Path(folder) / "data")
+        try:
+            host = str(server.get_postmaster_info().socket_dir)
+            with closing(psycopg2.connect(host=host, user="postgres", dbname="postgres")) as connection:
+                connection.autocommit = True
+                connection.cursor().execute("CREATE DATABASE dagster")
+            yield {"PGHOST": host, "PGUSER": "postgres", "PGDATABASE": "dagster"}
+        finally:
+            server.cleanup()
+            atexit.unregister(server._cleanup)  # at exit it would make its lock's folder anew

@@ -23,13 +23,11 @@ from kdi_assets.components.load import load_streams
 from kdi_assets.components.names import table_key
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.runtime.control import DriverAddress, address_file
-from tests.conftest import CHECKOUT
-from tests.deployed import METRICS, WEBSERVER, Deployment, install
+from tests.deployed import METRICS, WEBSERVER, Deployment, install, running_postgres
 from tests.driven import DrivenStream, web_requests_document
 from tests.faults.warm_driver import JVM_OPTIONS, stopped
 from tests.kafka_log import Publisher
 from tests.oracle import Found
-from tests.postgres import running_postgres
 from tests.waiting import wait_until
 
 TOPIC = "deployed"
@@ -99,9 +97,7 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
     more = {"PYTHONPATH": str(installed), "KDI_SPARK_MASTER": "local[2]", **JVM_OPTIONS}
     with running_postgres() as postgres:
-        database = postgres.create_database("dagster")
-        deployment = Deployment(folder, postgres=database, environment=more, monitoring_seconds=1)
-        (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
+        deployment = Deployment(folder, postgres=postgres, environment=more, monitoring_seconds=1)
         documents = deployment.streams / "defs.yaml"
         stream_document = web_requests_document(TOPIC, drain_when="{backlog_messages: 1, lag_seconds: 3600}")
         documents.write_text(CLUSTER.format(kafka=kafka) + stream_document)

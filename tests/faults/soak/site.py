@@ -24,11 +24,10 @@ from kdi_assets.runtime.broker import JVM_OPTIONS, Broker, start_broker
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.conftest import CHECKOUT
-from tests.deployed import Deployment
+from tests.deployed import Deployment, running_postgres
 from tests.driven import web_requests_document
 from tests.faults.topics import admin
 from tests.kafka_log import Produced, Publisher
-from tests.postgres import Postgres, running_postgres
 
 PUBLISHED_A_SECOND = 20
 """Batches; a message waits no longer than a twentieth of a second to be sent, which its timestamp would hide."""
@@ -101,7 +100,17 @@ def running_system(
             client = admin(KafkaCluster("main", broker.bootstrap_servers))
             for created in client.create_topics([NewTopic(t, 1, 1) for t in topics]).values():
                 created.result(60)
-            deployment = _deployment(folder, postgres, broker, jvm_options, monitoring_seconds)
+            environment = {
+                "PYTHONPATH": str(CHECKOUT),
+                "KDI_SPARK_MASTER": "local[2]",
+                "KDI_KAFKA": broker.bootstrap_servers,
+                "SPARK_DRIVER_MEMORY": "2g",
+                "SPARK_SUBMIT_OPTS": " ".join(jvm_options),
+            }
+            (site := folder / "site").mkdir()
+            deployment = Deployment(
+                site, postgres=postgres, environment=environment, monitoring_seconds=monitoring_seconds
+            )
             documents = [web_requests_document(t, drain_when=drain_when) for t in topics]
             (deployment.streams / "defs.yaml").write_text("---\n".join(documents))
             with patch.dict("os.environ", deployment.environment):
@@ -113,25 +122,6 @@ def running_system(
                 deployment.stop()
         finally:
             broker.stop()
-
-
-def _deployment(
-    folder: Path, postgres: Postgres, broker: Broker, jvm_options: Sequence[str], monitoring_seconds: int | None
-) -> Deployment:
-    environment = {
-        "PYTHONPATH": str(CHECKOUT),
-        "KDI_SPARK_MASTER": "local[2]",
-        "KDI_KAFKA": broker.bootstrap_servers,
-        "SPARK_DRIVER_MEMORY": "2g",
-        "SPARK_SUBMIT_OPTS": " ".join(jvm_options),
-    }
-    (folder / "site").mkdir()
-    database = postgres.create_database("dagster")
-    deployment = Deployment(
-        folder / "site", postgres=database, environment=environment, monitoring_seconds=monitoring_seconds
-    )
-    (deployment.home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
-    return deployment
 
 
 def _tree_cpu(pid: int) -> float:
