@@ -30,7 +30,7 @@ def new(
         str | None, typer.Option(help="Name of the SchemaRegistry document to ask; default: main, or the only one.")
     ] = None,
     table: Annotated[str | None, typer.Option(help="The table's path; default: bronze/TOPIC.")] = None,
-    messages: Annotated[int, typer.Option(min=1, max=20_000, help="Messages to sample, at most.")] = 2000,
+    messages: Annotated[int, typer.Option(min=1, max=20_000, help="Messages to sample, in all.")] = 2000,
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the document and write nothing.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,

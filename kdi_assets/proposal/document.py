@@ -54,10 +54,8 @@ def _sampled(proposal: Proposal) -> Iterator[str]:
     held = sum(1 for offsets in sample.topic.partitions.values() if offsets.earliest < offsets.end)
     times = [message.timestamp for message in sample.messages if message.timestamp]
     written = f", written {min(times):{CLOCK}} to {max(times):{CLOCK}}" if times else ""
-    read = counted(held - sample.passed_over, "topic partition")
+    read = counted(held, "topic partition")
     yield f"Sampled: {counted(len(sample.messages), 'message')}, the oldest and the newest of {read}{written}"
-    if sample.passed_over:
-        yield f"  {counted(sample.passed_over, 'topic partition')} passed over: there are more than messages to sample"
     if sample.cut_short:
         yield f"  cut short: {sample.cut_short}"
 

@@ -19,6 +19,7 @@ from kdi_assets.sources.kafka_client import (
     Heard,
     access_refused,
     await_answers,
+    nobody_answers,
     open_admin,
     rd_partition,
     reachable,
@@ -29,6 +30,7 @@ from kdi_assets.stream import KafkaCluster, TopicPartition
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient
 
 LEADER_SECONDS = 3.0
@@ -128,15 +130,12 @@ def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicStat
                 described[topic] = future.result()
         except KafkaException as refused:
             states[topic] = topic_error(cluster, topic, refused)
-    partitions = [TopicPartition(t, p.id) for t, d in described.items() for p in d.partitions]
-    offsets = _list_offsets(admin, heard, cluster, partitions)
-    by_topic: dict[str, dict[TopicPartition, BrokerOffsets | KdiError]] = {topic: {} for topic in described}
-    for tp in partitions:
-        by_topic[tp.topic][tp] = offsets[tp]
+    partitions = {t: sorted(TopicPartition(t, p.id) for p in d.partitions) for t, d in described.items()}
+    offsets = _list_offsets(admin, heard, cluster, [tp for of in partitions.values() for tp in of])
     for topic, description in described.items():
-        own = by_topic[topic]
+        own = {tp: offsets[tp] for tp in partitions[topic]}
         broken = next((o for o in own.values() if isinstance(o, KdiError)), None)
-        healthy = {tp: o for tp, o in sorted(own.items()) if isinstance(o, BrokerOffsets)}
+        healthy = {tp: o for tp, o in own.items() if isinstance(o, BrokerOffsets)}
         states[topic] = broken or TopicState(topic, str(description.topic_id), healthy)
     return states
 
@@ -218,16 +217,14 @@ def _ask_offsets(
     return {TopicPartition(tp.topic, tp.partition): future for tp, future in asked.items()}
 
 
-def topic_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
-    """Why a topic did not answer: it is missing, out of reach, or one that we have no right to."""
-    return (
-        TopicMissing(cluster=cluster.name, topic=topic)
-        if _is_unknown(refused)
-        else _offsets_error(cluster, topic, refused)
-    )
+def topic_error(cluster: KafkaCluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
+    """Why a topic did not answer: it is missing, out of reach, or we lack the right, as Kafka's ACLs call it."""
+    if _is_unknown(refused):
+        return TopicMissing(cluster=cluster.name, topic=topic)
+    return _offsets_error(cluster, topic, refused, right=right)
 
 
-def _offsets_error(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
+def _offsets_error(cluster: KafkaCluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
     """Why a topic that was described has no offsets; a broker that does not know it: it was made, or deleted, now."""
     from confluent_kafka import KafkaError
 
@@ -242,10 +239,19 @@ def _offsets_error(cluster: KafkaCluster, topic: str, refused: Exception) -> Kdi
     if error.code() in moving or _is_unknown(refused):
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
     if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-        return access_refused(cluster, "authorization", f"Describe on topic {topic}: {error.str()}")
-    return BrokerUnreachable(
-        cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=f"{topic}: {error.str()}"
-    )
+        return access_refused(cluster, "authorization", f"{right} on topic {topic}: {error.str()}")
+    return nobody_answers(cluster, f"{topic}: {error.str()}")
+
+
+def reading_refused(cluster: KafkaCluster, message: Message) -> KdiError | None:
+    """Why nothing can be read there; ``None`` of a message, an end, and a beginning that retention moved."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    error = message.error()
+    ends = (KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+    if error is None or error.code() in ends:
+        return None
+    return topic_error(cluster, str(message.topic()), KafkaException(error), right="Read")
 
 
 def _is_unknown(refused: Exception) -> bool:

@@ -182,19 +182,40 @@ def open_consumer(
         consumer.close()
 
 
-def polled(consumer: Consumer, heard: Heard, *, seconds: float, most: int = 100) -> Iterator[list[Message]]:
-    """What the consumer hands out, messages, ends and errors, batch after batch until the time is up.
+def polled(
+    cluster: KafkaCluster,
+    positions: Mapping[TopicPartition, int],
+    waiting: Collection[TopicPartition],
+    *,
+    seconds: float,
+    most: int = 100,
+    committed: bool = True,
+    fetch_bytes: int = ONE_BATCH,
+) -> Iterator[tuple[TopicPartition, Message]]:
+    """Messages, ends and errors of topic partitions, until the time is up or nobody waits for more.
 
     Args:
-        most: How many it hands out at a time.
+        positions, committed, fetch_bytes: As ``open_consumer`` takes them.
+        waiting: The caller takes out the topic partitions of which it has enough.
+        most: How many messages are handed out at a time.
 
     Raises:
         AccessRefused: The brokers refuse our credentials.
+        PropertyRefused: The client takes the cluster's properties not.
     """
+    if not waiting:
+        return
     until = monotonic() + seconds
-    while monotonic() < until:
-        heard.refuse()
-        yield what_came(consumer, most)
+    with open_consumer(cluster, positions, committed=committed, fetch_bytes=fetch_bytes) as (consumer, heard):
+        while waiting and monotonic() < until:
+            heard.refuse()
+            for message in what_came(consumer, most):
+                tp = topic_partition_of(message)
+                if tp not in waiting:
+                    continue  # also what is about the group, which the client looks up although nobody asks it to
+                yield tp, message
+                if tp not in waiting:
+                    consumer.pause([rd_partition(tp)])
 
 
 def what_came(consumer: Consumer, most: int) -> list[Message]:
@@ -210,6 +231,11 @@ def rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:
     from confluent_kafka import TopicPartition as RdPartition
 
     return RdPartition(tp.topic, tp.partition, offset)
+
+
+def topic_partition_of(message: Message) -> TopicPartition:
+    """Where a message stands."""
+    return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
 @contextmanager

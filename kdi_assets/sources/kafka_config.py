@@ -7,14 +7,7 @@ from dataclasses import dataclass
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing, topic_error
-from kdi_assets.sources.kafka_client import (
-    REQUEST_SECONDS,
-    AccessRefused,
-    access_refused,
-    await_answers,
-    open_admin,
-    reachable,
-)
+from kdi_assets.sources.kafka_client import REQUEST_SECONDS, await_answers, open_admin, reachable
 from kdi_assets.stream import KafkaCluster
 
 TRANSACTIONS = "__transaction_state"
@@ -46,7 +39,7 @@ def topic_configs(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, T
             with reachable(cluster, admin, heard):
                 configs[topic] = {name: str(entry.value) for name, entry in asked[resource].result().items()}
         except KafkaException as refused:
-            configs[topic] = _refusal(cluster, "DescribeConfigs", topic, refused)
+            configs[topic] = topic_error(cluster, topic, refused, right="DescribeConfigs")
     return configs
 
 
@@ -125,19 +118,8 @@ def knows_transactions(cluster: KafkaCluster) -> bool:
         with reachable(cluster, admin, heard):
             asked.result()
     except KafkaException as refused:
-        refusal = _refusal(cluster, "Describe", TRANSACTIONS, refused)
+        refusal = topic_error(cluster, TRANSACTIONS, refused)
         if isinstance(refusal, TopicMissing):
             return False
         raise refusal from refused
     return True
-
-
-def _refusal(cluster: KafkaCluster, right: str, topic: str, refused: Exception) -> KdiError:
-    """Why there is no answer; of a missing right, which."""
-    refusal = topic_error(cluster, topic, refused)
-    return right_refused(cluster, right, topic, refused) if isinstance(refusal, AccessRefused) else refusal
-
-
-def right_refused(cluster: KafkaCluster, right: str, topic: str, refused: Exception) -> AccessRefused:
-    """The refusal that names the right, as Kafka's ACLs call it."""
-    return access_refused(cluster, "authorization", f"{right} on topic {topic}: {refused.args[0].str()}")

@@ -17,6 +17,7 @@ from kdi_assets.sources.kafka_client import (
     open_consumer,
     polled,
     rd_partition,
+    topic_partition_of,
     what_came,
 )
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
@@ -33,8 +34,6 @@ FAR = 2_000
 ENDLESS = 2**63 - 1
 YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
-
-
 LAST_OFFSETS = (1, 64)
 """How far before the end of a range its last message is looked for; behind it, transactions leave markers."""
 
@@ -73,23 +72,14 @@ def around_positions(
     before = before or {}
     waiting, seen = set(positions), dict[TopicPartition, LastRead]()
     found: dict[TopicPartition, AtPosition] = {}
-    if not positions:
-        return {}
-    with open_consumer(cluster, {**positions, **before}, committed=committed) as (consumer, heard):
-        for batch in polled(consumer, heard, seconds=seconds, most=1):
-            for message in batch:
-                tp, offset = _topic_partition(message), message.offset() or 0
-                if message.error() is None and offset < positions[tp]:
-                    if offset == before.get(tp):
-                        seen[tp] = last_read_of(message)
-                    continue
-                if tp in waiting:
-                    next_at = _written_at(message) if message.error() is None else None
-                    found[tp] = AtPosition(seen.get(tp), next_at)
-                waiting.discard(tp)
-                consumer.pause([rd_partition(tp)])
-            if not waiting:
-                break
+    starts = {**positions, **before}
+    for tp, message in polled(cluster, starts, waiting, seconds=seconds, most=1, committed=committed):
+        ends, offset = message.error() is not None, message.offset() or 0
+        if ends or offset >= positions[tp]:
+            found[tp] = AtPosition(seen.get(tp), None if ends else _written_at(message))
+            waiting.remove(tp)
+        elif offset == before.get(tp):
+            seen[tp] = last_read_of(message)
     return {**{tp: AtPosition(message) for tp, message in seen.items()}, **found}
 
 
@@ -116,7 +106,7 @@ def last_messages(cluster: KafkaCluster, ranges: Sequence[OffsetRange]) -> dict[
         left = [r for r in ranges if r.topic_partition not in found]
         tails = {r.topic_partition: [replace(r, start=max(r.start, r.end - back))] for r in left}
         for message in visible_messages(cluster, tails):
-            tp, read = _topic_partition(message), last_read_of(message)
+            tp, read = topic_partition_of(message), last_read_of(message)
             found[tp] = max(found.get(tp, read), read, key=lambda m: m.offset)
     return found
 
@@ -140,22 +130,12 @@ def sampled_bytes(
         each: How many messages are taken there at most.
     """
     left, taken, size = dict.fromkeys(positions, each), 0, 0
-    if not positions:
-        return None
-    with open_consumer(cluster, positions) as (consumer, heard):
-        for batch in polled(consumer, heard, seconds=seconds):
-            for message in batch:
-                tp = _topic_partition(message)
-                if message.error() is not None:
-                    left.pop(tp, None)  # its end, or nothing to be had there
-                elif tp in left:
-                    taken, size = taken + 1, size + len(message.key() or b"") + len(message.value() or b"")
-                    left[tp] -= 1
-                if not left.get(tp):
-                    left.pop(tp, None)
-                    consumer.pause([rd_partition(tp)])
-            if not left:
-                break
+    for tp, message in polled(cluster, positions, left, seconds=seconds):
+        left[tp] -= 1
+        if message.error() is None:
+            taken, size = taken + 1, size + len(message.key() or b"") + len(message.value() or b"")
+        if not left[tp] or message.error() is not None:  # its end, or nothing to be had there
+            del left[tp]
     return size / taken if taken else None
 
 
@@ -191,7 +171,7 @@ def visible_messages(
             elif monotonic() - heard_at > seconds:
                 raise nobody_answers(cluster, f"neither a message of {next(iter(ahead.values()))} nor an end")
             for message in batch:
-                tp, error = _topic_partition(message), message.error()
+                tp, error = topic_partition_of(message), message.error()
                 if tp not in ahead or (error is not None and error.code() != KafkaError._PARTITION_EOF):
                     continue
                 at = ENDLESS if error else message.offset() or 0
@@ -227,7 +207,7 @@ def first_timestamps_above(
     found: dict[TopicPartition, int] = {}
     for message in visible_messages(cluster, {r.topic_partition: [r] for r in ranges}):
         if message.timestamp()[1] > milliseconds:
-            found.setdefault(_topic_partition(message), message.offset() or 0)
+            found.setdefault(topic_partition_of(message), message.offset() or 0)
     return found
 
 
@@ -236,7 +216,3 @@ def _written_at(message: Message) -> datetime:
     if not 0 <= milliseconds < YEAR_10000:  # nanoseconds, or -1 for none
         return now
     return min(now, datetime.fromtimestamp(milliseconds / 1000, UTC))
-
-
-def _topic_partition(message: Message) -> TopicPartition:
-    return TopicPartition(str(message.topic()), message.partition() or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.runtime.threads import begin
-from kdi_assets.sources.kafka import TopicState, topic_error
+from kdi_assets.sources.kafka import TopicState, reading_refused
 from kdi_assets.sources.kafka_client import (
-    AccessRefused,
     BrokerUnreachable,
     Heard,
     await_answers,
+    nobody_answers,
     open_admin,
-    open_consumer,
     polled,
     reachable,
 )
-from kdi_assets.sources.kafka_config import right_refused
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.stream import KafkaCluster
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -95,8 +93,7 @@ def _described(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> tuple
             await_answers(admin, heard, [asked], request_seconds=ANSWER_SECONDS)
             nodes = asked.result().nodes
     except KafkaException as refused:
-        detail, servers = refused.args[0].str(), cluster.bootstrap_servers
-        raise BrokerUnreachable(cluster=cluster.name, bootstrap_servers=servers, detail=detail) from refused
+        raise nobody_answers(cluster, refused.args[0].str()) from refused
     return tuple(f"{node.host}:{node.port}" for node in nodes), monotonic() - began
 
 
@@ -106,13 +103,9 @@ def refuse_deaf(cluster: KafkaCluster, addresses: Collection[str]) -> None:
     Raises:
         AdvertisedUnreachable: Some take no connection.
     """
-    if deaf := _deaf(addresses):
-        raise AdvertisedUnreachable(cluster=cluster.name, unreachable=deaf, brokers=len(addresses))
-
-
-def _deaf(addresses: Collection[str]) -> tuple[str, ...]:
     begun = {address: begin(partial(_hears, address), name=f"knock at {address}") for address in addresses}
-    return tuple(address for address, heard in begun.items() if not heard.result())
+    if deaf := tuple(address for address, heard in begun.items() if not heard.result()):
+        raise AdvertisedUnreachable(cluster=cluster.name, unreachable=deaf, brokers=len(addresses))
 
 
 def _hears(address: str) -> bool:
@@ -133,38 +126,12 @@ def try_reading(cluster: KafkaCluster, topics: Collection[TopicState]) -> dict[s
     Raises:
         AccessRefused: The brokers refuse our credentials.
     """
-    ends = {tp: offsets.end for topic in topics for tp, offsets in topic.partitions.items()}
-    answered, refusals = _fetch(cluster, ends) if ends else (set(), {})
-    for tp in sorted(ends.keys() - answered):
-        detail = f"{tp}: no answer to a fetch"
-        servers = cluster.bootstrap_servers
-        refusals.setdefault(tp.topic, BrokerUnreachable(cluster=cluster.name, bootstrap_servers=servers, detail=detail))
-    return refusals
-
-
-def _fetch(
-    cluster: KafkaCluster, ends: Mapping[TopicPartition, int]
-) -> tuple[set[TopicPartition], dict[str, KdiError]]:
-    """Topic partitions that answered in time, and what was refused by topic."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    answers = (KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
-    answered: set[TopicPartition] = set()
+    silent = {tp: offsets.end for topic in topics for tp, offsets in topic.partitions.items()}
     refusals: dict[str, KdiError] = {}
-    with open_consumer(cluster, ends) as (consumer, heard):
-        for batch in polled(consumer, heard, seconds=ANSWER_SECONDS):
-            for message in batch:
-                topic, error = message.topic(), message.error()
-                if topic is None:
-                    continue  # about the group, which the client looks up although nobody asks it to
-                answered.add(TopicPartition(topic, message.partition() or 0))
-                if error is not None and error.code() not in answers:
-                    refusals[topic] = _reading_refused(cluster, topic, KafkaException(error))
-            if answered >= ends.keys():
-                break
-    return answered, refusals
-
-
-def _reading_refused(cluster: KafkaCluster, topic: str, refused: Exception) -> KdiError:
-    refusal = topic_error(cluster, topic, refused)
-    return right_refused(cluster, "Read", topic, refused) if isinstance(refusal, AccessRefused) else refusal
+    for tp, message in polled(cluster, silent, silent, seconds=ANSWER_SECONDS):
+        del silent[tp]
+        if refusal := reading_refused(cluster, message):
+            refusals[tp.topic] = refusal
+    for tp in sorted(silent):
+        refusals.setdefault(tp.topic, nobody_answers(cluster, f"{tp}: no answer to a fetch"))
+    return refusals

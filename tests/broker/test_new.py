@@ -63,12 +63,8 @@ def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_
     assert offsets == {0: [*range(10), *range(290, 300)], 1: [*range(7)], 3: [0]}
     assert found.messages[-1].value == b"alone"
     assert all(m.timestamp and abs(m.timestamp - datetime.now(UTC)) < timedelta(minutes=5) for m in found.messages)
-    assert (found.passed_over, found.cut_short) == (0, "")
-
-    few, small = sample(cluster, state, count=2), sample(cluster, state, count=600, max_bytes=40)
-    assert {m.topic_partition for m in few.messages} == {TopicPartition(name, 0)}
-    assert few.passed_over == 2
-    assert small.cut_short.endswith("bytes had come")
+    assert found.cut_short == ""
+    assert sample(cluster, state, count=600, max_bytes=40).cut_short.endswith("bytes had come")
 
 
 def order(n: int) -> dict[str, Any]:
