@@ -12,7 +12,6 @@ from kdi_assets.errors import KdiError, Transient
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.refusals import (
     RegistryAccessRefused,
-    RegistryNotTrusted,
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
@@ -141,9 +140,9 @@ def test_a_certificate_is_trusted_of_a_named_authority_and_host_alone(certificat
     with fake_registry(certificates.server_context()) as registry:
         named = registry.described(tls__ca=str(certificates.ca))
         assert RegistryClient(named).types()
-        with pytest.raises(RegistryNotTrusted, match="self-signed|unable to get local issuer"):
+        with pytest.raises(RegistryAccessRefused, match="self-signed|unable to get local issuer"):
             RegistryClient(registry.described()).types()
-        with pytest.raises(RegistryNotTrusted, match="127.0.0.1"):
+        with pytest.raises(RegistryAccessRefused, match="127.0.0.1"):
             RegistryClient(replace(named, url=named.url.replace("localhost", "127.0.0.1"))).types()
 
 
@@ -153,7 +152,7 @@ def test_a_registry_that_asks_for_our_certificate_gets_it(certificates: Certific
         ca = str(certificates.ca)
 
         assert RegistryClient(registry.described(tls__ca=ca, **ours, tls__key_password=KEY_PASSWORD)).types()
-        with pytest.raises(RegistryNotTrusted):
+        with pytest.raises(RegistryAccessRefused):
             RegistryClient(registry.described(tls__ca=ca)).types()
 
 

@@ -49,18 +49,12 @@ class SchemaFiles:
         """Keep what an id stands for."""
         self._write(self._schema_path(schema.id), asdict(schema))
 
-    def ids(self, subject: str) -> dict[int, int]:
-        """Ids by version of a subject, as far as they were ever told."""
-        content = self._read(self._subject_path(subject)) or {"ids": {}}
-        return {int(number): schema_id for number, schema_id in content["ids"].items()}
+    def versions(self, subject: str) -> tuple[dict[int, int], int | None]:
+        """Ids by version of a subject, as far as they were ever told, and the version that was the latest then."""
+        content = self._read(self._subject_path(subject)) or {"ids": {}, "latest": None}
+        return {int(number): schema_id for number, schema_id in content["ids"].items()}, content["latest"]
 
-    def latest(self, subject: str) -> int | None:
-        """The version that was the latest when that was last told."""
-        content = self._read(self._subject_path(subject)) or {"latest": None}
-        number: int | None = content["latest"]
-        return number
-
-    def keep_ids(self, subject: str, ids: Mapping[int, int], *, latest: int | None) -> None:
+    def keep_versions(self, subject: str, ids: Mapping[int, int], *, latest: int | None) -> None:
         """Keep the ids of a subject by version, and the latest version, if that is known."""
         content = {"subject": subject, "ids": {str(number): ids[number] for number in sorted(ids)}, "latest": latest}
         self._write(self._subject_path(subject), content)

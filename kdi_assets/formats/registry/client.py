@@ -6,16 +6,19 @@ Source: Confluent Schema Registry API reference, "Schemas", "Subjects", "Errors"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from pydantic import TypeAdapter, ValidationError
 
 from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.connection import ANSWER_SECONDS, Answer, Connection
 from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
-from kdi_assets.formats.registry.schema import Reference, Registered, RegisteredVersion, Version
+from kdi_assets.formats.registry.schema import Registered, Version
 
 SUBJECT_UNKNOWN, SCHEMA_UNKNOWN = 40401, 40403
 UNTYPED = "AVRO"  # the only type whose name is left out
+Value = TypeVar("Value")
 
 
 class RegistryClient:
@@ -29,17 +32,13 @@ class RegistryClient:
         """The types of schemas that the registry takes."""
         path = "/schemas/types"
         answer = self._connection.ask(path)
-        if not (isinstance(answer.content, list) and all(isinstance(name, str) for name in answer.content)):
-            raise self._not_as_documented(path, answer)
-        return tuple(sorted(answer.content))
+        return tuple(sorted(self._read(list[str], answer.content, path, answer)))
 
     def schema(self, schema_id: int) -> Registered | None:
         """The schema of an id; ``None`` if the registry says that there is none."""
         path = f"/schemas/ids/{schema_id}"
         answer = self._connection.ask(path)
-        if answer.code == SCHEMA_UNKNOWN:
-            return None
-        return self._registered(path, answer, schema_id=schema_id)
+        return None if answer.code == SCHEMA_UNKNOWN else self._registered(path, answer, id=schema_id)
 
     def version_numbers(self, subject: str) -> tuple[int, ...]:
         """All versions of a subject, deleted ones too: messages outlive them; none if it is unknown."""
@@ -47,12 +46,10 @@ class RegistryClient:
         answer = self._connection.ask(path)
         if answer.code == SUBJECT_UNKNOWN:
             return ()
-        if not (isinstance(answer.content, list) and all(_is_number(number) for number in answer.content)):
-            raise self._not_as_documented(path, answer)
-        return tuple(sorted(answer.content))
+        return tuple(sorted(self._read(list[int], answer.content, path, answer)))
 
-    def version(self, subject: str, number: int | None) -> RegisteredVersion:
-        """A version of a subject, deleted or not; with no number the latest that is not deleted.
+    def version(self, subject: str, number: int | None) -> tuple[Version, Registered]:
+        """A version of a subject with its schema, deleted or not; with no number the latest that is not deleted.
 
         Raises:
             SubjectVersionUnknown: There is no such subject or version.
@@ -69,34 +66,18 @@ class RegistryClient:
                 detail=f"{answer.code}: {answer.message}",
             )
         schema = self._registered(path, answer)
-        found = answer.content.get("version")
-        if not _is_number(found):
-            raise self._not_as_documented(path, answer)
-        return RegisteredVersion(Version(subject, found, schema.id), schema)
+        found = {"subject": subject, "number": answer.content.get("version"), "id": schema.id}
+        return self._read(Version, found, path, answer), schema
 
-    def _registered(self, path: str, answer: Answer, *, schema_id: int | None = None) -> Registered:
+    def _registered(self, path: str, answer: Answer, **asked: int) -> Registered:
         """The schema in an answer; of one asked for by its id, the id is not repeated in it."""
-        content = answer.content if not answer.code and isinstance(answer.content, dict) else {}
-        number = content.get("id") if schema_id is None else schema_id
-        type_, text, named = content.get("schemaType", UNTYPED), content.get("schema"), content.get("references") or []
-        references = [_reference(item) for item in named] if isinstance(named, list) else [None]
-        kept = tuple(reference for reference in references if reference is not None)
-        if not (_is_number(number) and isinstance(type_, str) and isinstance(text, str)) or len(kept) < len(references):
-            raise self._not_as_documented(path, answer)
-        return Registered(number, type_, text, kept)
+        said = answer.content if isinstance(answer.content, Mapping) else {}
+        named = {"references": said.get("references") or (), "type": said.get("schemaType", UNTYPED)}
+        content = {"id": said.get("id"), "text": said.get("schema"), **named, **asked}
+        return self._read(Registered, content, path, answer)
 
-    def _not_as_documented(self, path: str, answer: Answer) -> Exception:
-        return self._connection.not_understood(path, f"it said {str(answer.content)[:200]}")
-
-
-def _reference(item: object) -> Reference | None:
-    if not isinstance(item, Mapping):
-        return None
-    name, subject, version = item.get("name"), item.get("subject"), item.get("version")
-    if isinstance(name, str) and isinstance(subject, str) and _is_number(version):
-        return Reference(name, subject, version)
-    return None
-
-
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    def _read(self, type_: type[Value], content: Any, path: str, answer: Answer) -> Value:
+        try:
+            return TypeAdapter(type_).validate_python(content)
+        except ValidationError as wrong:
+            raise self._connection.not_understood(path, f"it said {str(answer.content)[:200]}") from wrong

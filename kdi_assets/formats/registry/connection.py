@@ -10,7 +10,7 @@ import json
 import re
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -20,7 +20,6 @@ from urllib.parse import unquote, urlsplit
 from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.refusals import (
     RegistryAccessRefused,
-    RegistryNotTrusted,
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
@@ -50,13 +49,6 @@ class Answer:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    body: bytes
-    location: str
-
-
 class Connection:
     """Questions to one registry; connections are kept open between them."""
 
@@ -73,21 +65,21 @@ class Connection:
 
         Raises:
             RegistryUnavailable: No answer within the time, or "not now" from each of three tries.
-            RegistryAccessRefused, RegistryNotTrusted, RegistrySettingRefused: It, or a proxy, does not let us in.
+            RegistryAccessRefused, RegistrySettingRefused: It, or a proxy, does not let us in.
             RegistryNotUnderstood: Whatever answers is no registry.
             EnvironmentVariableMissing: A property is to come from a variable that is not set.
         """
         until = monotonic() + self._answer_seconds
         for pause in PAUSES_SECONDS:
             try:
-                return self._answer(path, self._exchange(path, until))
+                return self._exchange(path, until)
             except RegistryUnavailable:
                 if monotonic() + pause > until:
                     raise
             sleep(pause)
-        return self._answer(path, self._exchange(path, until))
+        return self._exchange(path, until)
 
-    def _exchange(self, path: str, until: float) -> _Reply:
+    def _exchange(self, path: str, until: float) -> Answer:
         from urllib3 import Timeout
 
         if self._pool is None:
@@ -106,19 +98,16 @@ class Connection:
                 response.release_conn()
             finally:
                 response.close()
-        return _Reply(response.status, body, response.headers.get("Location", ""))
-
-    def _answer(self, path: str, reply: _Reply) -> Answer:
-        content = _json(reply.body)
-        said = _said(reply, content)
-        if reply.status in REFUSED:
-            raise self._access_refused(REFUSED[reply.status], said)
-        if reply.status in PASSING or reply.status >= 500:
+        content = _json(body)
+        said = _said(response, body, content)
+        if response.status in REFUSED:
+            raise self._access_refused(REFUSED[response.status], said)
+        if response.status in PASSING or response.status >= 500:
             raise self._unavailable(path, said)
-        if reply.status == 200 and content is not None:
+        if response.status == 200 and content is not None:
             return Answer(content)
         # Only a registry numbers what it does not know; any other 404 may be a wrong path, or somebody else's page.
-        if reply.status == 404 and isinstance(content, dict) and content.get("error_code") in NOT_THERE:
+        if response.status == 404 and isinstance(content, dict) and content.get("error_code") in NOT_THERE:
             return Answer(content, int(content["error_code"]), str(content.get("message")))
         raise self.not_understood(path, said)
 
@@ -145,8 +134,7 @@ class Connection:
             # The one end of a connection that TLS reports itself and that says nothing about certificates.
             if isinstance(refused.args[0] if refused.args else None, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 raise self._unavailable(path, "the connection was closed") from refused
-            registry = self._registry
-            raise RegistryNotTrusted(registry=registry.name, url=registry.url, detail=_short(refused)) from refused
+            raise self._access_refused("a secure connection", _short(refused)) from refused
         except ProxyError as refused:
             tunnel = TUNNEL.search(str(refused.original_error))
             if tunnel and int(tunnel[1]) in REFUSED:
@@ -173,13 +161,13 @@ def _json(body: bytes) -> Any | None:
         return None
 
 
-def _said(reply: _Reply, content: object) -> str:
+def _said(response: BaseHTTPResponse, body: bytes, content: object) -> str:
     """The answer in short, for a message."""
     if isinstance(content, dict) and "error_code" in content:
-        return f"HTTP {reply.status}, {content['error_code']}: {_short(content.get('message'))}"
-    where = f" to {reply.location}" if reply.location else ""
-    text = reply.body.decode("utf-8", "replace").strip()
-    return f"HTTP {reply.status}{where}: {_short(text)}" if text else f"HTTP {reply.status}{where}"
+        return f"HTTP {response.status}, {content['error_code']}: {_short(content.get('message'))}"
+    where = f" to {response.headers['Location']}" if "Location" in response.headers else ""
+    text = body.decode("utf-8", "replace").strip()
+    return f"HTTP {response.status}{where}: {_short(text)}" if text else f"HTTP {response.status}{where}"
 
 
 def _short(thing: object) -> str:
@@ -225,13 +213,10 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=properties.get("tls.ca"))
     if "tls.certificate" in properties:
         with _setting(registry, "tls.certificate"):
-            context.load_cert_chain(*_own_certificate(properties))
+            # Without a password of ours OpenSSL would ask the terminal for one.
+            password = properties.get("tls.key_password", "")
+            context.load_cert_chain(properties["tls.certificate"], properties.get("tls.key"), lambda: password)
     return context
-
-
-def _own_certificate(properties: Mapping[str, str]) -> tuple[str, str | None, Any]:
-    # Without a password of ours OpenSSL would ask the terminal for one.
-    return properties["tls.certificate"], properties.get("tls.key"), lambda: properties.get("tls.key_password", "")
 
 
 @contextmanager

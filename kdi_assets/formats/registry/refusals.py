@@ -24,7 +24,7 @@ class RegistryUnavailable(Transient):
 
 
 class RegistryAccessRefused(Terminal):
-    """The registry, or the proxy before it, answers and does not let us in."""
+    """The registry, or the proxy before it, answers and does not let us in, or is not what its certificate says."""
 
     registry: str
     url: str
@@ -35,23 +35,8 @@ class RegistryAccessRefused(Terminal):
         return (
             f"registry {self.registry}: {self.url} refuses {self.refused} ({self.detail}).",
             UNTOUCHED,
-            "correct username, password, tls or proxy of the registry's document, the environment variables that it "
-            "names, or our rights there; then kdi doctor",
-        )
-
-
-class RegistryNotTrusted(Terminal):
-    """The certificates of the two sides do not fit."""
-
-    registry: str
-    url: str
-    detail: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"registry {self.registry}: no secure connection to {self.url}: {self.detail}.",
-            UNTOUCHED + " No credentials were sent.",
-            "correct url or tls of the registry's document, or the certificate there; then kdi doctor",
+            "correct url, username, password, tls or proxy of the registry's document, the environment variables that "
+            "it names, or our rights or the certificate there; then kdi doctor",
         )
 
 

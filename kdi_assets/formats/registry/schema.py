@@ -59,11 +59,3 @@ class Registered:
     type: str
     text: str
     references: tuple[Reference, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredVersion:
-    """A version of a subject with its schema."""
-
-    version: Version
-    schema: Registered

@@ -11,7 +11,7 @@ from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
 from kdi_assets.formats.registry.refusals import RegistryUnavailable
-from kdi_assets.formats.registry.schema import Reference, Referenced, Registered, RegisteredVersion, Schema, Version
+from kdi_assets.formats.registry.schema import Reference, Referenced, Registered, Schema, Version
 
 UNKNOWN_SECONDS = 30.0
 """How long an id that the registry does not know is not asked for again: it may be registered at any time."""
@@ -65,17 +65,17 @@ class Schemas:
 
         With the registry down those that it told before, if it told any. All of them can then be had by ``by_id``.
         """
-        known = self._files.ids(subject)
+        known, latest = self._files.versions(subject)
         try:
             for number in self._client.version_numbers(subject):
                 if number not in known:
-                    known[number] = self._kept(self._client.version(subject, number)).id
+                    known[number] = self._kept(*self._client.version(subject, number)).id
         except RegistryUnavailable as silent:
             if not known:
                 raise
             log.warning("%s  The %d schemas of %s that are known go on to be used.", silent, len(known), subject)
         else:
-            self._files.keep_ids(subject, known, latest=self._files.latest(subject))
+            self._files.keep_versions(subject, known, latest=latest)
         return tuple(sorted(set(known.values())))
 
     def version(self, subject: str, number: int | None = None) -> Version:
@@ -87,17 +87,17 @@ class Schemas:
         Raises:
             SubjectVersionUnknown: There is no such subject or version.
         """
-        ids = self._files.ids(subject)
+        ids, latest = self._files.versions(subject)
         try:
-            version = self._kept(self._client.version(subject, number))
+            version = self._kept(*self._client.version(subject, number))
         except RegistryUnavailable as silent:
-            known = self._files.latest(subject) if number is None else number
+            known = latest if number is None else number
             if known is None or known not in ids:
                 raise
             log.warning("%s  Version %d of %s is known and goes on to be used.", silent, known, subject)
             return Version(subject, known, ids[known])
-        latest = version.number if number is None else self._files.latest(subject)
-        self._files.keep_ids(subject, {**ids, version.number: version.id}, latest=latest)
+        latest = version.number if number is None else latest
+        self._files.keep_versions(subject, {**ids, version.number: version.id}, latest=latest)
         return version
 
     def _asked_for(self, schema_id: int) -> Schema | None:
@@ -107,11 +107,11 @@ class Schemas:
         self._unknown[schema_id] = self._now_seconds() + UNKNOWN_SECONDS
         return None
 
-    def _kept(self, told: RegisteredVersion) -> Version:
+    def _kept(self, version: Version, schema: Registered) -> Version:
         """The version, once its schema is known by its id."""
-        if self._known.get(told.version.id) is None and self._files.schema(told.version.id) is None:
-            self._known[told.version.id] = self._resolved(told.schema)
-        return told.version
+        if self._known.get(version.id) is None and self._files.schema(version.id) is None:
+            self._known[version.id] = self._resolved(schema)
+        return version
 
     def _resolved(self, registered: Registered) -> Schema:
         """The schema with all that it refers to, kept."""
@@ -130,6 +130,6 @@ class Schemas:
             if reference.name in met:
                 continue
             met.add(reference.name)
-            told = self._client.version(reference.subject, reference.version).schema
+            _, told = self._client.version(reference.subject, reference.version)
             self._follow(told.references, found, met=met)
             found[reference.name] = Referenced(reference.name, told.text)
