@@ -23,6 +23,7 @@ from kdi_assets.formats.decoder import (
     RECORD,
     FormatMistake,
 )
+from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
@@ -120,10 +121,8 @@ class AvroRegistryDecoder:
         return _with_record(messages, read, record)
 
     def rules(self, record: StructType) -> list[Rule]:
-        usable = ", ".join(map(str, self._usable())) or "-1"
-        unsuitable = Rule("incompatible_schema", f"{FRAME}.schema_id NOT IN ({usable})")
         _, *others = _rules(record)  # an empty payload is a record of nothing, where the schema has such
-        return [unsuitable, *others]
+        return [Rule("incompatible_schema", other_schema_than(self._usable())), *others]
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         of = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in self._usable().items()}
@@ -131,11 +130,7 @@ class AvroRegistryDecoder:
 
     @property
     def _reader(self) -> SchemaFile:
-        version = self.known.reader
-        schema, called = self.known.by_id[version.id], f"version {version.number} of {version.subject}"
-        if schema.type != "AVRO":
-            raise FormatMistake("format.avro.registry", f"{called} is a schema of the type {schema.type}, not AVRO")
-        return _text_of(schema, called)
+        return _text_of(*self.known.schema_of_reader("AVRO"))
 
     def _usable(self) -> dict[int, SchemaFile]:
         """The schemas whose datums become the reader's; a message of any other is a dead letter."""

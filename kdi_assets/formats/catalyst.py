@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+_BYTES = "java.io.ByteArrayInputStream"
 _GUNZIP = "org.apache.commons.compress.compressors.gzip.GzipCompressorInputStream"
 _STRINGS = "org.apache.commons.lang3.StringUtils"
 _VARIANTS = "org.apache.spark.sql.catalyst.expressions.variant.VariantExpressionEvalUtils"
@@ -20,10 +21,7 @@ def try_eval(spark: SparkSession, sql: str) -> Column:
 
 def is_ascii(spark: SparkSession, text: str) -> Column:
     """Whether text (Spark SQL of type string) is ASCII and so valid UTF-8, told faster than by ``is_valid_utf8``."""
-    jvm: Any = spark._jvm
-    boolean, none = jvm.org.apache.spark.sql.types.DataType.fromDDL("boolean"), jvm.PythonUtils.toSeq([])
-    invoke = _catalyst(spark).objects.Invoke
-    return _column(spark, invoke(_parsed(spark, text), "isFullAscii", boolean, none, none, True, True, True))
+    return _column(spark, _invoke(spark, _parsed(spark, text), "isFullAscii", _type(spark, "boolean")))
 
 
 def bloom_filter(spark: SparkSession, number: str, *, items: int, bits: int) -> Column:
@@ -51,29 +49,16 @@ def might_contain(spark: SparkSession, bloom: Column, number: str) -> Column:
 
 def occurrences(spark: SparkSession, text: str, part: str) -> Column:
     """How often a part stands in text (Spark SQL of type string), told at the pace of Java's own search."""
-    jvm: Any = spark._jvm
-    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
-    chars = jvm.org.apache.spark.sql.types.ObjectType(_class(spark, "java.lang.CharSequence"))
-    objects, int_ = _catalyst(spark).objects, jvm.org.apache.spark.sql.types.DataType.fromDDL("int")
-    within = objects.Invoke(_parsed(spark, text), "toString", chars, none, none, True, True, True)
+    chars = _object(spark, "java.lang.CharSequence")
+    within = _invoke(spark, _parsed(spark, text), "toString", chars)
     sought = _catalyst(spark).Literal.fromObject(part, chars)
-    owner, option = _class(spark, _STRINGS), jvm.scala.Option.empty()
-    return _column(
-        spark,
-        objects.StaticInvoke(owner, int_, "countMatches", seq([within, sought]), none, True, False, True, option),
-    )
+    return _column(spark, _static(spark, _STRINGS, "countMatches", "int", within, sought, never_null=True))
 
 
 def parsed_json(spark: SparkSession, text: str) -> Column:
     """A document as a variant, null if it is none; of names that stand twice the last counts, as in ``from_json``."""
-    jvm: Any = spark._jvm
-    of_spark = jvm.org.apache.spark.sql.types.DataType
     arguments = [_parsed(spark, sql) for sql in (text, "true", "false", "true")]
-    seq, none, option = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([]), jvm.scala.Option.empty()
-    static, type_ = _catalyst(spark).objects.StaticInvoke, of_spark.fromDDL("variant")
-    return _column(
-        spark, static(_class(spark, _VARIANTS), type_, "parseJson", seq(arguments), none, True, True, True, option)
-    )
+    return _column(spark, _static(spark, _VARIANTS, "parseJson", "variant", *arguments))
 
 
 def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
@@ -82,20 +67,17 @@ def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
     Whoever holds more comes back cut off behind ``at_most`` bytes. A reader that ends with the stream gives its native
     memory back at once; one that fails or is cut off, with Java's next collection.
     """
-    stream, of_bytes, gunzip = (
-        _class(spark, called) for called in ("java.io.InputStream", "java.io.ByteArrayInputStream", _GUNZIP)
-    )
     # To the end: after the first member, other readers take what follows for padding and drop it.
     to_the_end = _parsed(spark, "true")
-    bytes_ = _new(spark, of_bytes, [_parsed(spark, value)], as_type=stream)
-    reader = _new(spark, gunzip, [bytes_, to_the_end], as_type=stream)
-    read = _invoke(spark, reader, "readNBytes", "binary", [_parsed(spark, str(at_most))])
+    reader = _new(spark, _GUNZIP, _new(spark, _BYTES, _parsed(spark, value)), to_the_end)
+    read = _invoke(spark, reader, "readNBytes", _type(spark, "binary"), _parsed(spark, str(at_most)))
     return _column(spark, _catalyst(spark).TryEval(read))
 
 
 def unzstd(spark: SparkSession, value: str, size: str) -> Column:
     """What zstd made of it (Spark SQL of type binary), null where it is no zstd or holds more than ``size`` bytes."""
-    return _column(spark, _catalyst(spark).TryEval(_zstd(spark, "decompress", "binary", [value, size])))
+    read = _static(spark, _ZSTD, "decompress", "binary", _parsed(spark, value), _parsed(spark, size))
+    return _column(spark, _catalyst(spark).TryEval(read))
 
 
 def zstd_size(spark: SparkSession, value: str) -> Column:
@@ -103,30 +85,43 @@ def zstd_size(spark: SparkSession, value: str) -> Column:
 
     Negative if it does not say; null if it is cut off before that.
     """
-    return _column(spark, _catalyst(spark).TryEval(_zstd(spark, "getFrameContentSize", "bigint", [value])))
+    read = _static(spark, _ZSTD, "getFrameContentSize", "bigint", _parsed(spark, value))
+    return _column(spark, _catalyst(spark).TryEval(read))
 
 
-def _zstd(spark: SparkSession, function: str, ddl: str, arguments: list[str]) -> Any:
+def _static(
+    spark: SparkSession, class_: str, function: str, ddl: str, *arguments: Any, never_null: bool = False
+) -> Any:
+    """A call of a static method of Java."""
     jvm: Any = spark._jvm
-    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
-    type_ = jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
-    parsed = seq([_parsed(spark, argument) for argument in arguments])
-    static = _catalyst(spark).objects.StaticInvoke
-    return static(_class(spark, _ZSTD), type_, function, parsed, none, True, True, True, jvm.scala.Option.empty())
+    seq, nullable = jvm.PythonUtils.toSeq, not never_null
+    of_class = _class(spark, class_), _type(spark, ddl), function, seq(list(arguments)), seq([])
+    return _catalyst(spark).objects.StaticInvoke(*of_class, True, nullable, True, jvm.scala.Option.empty())
 
 
-def _new(spark: SparkSession, class_: Any, arguments: list[Any], *, as_type: Any) -> Any:
+def _new(spark: SparkSession, class_: str, *arguments: Any) -> Any:
+    """A stream of Java's that is made anew for every row."""
     jvm: Any = spark._jvm
-    type_ = jvm.org.apache.spark.sql.types.ObjectType(as_type)
-    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
-    return _catalyst(spark).objects.NewInstance(class_, seq(arguments), none, True, type_, jvm.scala.Option.empty())
+    seq, type_ = jvm.PythonUtils.toSeq, _object(spark, "java.io.InputStream")
+    of_class = _class(spark, class_), seq(list(arguments)), seq([])
+    return _catalyst(spark).objects.NewInstance(*of_class, True, type_, jvm.scala.Option.empty())
 
 
-def _invoke(spark: SparkSession, target: Any, method: str, ddl: str, arguments: list[Any]) -> Any:
+def _invoke(spark: SparkSession, target: Any, method: str, type_: Any, *arguments: Any) -> Any:
+    """A call of a method of Java."""
     jvm: Any = spark._jvm
-    seq, none = jvm.PythonUtils.toSeq, jvm.PythonUtils.toSeq([])
-    type_ = jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
-    return _catalyst(spark).objects.Invoke(target, method, type_, seq(arguments), none, True, True, True)
+    seq = jvm.PythonUtils.toSeq
+    return _catalyst(spark).objects.Invoke(target, method, type_, seq(list(arguments)), seq([]), True, True, True)
+
+
+def _type(spark: SparkSession, ddl: str) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
+
+
+def _object(spark: SparkSession, class_: str) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.types.ObjectType(_class(spark, class_))
 
 
 def _class(spark: SparkSession, called: str) -> Any:

@@ -9,6 +9,7 @@ Source: Confluent, "Wire format" and "Formats, Serializers, and Deserializers".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -30,46 +31,22 @@ FrameReason = Literal["no_magic_byte", "too_short", "bad_message_index"]
 """Why a message has no frame; ``too_short`` also of an empty one, since nothing of it can be judged."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSql:
-    """Spark SQL over one message; neither fails on any bytes. ``schema_id`` and ``payload`` mean something only where
-    ``reason`` is null.
-
-    Attributes:
-        reason: string: ``no_magic_byte``, ``too_short``, or null; null also of a null value.
-        schema_id: bigint: the id's four bytes without a sign, so that no bytes are beyond it; ids end at 2³¹ - 1.
-        payload: binary: what is behind the id.
-    """
-
-    reason: str
-    schema_id: str
-    payload: str
-
-
-def frame_sql(value: str) -> FrameSql:
-    """The frame of a message.
-
-    Args:
-        value: Spark SQL of type binary; it is repeated, so let it be a column.
-    """
-    return FrameSql(
-        reason=f"CASE WHEN length({value}) = 0 THEN 'too_short' "
-        f"WHEN substring({value}, 1, 1) <> X'00' THEN 'no_magic_byte' "
-        f"WHEN length({value}) < {ID_END} THEN 'too_short' END",
-        schema_id=f"CAST(conv(hex(substring({value}, 2, 4)), 16, 10) AS BIGINT)",
-        payload=f"substring({value}, {ID_END + 1})",
-    )
+_REASON = (
+    f"CASE WHEN length({PAYLOAD}) = 0 THEN 'too_short' "
+    f"WHEN substring({PAYLOAD}, 1, 1) <> X'00' THEN 'no_magic_byte' "
+    f"WHEN length({PAYLOAD}) < {ID_END} THEN 'too_short' END"
+)
+# The id's four bytes without a sign, so that no bytes are beyond it; ids end at 2³¹ - 1.
+_SCHEMA_ID = f"CASE WHEN {_REASON} IS NULL THEN CAST(conv(hex(substring({PAYLOAD}, 2, 4)), 16, 10) AS BIGINT) END"
 
 
 def with_frame(messages: DataFrame) -> DataFrame:
     """Take the frame off ``_kdi_payload`` and add it as ``_kdi_frame``; a payload without a frame becomes null."""
     from pyspark.sql import functions as F
 
-    frame = frame_sql(PAYLOAD)
-    schema_id = f"CASE WHEN {frame.reason} IS NULL THEN {frame.schema_id} END"
-    found = F.expr(f"named_struct('reason', {frame.reason}, 'schema_id', {schema_id})")
+    found = F.expr(f"named_struct('reason', {_REASON}, 'schema_id', {_SCHEMA_ID})")
     return messages.withColumn(FRAME, F.when(F.col(PAYLOAD).isNotNull(), found)).withColumn(
-        PAYLOAD, F.expr(f"CASE WHEN {FRAME}.reason IS NULL THEN {frame.payload} END")
+        PAYLOAD, F.expr(f"CASE WHEN {FRAME}.reason IS NULL THEN substring({PAYLOAD}, {ID_END + 1}) END")
     )
 
 
@@ -80,6 +57,11 @@ def without_frame(messages: DataFrame) -> DataFrame:
     return messages.withColumn(FRAME, F.expr("CAST(NULL AS STRUCT<reason: STRING, schema_id: BIGINT>)"))
 
 
+def other_schema_than(ids: Iterable[int]) -> str:
+    """Spark SQL, never null: whether a frame names a schema that is not among these."""
+    return f"coalesce({FRAME}.schema_id NOT IN ({', '.join(map(str, ids)) or '-1'}), false)"
+
+
 def frame_rules() -> list[Rule]:
     """Why a message has no frame."""
     return [Rule(reason, f"{FRAME}.reason = {literal(reason)}") for reason in get_args(FrameReason)]
@@ -87,14 +69,14 @@ def frame_rules() -> list[Rule]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message, taken apart; as ``FrameSql`` has it."""
+    """One message, taken apart."""
 
     schema_id: int
     payload: bytes
 
 
 def split_frame(value: bytes) -> Frame | FrameReason:
-    """The frame of a message, or why it has none; says what ``frame_sql`` says."""
+    """The frame of a message, or why it has none; says what ``with_frame`` says."""
     if value and value[0] != MAGIC:
         return "no_magic_byte"
     if len(value) < ID_END:

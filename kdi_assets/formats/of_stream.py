@@ -77,7 +77,7 @@ class StreamDecoder:
 
     def rules(self) -> list[Rule]:
         """As ``Decoder.rules``; they also see ``_kdi_frame``."""
-        framing = [*frame_rules(), *self.known.rules] if self.known else []
+        framing = [*frame_rules(), Rule("unknown_schema", self.known.unknown)] if self.known else []
         return [*compression_rules(self.stream.compression), *framing, *self.of_payloads.rules(self.record)]
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.formats.framing import Frame, frame_sql, split_frame
+from kdi_assets.formats.framing import Frame, split_frame, with_frame
 from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.schema import Referenced, Schema
 from tests.framed import FRAMES
@@ -76,13 +76,9 @@ Parts = tuple[str | None, int | None, bytes | None]
 
 
 def by_spark(spark: SparkSession, values: list[bytes | None]) -> list[Parts]:
-    frame = frame_sql("value")
-    messages = spark.createDataFrame([(value,) for value in values], "value binary")
-    parts = messages.selectExpr(f"{frame.reason} AS reason", f"{frame.schema_id} AS id", f"{frame.payload} AS payload")
-    return [
-        (row.reason, None, None) if row.reason or row.payload is None else (row.reason, row.id, bytes(row.payload))
-        for row in parts.collect()
-    ]
+    messages = spark.createDataFrame([(value,) for value in values], "_kdi_payload binary")
+    parts = with_frame(messages).selectExpr("_kdi_frame.*", "_kdi_payload AS payload").collect()
+    return [(row.reason, row.schema_id, None if row.payload is None else bytes(row.payload)) for row in parts]
 
 
 def by_python(value: bytes) -> Parts:

@@ -217,15 +217,6 @@ def test_a_mistake_names_line_field_and_what_would_be_right(lines: list[str], sa
     assert mistake.text().startswith(f"defs.yaml:{said}")
 
 
-def test_a_set_may_leave_out_the_files_that_every_protobuf_has() -> None:
-    whole = FileDescriptorSet.FromString(descriptors(SHOP))
-    ours = FileDescriptorSet(file=[file for file in whole.file if not file.name.startswith("google/protobuf/")])
-
-    left_out = Descriptors(ours.SerializeToString()).message("shop.Order")
-
-    assert record_of(left_out) == record_of(Descriptors(descriptors(SHOP)).message("shop.Order"))
-
-
 def test_a_message_that_grows_beyond_all_bounds_is_refused() -> None:
     levels = [f"message M{n} {{ {' '.join(f'M{n + 1} f{i} = {i};' for i in range(1, 11))} }}" for n in range(5)]
     text = 'syntax = "proto3"; ' + " ".join(levels) + " message M5 { int32 a = 1; }"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.decoder import FRAME, PAYLOAD, VIOLATION, FormatMistake
+from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_paths import with_paths
 from kdi_assets.formats.json_schema.record import record_of
@@ -68,11 +69,8 @@ class JsonRegistryDecoder:
     salvages: bool = False
 
     def record_type(self, ddl: str) -> StructType:
-        version = self.known.reader
-        schema, called = self.known.by_id[version.id], f"version {version.number} of {version.subject}"
-        if schema.type != "JSON":
-            raise FormatMistake("format.json.registry", f"{called} is a schema of the type {schema.type}, not JSON")
-        return _record_type(ddl, registered(schema, called), "format.json.registry", validate=self.validate)
+        schema = registered(*self.known.schema_of_reader("JSON"))
+        return _record_type(ddl, schema, "format.json.registry", validate=self.validate)
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         if not self.validate:
@@ -93,8 +91,7 @@ class JsonRegistryDecoder:
     @property
     def _unsuitable(self) -> str:
         """Spark SQL: whether the frame names a schema of another kind."""
-        usable = ", ".join(map(str, self._usable())) or "-1"
-        return f"coalesce({FRAME}.schema_id NOT IN ({usable}), false)"
+        return other_schema_than(self._usable())
 
     def _usable(self) -> dict[int, JsonSchema]:
         """The schemas by which messages can be judged; a message of any other is a dead letter."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kdi_assets.formats.protobuf.described import described, field_name
 from kdi_assets.formats.protobuf.records import (
@@ -28,6 +28,7 @@ from kdi_assets.formats.protobuf.records import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
 _MOST_SECONDS, _MOST_NANOS = 315_576_000_000, 999_999_999
@@ -65,6 +66,15 @@ class Columns:
         making = _Making(self._rules)
         record = making.array(self._record, read, "", lambda: pa.array(range(len(read)), pa.int64()))
         return record, making.condemned
+
+
+def spark_record(record: Record) -> StructType:
+    """The record's type, everything nullable: that of the columns which no message at all becomes."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    columns = Columns(record, {})
+    made, _ = columns.made(columns.read([]))
+    return cast("StructType", from_arrow_type(made.type))
 
 
 class _Making:

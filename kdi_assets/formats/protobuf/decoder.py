@@ -17,13 +17,13 @@ from kdi_assets.formats.decoder import (
     UNKNOWN_DDL,
     FormatMistake,
 )
-from kdi_assets.formats.framing import FIRST_MESSAGE
+from kdi_assets.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.formats.protobuf import payloads
+from kdi_assets.formats.protobuf.columns import spark_record
 from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
 from kdi_assets.formats.protobuf.compiler import schema_descriptors
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
-from kdi_assets.formats.protobuf.records import spark_record
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule
@@ -73,19 +73,18 @@ class ProtobufRegistryDecoder:
     message: str
 
     def record_type(self, ddl: str) -> StructType:
+        _, called = self.known.schema_of_reader("PROTOBUF")
         try:
             return spark_record(self._reading.record)
         except DescriptorMistake as refused:
-            version = self.known.reader
-            said = f"version {version.number} of {version.subject}: {refused.message}"
-            raise FormatMistake("format.protobuf.registry", said) from refused
+            raise FormatMistake("format.protobuf.registry", f"{called}: {refused.message}") from refused
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         return _with_record(messages, self._reading.of, record, PAYLOAD, f"{FRAME}.schema_id")
 
     def rules(self, record: StructType) -> list[Rule]:
-        usable = ", ".join(map(str, self._reading.of.writers or ())) or "-1"
-        return [Rule("incompatible_schema", f"{FRAME}.schema_id NOT IN ({usable})"), *_rules(self._reading)]
+        unsuitable = other_schema_than(self._reading.of.writers or ())
+        return [Rule("incompatible_schema", unsuitable), *_rules(self._reading)]
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         reading = self._reading

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pool import DescriptorPool
 
 GOOGLES = "google/protobuf/"
-"""Files of Protobuf's own types; a set may leave them out, since every Protobuf has them."""
+"""Files of Protobuf's own types."""
+WRITES = "what protoc --include_imports --descriptor_set_out writes"
+"""A set in which every file stands behind those that it imports."""
 
 
 @dataclass
@@ -94,65 +96,33 @@ class Descriptors:
 
 
 def _files(serialized: bytes) -> list[FileDescriptorProto]:
-    """The set's files, each behind those that it imports, and those of Protobuf that were left out."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.message import DecodeError
 
     try:
-        found = FileDescriptorSet.FromString(serialized)
-    except DecodeError as broken:
-        raise DescriptorMistake("it is no set of descriptors", "what protoc --descriptor_set_out writes") from broken
-    if not found.file or not all(file.name for file in found.file):
-        raise DescriptorMistake("it is no set of descriptors", "what protoc --descriptor_set_out writes")
-    for file in found.file:
+        files = list(FileDescriptorSet.FromString(serialized).file)
+    except DecodeError:
+        files = []
+    if not files or not all(file.name for file in files):
+        raise DescriptorMistake("it is no set of descriptors", WRITES)
+    for file in files:
         file.ClearField("source_code_info")
-    by_name = {file.name: file for file in found.file}
-    ordered: dict[str, FileDescriptorProto] = {}
-    for file in found.file:
-        _add(file, by_name, ordered)
-    return list(ordered.values())
-
-
-def _add(
-    file: FileDescriptorProto, by_name: dict[str, FileDescriptorProto], ordered: dict[str, FileDescriptorProto]
-) -> None:
-    for imported in file.dependency:
-        if imported in ordered:
-            continue
-        found = by_name.get(imported) or _googles(imported)
-        if found is None:
-            message = f"{file.name} imports {imported}, which is not in it"
-            raise DescriptorMistake(message, "what protoc --include_imports --descriptor_set_out writes")
-        _add(found, by_name, ordered)
-    ordered.setdefault(file.name, file)
-
-
-def _googles(name: str) -> FileDescriptorProto | None:
-    """A file that Protobuf itself brings."""
-    from importlib import import_module
-
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    if not name.startswith(GOOGLES):
-        return None
-    try:
-        module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
-    except ImportError:
-        return None
-    file = FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(file)
-    return file
+    return files
 
 
 def _pool(files: Iterable[FileDescriptorProto]) -> DescriptorPool:
     from google.protobuf.descriptor_pool import DescriptorPool
 
     pool = DescriptorPool()
+    added: set[str] = set()
     for file in files:
+        if missing := [imported for imported in file.dependency if imported not in added]:
+            raise DescriptorMistake(f"{file.name} imports {missing[0]}, which is not in it", WRITES)
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except TypeError as refused:
             raise DescriptorMistake(f"{file.name}: {refused}") from refused
+        added.add(file.name)
     return pool
 
 

@@ -10,7 +10,6 @@ from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from pyspark.sql.types import DataType, StructType
 
 MOST_FIELDS = 10_000
 HIGHEST_NUMBER = 1_000_000
@@ -235,53 +234,3 @@ def has_maps(what: What) -> bool:
 def below(path: str, field: Field) -> str:
     """The path of a field of what is at a path."""
     return f"{path}.{field.name}" if path else field.name
-
-
-def spark_record(record: Record) -> StructType:
-    """The record's type, everything nullable."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(field.name, _spark_type(field.what)) for field in record.fields])
-
-
-def _spark_type(what: What) -> DataType:
-    from pyspark.sql import types as t
-
-    match what:
-        case Scalar(type_):
-            return _spark_scalar(type_)
-        case Enumeration() | Document():
-            return t.StringType()
-        case Moment():
-            return t.TimestampType()
-        case Span():
-            return t.DecimalType(21, 9)
-        case Mark():
-            return t.BooleanType()
-        case Record():
-            return spark_record(what)
-        case Many(of):
-            return t.ArrayType(_spark_type(of))
-        case ByKey(key, value):
-            return t.MapType(_spark_type(key), _spark_type(value))
-
-
-def _spark_scalar(type_: int) -> DataType:
-    from pyspark.sql import types as t
-
-    match SCALARS[type_]:
-        case "double":
-            return t.DoubleType()
-        case "float":
-            return t.FloatType()
-        case "bool":
-            return t.BooleanType()
-        case "string":
-            return t.StringType()
-        case "bytes":
-            return t.BinaryType()
-        case "uint64" | "fixed64":
-            return t.DecimalType(20, 0)
-        case "int32" | "sint32" | "sfixed32":
-            return t.IntegerType()
-    return t.LongType()

@@ -6,16 +6,13 @@ extensions, of which we tell it nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kdi_assets.formats.protobuf.compatible import NUMBER, unknown_paths
 from kdi_assets.formats.protobuf.descriptors import Descriptors
 from kdi_assets.formats.protobuf.records import Record
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor
 
 MOST_TOLD = 100
 """Fields of one message: more are no fields but data."""
@@ -27,15 +24,6 @@ class _Writer:
 
     message: type[Any]
     named: Collection[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """To the messages in a field of a message: what its path adds, what gives them, and the ways in each."""
-
-    step: str
-    messages: Callable[[Any], Collection[Any]]
-    ways: list[_Way]
 
 
 class UnknownNumbers:
@@ -53,7 +41,6 @@ class UnknownNumbers:
         self._message, self._record = message, record
         self._by_id = writers or {}
         self._writers: dict[int, _Writer] = {}
-        self._ways = _ways(message.DESCRIPTOR, {})
         self._whole, self._broken, self._set = message.SerializePartialToString, DecodeError, UnknownFieldSet
 
     def of(self, body: bytes, known: bytes, schema_id: int | None) -> list[str]:
@@ -72,7 +59,7 @@ class UnknownNumbers:
         if writer is not None and writer.named and not self._has_unknown(body, writer):
             return []
         search = _Search(self._set, unknown_bytes)
-        search.look(parsed, self._ways, "")
+        search.look(parsed, "")
         named = writer.named if writer is not None else ()
         return [path for path in search.found if path not in named][:MOST_TOLD]
 
@@ -101,15 +88,13 @@ class _Search:
         self.found: dict[str, None] = {}
         self._unknown, self._left = unknown, unknown_bytes
 
-    def look(self, message: Any, ways: Sequence[_Way], start: str) -> None:
+    def look(self, message: Any, path: str) -> None:
         for field in self._unknown(message):
-            self.found[f"{start}{NUMBER}{field.field_number}"] = None
+            self.found[f"{path}{NUMBER}{field.field_number}"] = None
             self._left -= _least_size(field)
-        for way in ways:
-            if self._left <= 0:
-                return
-            for inner in way.messages(message):
-                self.look(inner, way.ways, start + way.step)
+        if self._left > 0:
+            for step, inner in _below(message):
+                self.look(inner, path + step)
 
 
 def _least_size(field: Any) -> int:
@@ -131,31 +116,15 @@ def _varint_size(number: int) -> int:
     return max(1, (number.bit_length() + 6) // 7)
 
 
-def _ways(type_: Descriptor, known: dict[str, list[_Way]]) -> list[_Way]:
-    """The ways in a message; a type that holds itself has one to itself."""
-    if type_.full_name in known:
-        return known[type_.full_name]
-    ways = known[type_.full_name] = []
-    for field in type_.fields:
-        inner, name = field.message_type, field.name
+def _below(message: Any) -> Iterator[tuple[str, Any]]:
+    """The messages in the fields of a message, and what their path adds to its own."""
+    for field, value in message.ListFields():
+        inner = field.message_type
         if inner is None:
             continue
         if not field.is_repeated:
-            ways.append(_Way(f"{name}.", _one(name), _ways(inner, known)))
-        elif not inner.GetOptions().map_entry:
-            ways.append(_Way(f"{name}[].", _each(name), _ways(inner, known)))
-        elif (value := inner.fields_by_name["value"].message_type) is not None:
-            ways.append(_Way(f"{name}[].", _values(name), _ways(value, known)))
-    return ways
-
-
-def _one(name: str) -> Callable[[Any], Collection[Any]]:
-    return lambda message: (getattr(message, name),) if message.HasField(name) else ()
-
-
-def _each(name: str) -> Callable[[Any], Collection[Any]]:
-    return lambda message: getattr(message, name)
-
-
-def _values(name: str) -> Callable[[Any], Collection[Any]]:
-    return lambda message: getattr(message, name).values()
+            yield f"{field.name}.", value
+            continue
+        if inner.GetOptions().map_entry:
+            value = value.values() if inner.fields_by_name["value"].message_type is not None else ()
+        yield from ((f"{field.name}[].", one) for one in value)

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.formats.decoder import FRAME
+from kdi_assets.formats.decoder import FormatMistake
+from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import RegistrySchemas
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from kdi_assets.formats.registry.schema import Schema, Version
-
 
 MOST_IDS = 1000
 """Ids that nobody knew, in one plan. Each is a question; messages that have no frame may seem to name millions."""
@@ -35,12 +34,19 @@ class KnownSchemas:
     @property
     def unknown(self) -> str:
         """Spark SQL: whether a frame names a schema that is not among these."""
-        return f"coalesce({FRAME}.schema_id NOT IN ({', '.join(map(str, self.by_id))}), false)"
+        return other_schema_than(self.by_id)
 
-    @property
-    def rules(self) -> list[Rule]:
-        """Why a frame's schema cannot be had."""
-        return [Rule("unknown_schema", self.unknown)]
+    def schema_of_reader(self, type_: str) -> tuple[Schema, str]:
+        """The schema that every message becomes, and what mistakes call it.
+
+        Raises:
+            FormatMistake: It is of another type.
+        """
+        schema, called = self.by_id[self.reader.id], f"version {self.reader.number} of {self.reader.subject}"
+        if schema.type != type_:
+            message = f"{called} is a schema of the type {schema.type}, not {type_}"
+            raise FormatMistake(f"format.{type_.lower()}.registry", message)
+        return schema, called
 
     def and_of(self, ids: Iterable[int]) -> KnownSchemas | None:
         """These and those of more ids; none if the registry knows no schema of any of them.
