@@ -25,7 +25,7 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.ledger.log import TableLog
-from kdi_assets.replay.replay_dates import look_at_dates, replay_dates
+from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.runtime.session import open_session
 from kdi_assets.settings import Settings
@@ -55,7 +55,7 @@ class Lake:
 
     def looked_at(self, first: date, last: date) -> ReplayReport:
         """What would be different."""
-        return look_at_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last)
+        return replay_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last, dry=True)
 
     def drained(self) -> DrainReport:
         """All that waits."""

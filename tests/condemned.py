@@ -8,7 +8,7 @@ from typing import Any
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.message_rules import DeadLetterLimit
-from kdi_assets.replay.replay_letters import discard_letters, replay_dry, replay_letters
+from kdi_assets.replay.replay_letters import discard_letters, replay_letters
 from kdi_assets.replay.report import ReplayReport
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -36,8 +36,7 @@ def states(web: DrivenStream) -> Counter[str]:
 
 def replayed(web: DrivenStream, *, dry: bool = False, **options: Any) -> ReplayReport:
     """Replay the dead letters, or tell what that would do."""
-    replay = replay_dry if dry else replay_letters
-    return replay(web.stream, lake=web.lake, session=web.session, **options)
+    return replay_letters(web.stream, lake=web.lake, session=web.session, dry=dry, **options)
 
 
 def discarded(web: DrivenStream, *, because: str, **options: Any) -> ReplayReport:

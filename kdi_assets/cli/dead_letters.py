@@ -124,13 +124,12 @@ def replay(
     Exit codes: 0 done, whatever became of them; 1 someone must decide; 75 a
     retry helps.
     """
-    from kdi_assets.replay.replay_letters import replay_dry, replay_letters
+    from kdi_assets.replay.replay_letters import replay_letters
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
     with session_over(chosen, "dead-letters replay", as_json=as_json) as session:
-        act = replay_dry if dry_run else replay_letters
-        done = act(chosen, lake=lake, session=session, chosen=which)
+        done = replay_letters(chosen, lake=lake, session=session, chosen=which, dry=dry_run)
     tell(done, as_json=as_json, looked=dry_run)
 
 

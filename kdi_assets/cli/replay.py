@@ -45,7 +45,7 @@ def replay(
 
     Exit codes: 0 done, or looked at; 1 someone must decide; 75 a retry helps.
     """
-    from kdi_assets.replay.replay_dates import look_at_dates, replay_dates
+    from kdi_assets.replay.replay_dates import replay_dates
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     refuse_empty_span(first, last)
@@ -54,18 +54,17 @@ def replay(
         raise typer.BadParameter("a look replays nothing", param_hint="--leave-missing and --accept-dead-letters")
     compares = None if into is None else _unused(into, chosen, lake)
     with session_over(chosen, "replay", as_json=as_json) as session:
-        if dry_run or compares:
-            done = look_at_dates(chosen, lake=lake, session=session, first=begin, last=end, into=compares or "")
-        else:
-            done = replay_dates(
-                chosen,
-                lake=lake,
-                session=session,
-                first=begin,
-                last=end,
-                leave_missing=leave_missing,
-                accept_dead_letters=accept_dead_letters,
-            )
+        done = replay_dates(
+            chosen,
+            lake=lake,
+            session=session,
+            first=begin,
+            last=end,
+            dry=dry_run,
+            into=compares or "",
+            leave_missing=leave_missing,
+            accept_dead_letters=accept_dead_letters,
+        )
     tell(done, as_json=as_json, looked=bool(dry_run or compares), into=into or "")
 
 

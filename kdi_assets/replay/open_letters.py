@@ -13,6 +13,7 @@ from kdi_assets.drain.kept import kept
 from kdi_assets.formats.rules import literal
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, standing_letters
 from kdi_assets.ledger.offsets import DIGEST, inside, rows_at
+from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
 """Columns beside a verdict: what was said of the letter before."""
-COORDINATES = ["partition", "offset", "timestamp"]
 _WAITS, THERE = "_kdi_waits", "there"
 _KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -73,7 +73,7 @@ class OpenLetters:
     def told(self, outcome: str, *, where: str = "true") -> DataFrame:
         """What becomes of some of them, as ``judge.verdicts`` says it; the outcome is Spark SQL over them."""
         said = f"{outcome} AS {OUTCOME}", "CAST(NULL AS string) AS reason", "CAST(NULL AS string) AS field"
-        return self.frame.where(where).selectExpr("topic", *COORDINATES, "timestamp_type", *said)
+        return self.frame.where(where).selectExpr("topic", *MESSAGE, "timestamp_type", *said)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def open_letters(case: Deciding, chosen: Chosen) -> Iterator[OpenLetters]:
             yield OpenLetters(letters.withColumn(THERE, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
             return
         with kept(_rows_of(letters, case, ranges)) as rows:
-            frame = letters.join(rows, COORDINATES, "left").withColumn(THERE, F.expr(f"coalesce({THERE}, false)"))
+            frame = letters.join(rows, list(MESSAGE), "left").withColumn(THERE, F.expr(f"coalesce({THERE}, false)"))
             kind = f"CASE WHEN {THERE} THEN 'there' WHEN {WITHHELD} THEN 'withheld' ELSE 'whole' END"
             with spark_failures(stream, "looking for the rows of dead letters"):
                 groups = tallies_by(frame.selectExpr("partition", "offset", f"{kind} AS kind"), "kind", "partition")
@@ -134,6 +134,6 @@ def _rows_of(letters: DataFrame, case: Deciding, ranges: tuple[OffsetRange, ...]
     from pyspark.sql import functions as F
 
     rows = rows_at(case.spark, case.stream, case.ledger.uri, version=case.ledger.version)
-    rows = rows.where(inside({r.topic_partition: r for r in ranges})).select(*COORDINATES)
-    both = rows.join(letters.select(*COORDINATES), COORDINATES, "left_semi")
+    rows = rows.where(inside({r.topic_partition: r for r in ranges})).select(*MESSAGE)
+    both = rows.join(letters.select(*MESSAGE), list(MESSAGE), "left_semi")
     return both.distinct().withColumn(THERE, F.lit(True))

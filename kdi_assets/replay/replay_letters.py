@@ -33,6 +33,7 @@ def replay_letters(
     lake: str,
     session: Callable[[], SparkSession],
     chosen: Chosen = ALL,
+    dry: bool = False,
     run_id: str = "",
     at: Reached = lambda point: None,
 ) -> ReplayReport:
@@ -40,6 +41,7 @@ def replay_letters(
 
     Args:
         chosen: Which of the open letters.
+        dry: Only say what would become of them; what is found when rows are written and committed is not seen.
         run_id: Recorded in the ledger entry.
         at: Called at the named points (``"messages read"``, ``"files written"``, ``"letters written"``, ``"commit
             sent"``); tests stop it there.
@@ -53,26 +55,12 @@ def replay_letters(
     def act(case: Deciding) -> ReplayReport:
         with held_by_letters(case, chosen) as held:
             at("messages read")
-            return replay(case, held, nothing, at=at)
+            return look(case, held, nothing) if dry else replay(case, held, nothing, at=at)
 
-    command = f"kdi dead-letters replay {stream.name}{chosen.options()}"
-    return until_not_overtaken(stream, lake, session, "replay", act, command=command, nothing=nothing, run_id=run_id)
-
-
-def replay_dry(stream: Stream, *, lake: str, session: Callable[[], SparkSession], chosen: Chosen = ALL) -> ReplayReport:
-    """What ``replay_letters`` would do now, by reason; nothing is written.
-
-    Raises:
-        KdiError: As there, but for what is found when rows are written and committed.
-    """
-    nothing = ReplayReport(stream.name)
-
-    def act(case: Deciding) -> ReplayReport:
-        with held_by_letters(case, chosen) as held:
-            return look(case, held, nothing)
-
-    command = f"kdi dead-letters replay {stream.name}{chosen.options()} --dry-run"
-    return until_not_overtaken(stream, lake, session, "replay", act, command=command, nothing=nothing, settles=False)
+    command = f"kdi dead-letters replay {stream.name}{chosen.options()}{' --dry-run' if dry else ''}"
+    return until_not_overtaken(
+        stream, lake, session, "replay", act, command=command, nothing=nothing, run_id=run_id, settles=not dry
+    )
 
 
 def discard_letters(

@@ -15,7 +15,7 @@ from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.replay.gone import MessagesNotInKafka
-from kdi_assets.replay.replay_dates import look_at_dates, replay_dates
+from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream import OffsetRange
 from tests.broker.test_explode import ORDERS, order
@@ -56,7 +56,7 @@ def replayed(web: DrivenStream, first: date, last: date | None = None, **options
 
 
 def looked_at(web: DrivenStream, first: date, **options: Any) -> ReplayReport:
-    return look_at_dates(web.stream, lake=web.lake, session=web.session, first=first, last=first, **options)
+    return replayed(web, first, dry=True, **options)
 
 
 def hosts(web: DrivenStream) -> Counter[tuple[date, bool]]:

@@ -187,7 +187,7 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id  "):
         replaying.replay_letters(STREAM, **options)
     with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id --dry-run  "):
-        replaying.replay_dry(STREAM, **options)
+        replaying.replay_letters(STREAM, **options, dry=True)
     said = "Run:  kdi dead-letters discard bronze/orders --field id --because 'a test'  "
     with pytest.raises(AnotherDrainActive, match=said):
         replaying.discard_letters(STREAM, **options, decided_by="ann", because="a test")
