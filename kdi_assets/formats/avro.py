@@ -44,6 +44,7 @@ _OPTIONS = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
 _HEADER = "C301"
 _HEADER_BYTES = 10
 """Of a single object: two of its own, then the schema's fingerprint."""
+_BLANK = Rule("blank", f"length({PAYLOAD}) = 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,87 +60,82 @@ class AvroDecoder:
         return _with_record(messages, datum(PAYLOAD, self.written.schema), record)
 
     def rules(self, record: StructType) -> list[Rule]:
-        return _rules(record)
+        return [_BLANK, *_rules(record)]
 
 
 @dataclass(frozen=True, slots=True)
-class AvroSingleObjectDecoder:
-    """A datum behind the fingerprint of its schema; ``_kdi_document`` is datum and mark."""
+class AvroWritersDecoder:
+    """A datum of one of several schemas, behind what tells which; ``_kdi_document`` is datum and mark.
 
-    written: AvroSingleObject
+    Attributes:
+        reader: What every datum becomes.
+        field: The document's field that names it.
+        writers: By the condition (Spark SQL) that tells a message of each.
+        datum: Spark SQL: what of the payload is the datum.
+        first: What condemns a message before its datum is looked at.
+    """
 
-    def record_type(self, ddl: str) -> StructType:
-        reader = self.written.reader
-        record = record_type(reader, "format.avro.reader")
-        for writer in self.written.writers:
+    reader: SchemaFile
+    field: str
+    writers: Mapping[str, SchemaFile]
+    datum: str
+    first: list[Rule]
+
+    @classmethod
+    def of_single_objects(cls, written: AvroSingleObject) -> AvroWritersDecoder:
+        """Behind the fingerprint of a schema.
+
+        Raises:
+            FormatMistake: A text is no schema of a record, or does not become what the reader describes.
+        """
+        reader = written.reader
+        record_type(reader, "format.avro.reader")
+        for writer in written.writers:
             record_type(writer, "format.avro.schemas")
             if refused := why_refused(reader.text, writer.text):
                 message = f"{writer.path} does not become what {reader.path} describes: {refused}"
                 raise FormatMistake("format.avro.schemas", message)
-        return record
-
-    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        behind = f"substring({PAYLOAD}, {_HEADER_BYTES + 1})"
-        read = [
-            F.when(F.expr(f"startswith({PAYLOAD}, X'{header}')"), datum(behind, writer, reader=self.written.reader))
-            for header, writer in self._by_header().items()
-        ]
-        return _with_record(messages, F.coalesce(*read), record)
-
-    def rules(self, record: StructType) -> list[Rule]:
-        known = " OR ".join(f"startswith({PAYLOAD}, X'{header}')" for header in self._by_header())
+        of = {f"startswith({PAYLOAD}, X'{_HEADER}{_fingerprint(w.text)}')": w for w in written.writers}
         single = f"startswith({PAYLOAD}, X'{_HEADER}') AND length({PAYLOAD}) >= {_HEADER_BYTES}"
-        blank, *others = _rules(record)
-        foreign = [Rule("not_single_object", f"NOT ({single})"), Rule("unknown_schema", f"NOT ({known})")]
-        return [blank, *foreign, *others]
+        foreign = [Rule("not_single_object", f"NOT ({single})"), Rule("unknown_schema", f"NOT ({' OR '.join(of)})")]
+        behind = f"substring({PAYLOAD}, {_HEADER_BYTES + 1})"
+        return cls(reader, "format.avro.reader", of, behind, [_BLANK, *foreign])
 
-    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        of = {f"startswith({PAYLOAD}, X'{header}')": writer for header, writer in self._by_header().items()}
-        return with_unknown_of(messages, of, self.written.reader, where)
+    @classmethod
+    def of_registry(cls, known: KnownSchemas) -> AvroWritersDecoder:
+        """Behind a registry's frame.
 
-    def _by_header(self) -> Mapping[str, SchemaFile]:
-        return {_HEADER + _fingerprint(writer.text): writer for writer in self.written.writers}
-
-
-@dataclass(frozen=True, slots=True)
-class AvroRegistryDecoder:
-    """A datum by the schema that the frame names; ``_kdi_document`` is datum and mark."""
-
-    known: KnownSchemas
+        Raises:
+            FormatMistake: The reader's schema is none of Avro.
+        """
+        reader, usable = _text_of(*known.schema_of_reader("AVRO")), {}
+        for schema_id, schema in known.by_id.items():
+            with suppress(ValueError, KeyError, TypeError):  # a text that is no schema
+                if schema.type == "AVRO":
+                    writer = _text_of(schema, str(schema_id))
+                    if not why_refused(reader.text, writer.text):
+                        usable[schema_id] = writer
+        of = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in usable.items()}
+        # An empty payload is a record of nothing, where the schema has such.
+        unsuitable = Rule("incompatible_schema", other_schema_than(usable))
+        return cls(reader, "format.avro.registry", of, PAYLOAD, [unsuitable])
 
     def record_type(self, ddl: str) -> StructType:
-        return record_type(self._reader, "format.avro.registry")
+        return record_type(self.reader, self.field)
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
-        read = F.when(F.lit(False), datum(PAYLOAD, self._reader))
-        for schema_id, writer in self._usable().items():
-            read = read.when(F.expr(f"{FRAME}.schema_id = {schema_id}"), datum(PAYLOAD, writer, reader=self._reader))
+        read = F.when(F.lit(False), datum(self.datum, self.reader))
+        for condition, writer in self.writers.items():
+            read = read.when(F.expr(condition), datum(self.datum, writer, reader=self.reader))
         return _with_record(messages, read, record)
 
     def rules(self, record: StructType) -> list[Rule]:
-        _, *others = _rules(record)  # an empty payload is a record of nothing, where the schema has such
-        return [Rule("incompatible_schema", other_schema_than(self._usable())), *others]
+        return [*self.first, *_rules(record)]
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        of = {f"{FRAME}.schema_id = {schema_id}": writer for schema_id, writer in self._usable().items()}
-        return with_unknown_of(messages, of, self._reader, where)
-
-    @property
-    def _reader(self) -> SchemaFile:
-        return _text_of(*self.known.schema_of_reader("AVRO"))
-
-    def _usable(self) -> dict[int, SchemaFile]:
-        """The schemas whose datums become the reader's; a message of any other is a dead letter."""
-        usable, reader = {}, self._reader.text
-        for schema_id, schema in self.known.by_id.items():
-            with suppress(ValueError, KeyError, TypeError):  # a text that is no schema
-                if schema.type == "AVRO" and not why_refused(reader, (writer := _text_of(schema, str(schema_id))).text):
-                    usable[schema_id] = writer
-        return usable
+        return with_unknown_of(messages, self.writers, self.reader, where)
 
 
 def _text_of(schema: Schema, called: str) -> SchemaFile:
@@ -148,7 +144,6 @@ def _text_of(schema: Schema, called: str) -> SchemaFile:
 
 def _rules(record: StructType) -> list[Rule]:
     return [
-        Rule("blank", f"length({PAYLOAD}) = 0"),
         Rule("trailing_bytes", f"{DOCUMENT}.{END} <> X'{MARK}'"),
         *(
             Rule(rule.reason, f"{DOCUMENT}.{END} IS NOT NULL AND {rule.predicate}", rule.field)

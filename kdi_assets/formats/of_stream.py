@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.formats.avro import AvroDecoder, AvroRegistryDecoder, AvroSingleObjectDecoder
+from kdi_assets.formats.avro import AvroDecoder, AvroWritersDecoder
 from kdi_assets.formats.avro_container.decoder import AvroContainerDecoder
 from kdi_assets.formats.compression import compression_rules, with_payload
 from kdi_assets.formats.csv import CsvDecoder
@@ -23,9 +23,9 @@ from kdi_assets.formats.decoder import (
 )
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
 from kdi_assets.formats.json import JsonDecoder
-from kdi_assets.formats.json_schema.decoders import JsonFileDecoder, JsonRegistryDecoder
+from kdi_assets.formats.json_schema.decoders import JsonSchemaDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
-from kdi_assets.formats.protobuf.decoder import ProtobufDecoder, ProtobufRegistryDecoder
+from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.formats.registry.known import MOST_IDS, KnownSchemas, known_schemas
 from kdi_assets.formats.registry.refusals import TooManySchemas
 from kdi_assets.formats.rules import Rule
@@ -161,11 +161,11 @@ def _bound(stream: Stream, of_payloads: Decoder) -> StreamDecoder:
 def _of_framed(format_: Framed, known: KnownSchemas, *, salvages: bool) -> Decoder:
     match format_:
         case AvroRegistry():
-            return AvroRegistryDecoder(known)
+            return AvroWritersDecoder.of_registry(known)
         case JsonRegistry():
-            return JsonRegistryDecoder(known, validate=format_.validate, salvages=salvages)
+            return JsonSchemaDecoder.of_registry(known, validate=format_.validate, salvages=salvages)
         case ProtobufRegistry():
-            return ProtobufRegistryDecoder(known, format_.message)
+            return ProtobufDecoder.of_registry(known, format_.message)
 
 
 def _of_unframed(format_: Unframed, *, salvages: bool) -> Decoder:
@@ -173,7 +173,7 @@ def _of_unframed(format_: Unframed, *, salvages: bool) -> Decoder:
         case Json(schema=None):
             return JsonDecoder(salvages=salvages)
         case Json():
-            return JsonFileDecoder(format_, salvages=salvages)
+            return JsonSchemaDecoder.of_file(format_, salvages=salvages)
         case Text():
             return PlainDecoder("string")
         case Bytes():
@@ -187,6 +187,6 @@ def _of_unframed(format_: Unframed, *, salvages: bool) -> Decoder:
         case AvroContainer():
             return AvroContainerDecoder(format_)
         case AvroSingleObject():
-            return AvroSingleObjectDecoder(format_)
+            return AvroWritersDecoder.of_single_objects(format_)
         case Protobuf():
-            return ProtobufDecoder(format_)
+            return ProtobufDecoder.of_file(format_)

@@ -26,57 +26,64 @@ _VIOLATES = f"{VIOLATION} IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
-class JsonFileDecoder:
-    """JSON by the schema of a file; ``_kdi_document`` is the document as parsed."""
-
-    written: Json
-    salvages: bool = False
-
-    def record_type(self, ddl: str) -> StructType:
-        return _record_type(ddl, self._schema, "format.json.schema_file", validate=self.written.validate)
-
-    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        if not self.written.validate:
-            return JsonDecoder(salvages=self.salvages).decode(messages, record)
-        judged = _with_violation(messages, "0L", {0: self._schema})
-        return JsonDecoder(_VIOLATES, salvages=self.salvages).decode(judged, record)
-
-    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        return with_unknown(messages, record, where=where)
-
-    def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        return with_paths(messages, record, where=where)
-
-    def rules(self, record: StructType) -> list[Rule]:
-        return _rules_of_schema(record) if self.written.validate else JsonDecoder().rules(record)
-
-    @property
-    def _schema(self) -> JsonSchema:
-        file = cast(SchemaFile, self.written.schema)
-        return JsonSchema(file.path, file.text)
-
-
-@dataclass(frozen=True, slots=True)
-class JsonRegistryDecoder:
-    """JSON behind the frame of a registry; ``_kdi_document`` is the document as parsed.
+class JsonSchemaDecoder:
+    """JSON whose record a schema describes; ``_kdi_document`` is the document as parsed.
 
     Attributes:
-        validate: Whether each message must be as the schema says that its frame names.
+        schema: Describes the record.
+        field: The document's field that names it.
+        validate: Whether each message must be as its own schema says.
+        salvages: As ``JsonDecoder`` has it.
+        own: By id, the schemas that messages may have.
+        schema_id: Spark SQL of type bigint: which of them a message has.
+        unsuitable: Spark SQL: whether it has none of them; empty where there is but one.
     """
 
-    known: KnownSchemas
+    schema: JsonSchema
+    field: str
     validate: bool
-    salvages: bool = False
+    salvages: bool
+    own: Mapping[int, JsonSchema]
+    schema_id: str = "0L"
+    unsuitable: str = ""
+
+    @classmethod
+    def of_file(cls, written: Json, *, salvages: bool) -> JsonSchemaDecoder:
+        """By the schema of a file."""
+        file = cast(SchemaFile, written.schema)
+        schema = JsonSchema(file.path, file.text)
+        return cls(schema, "format.json.schema_file", written.validate, salvages, {0: schema})
+
+    @classmethod
+    def of_registry(cls, known: KnownSchemas, *, validate: bool, salvages: bool) -> JsonSchemaDecoder:
+        """By the schemas that frames name.
+
+        Raises:
+            FormatMistake: The reader's is no JSON Schema.
+        """
+        reader = registered(*known.schema_of_reader("JSON"))
+        kept = {n: registered(schema, f"schema {n}") for n, schema in known.by_id.items() if schema.type == "JSON"}
+        own = {n: schema for n, schema in kept.items() if not validate or not _refused(schema)}
+        unsuitable = other_schema_than(own)
+        return cls(reader, "format.json.registry", validate, salvages, own, f"{FRAME}.schema_id", unsuitable)
 
     def record_type(self, ddl: str) -> StructType:
-        schema = registered(*self.known.schema_of_reader("JSON"))
-        return _record_type(ddl, schema, "format.json.registry", validate=self.validate)
+        """What the DDL says, else what the schema describes."""
+        try:
+            if self.validate:
+                validator(self.schema)
+            return JsonDecoder().record_type(ddl) if ddl else record_of(self.schema)
+        except SchemaRefused as refused:
+            raise FormatMistake(self.field, f"{self.schema.called}: {refused.message}") from refused
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        if not self.validate:
-            return JsonDecoder(self._unsuitable, salvages=self.salvages).decode(messages, record)
-        judged = _with_violation(messages, f"{FRAME}.schema_id", self._usable())
-        return JsonDecoder(f"{self._unsuitable} OR {_VIOLATES}", salvages=self.salvages).decode(judged, record)
+        from pyspark.sql import functions as F
+
+        unless = [self.unsuitable] if self.unsuitable else []
+        if self.validate:
+            found = violation(F.col(PAYLOAD), F.expr(self.schema_id), self.own)
+            messages, unless = messages.withColumn(VIOLATION, found), [*unless, _VIOLATES]
+        return JsonDecoder(" OR ".join(unless) or "false", salvages=self.salvages).decode(messages, record)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         return with_unknown(messages, record, where=where)
@@ -85,44 +92,10 @@ class JsonRegistryDecoder:
         return with_paths(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
-        of_document = _rules_of_schema(record) if self.validate else JsonDecoder().rules(record)
-        return [Rule("incompatible_schema", self._unsuitable), *of_document]
-
-    @property
-    def _unsuitable(self) -> str:
-        """Spark SQL: whether the frame names a schema of another kind."""
-        return other_schema_than(self._usable())
-
-    def _usable(self) -> dict[int, JsonSchema]:
-        """The schemas by which messages can be judged; a message of any other is a dead letter."""
-        kept = {n: registered(schema, f"schema {n}") for n, schema in self.known.by_id.items() if schema.type == "JSON"}
-        return {n: schema for n, schema in kept.items() if not self.validate or not _refused(schema)}
-
-
-def _with_violation(messages: DataFrame, schema_id: str, schemas: Mapping[int, JsonSchema]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return messages.withColumn(VIOLATION, violation(F.col(PAYLOAD), F.expr(schema_id), schemas))
-
-
-def _rules_of_schema(record: StructType) -> list[Rule]:
-    """Those of JSON; the last of them holds of whatever is left."""
-    *others, rest = JsonDecoder().rules(record)
-    return [*others, Rule("schema_violation", _VIOLATES, field_sql=VIOLATION), rest]
-
-
-def _record_type(ddl: str, schema: JsonSchema, field: str, *, validate: bool) -> StructType:
-    """What the DDL says, else what the schema describes.
-
-    Raises:
-        FormatMistake: The schema is none, or describes no record that a table can have.
-    """
-    try:
-        if validate:
-            validator(schema)
-        return JsonDecoder().record_type(ddl) if ddl else record_of(schema)
-    except SchemaRefused as refused:
-        raise FormatMistake(field, f"{schema.called}: {refused.message}") from refused
+        unsuitable = [Rule("incompatible_schema", self.unsuitable)] if self.unsuitable else []
+        *others, rest = JsonDecoder().rules(record)  # the last holds of whatever is left
+        violates = [Rule("schema_violation", _VIOLATES, field_sql=VIOLATION)] if self.validate else []
+        return [*unsuitable, *others, *violates, rest]
 
 
 def _refused(schema: JsonSchema) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -37,54 +37,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProtobufDecoder:
-    """A message per payload, of one type; ``_kdi_document`` is its record, or the number of the rule why not."""
-
-    written: Protobuf
-
-    def record_type(self, ddl: str) -> StructType:
-        try:
-            return spark_record(self._reading.record)
-        except DescriptorMistake as refused:
-            raise FormatMistake("format.protobuf", f"{self.written.path}: {refused.message}") from refused
-
-    def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        return _with_record(messages, self._reading.of, record, PAYLOAD)
-
-    def rules(self, record: StructType) -> list[Rule]:
-        return _rules(self._reading)
-
-    def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        return _with_numbers(with_unknown(messages, {}, where=where), where)
-
-    @cached_property
-    def _reading(self) -> Reading:
-        return Reading(Payloads(self.written.descriptors, self.written.message))
-
-
-@dataclass(frozen=True)
-class ProtobufRegistryDecoder:
-    """A message behind an index, in a text that the frame names; ``_kdi_document`` as ``ProtobufDecoder`` has it.
+    """A message per payload, of one type; ``_kdi_document`` is its record, or the number of the rule why not.
 
     Attributes:
-        message: Full name of the message that every payload must be; empty: the first of the reader's text.
+        field: The document's field that names the descriptors.
+        called: What mistakes call them.
+        read: What follows from them; raises ``DescriptorMistake``.
     """
 
-    known: KnownSchemas
-    message: str
+    field: str
+    called: str
+    read: Callable[[], Reading]
+
+    @classmethod
+    def of_file(cls, written: Protobuf) -> ProtobufDecoder:
+        """Of messages as a set of descriptors has them."""
+        return cls("format.protobuf", written.path, lambda: Reading(Payloads(written.descriptors, written.message)))
+
+    @classmethod
+    def of_registry(cls, known: KnownSchemas, message: str) -> ProtobufDecoder:
+        """Of messages behind an index, in a text that the frame names.
+
+        Args:
+            message: Full name of the message that every payload must be; empty: the first of the reader's text.
+
+        Raises:
+            FormatMistake: The reader's schema is none of Protobuf.
+        """
+        reader, called = known.schema_of_reader("PROTOBUF")
+        return cls("format.protobuf.registry", called, lambda: registered_reading(reader, known.by_id, message))
 
     def record_type(self, ddl: str) -> StructType:
-        _, called = self.known.schema_of_reader("PROTOBUF")
         try:
             return spark_record(self._reading.record)
         except DescriptorMistake as refused:
-            raise FormatMistake("format.protobuf.registry", f"{called}: {refused.message}") from refused
+            raise FormatMistake(self.field, f"{self.called}: {refused.message}") from refused
 
     def decode(self, messages: DataFrame, record: StructType) -> DataFrame:
-        return _with_record(messages, self._reading.of, record, PAYLOAD, f"{FRAME}.schema_id")
+        columns = [PAYLOAD] if self._writers is None else [PAYLOAD, f"{FRAME}.schema_id"]
+        return _with_record(messages, self._reading.of, record, *columns)
 
     def rules(self, record: StructType) -> list[Rule]:
-        unsuitable = other_schema_than(self._reading.of.writers or ())
-        return [Rule("incompatible_schema", unsuitable), *_rules(self._reading)]
+        unsuitable = [] if self._writers is None else [Rule("incompatible_schema", other_schema_than(self._writers))]
+        *others, (reason, field) = self._reading.reasons
+        numbered = enumerate(others, 1)
+        return [
+            *unsuitable,
+            *(Rule(reason, f"{DOCUMENT}.{payloads.RULE} = {number}", field) for number, (reason, field) in numbered),
+            Rule(reason, "true", field),
+        ]
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         reading = self._reading
@@ -92,13 +93,17 @@ class ProtobufRegistryDecoder:
             f"{FRAME}.schema_id = {schema_id}": list(
                 unknown_paths(Descriptors(writer), reading.of.message, reading.record).values()
             )
-            for schema_id, writer in (reading.of.writers or {}).items()
+            for schema_id, writer in (self._writers or {}).items()
         }
         return _with_numbers(with_unknown(messages, paths, where=where), where)
 
     @cached_property
     def _reading(self) -> Reading:
-        return registered_reading(self.known.by_id[self.known.reader.id], self.known.by_id, self.message)
+        return self.read()
+
+    @property
+    def _writers(self) -> Mapping[int, bytes] | None:
+        return self._reading.of.writers
 
 
 def registered_reading(reader: Schema, by_id: Mapping[int, Schema], message: str | tuple[int, ...]) -> Reading:
@@ -155,15 +160,6 @@ def _with_numbers(messages: DataFrame, where: str) -> DataFrame:
     both = f"concat(coalesce({UNKNOWN}, CAST(array() AS {UNKNOWN_DDL})), {each})"
     told = f"CASE WHEN {where} AND {numbers} IS NOT NULL THEN {both} ELSE {UNKNOWN} END"
     return messages.withColumn(UNKNOWN, F.expr(told))
-
-
-def _rules(reading: Reading) -> list[Rule]:
-    *others, (reason, field) = reading.reasons
-    numbered = enumerate(others, 1)
-    return [
-        *(Rule(reason, f"{DOCUMENT}.{payloads.RULE} = {number}", field) for number, (reason, field) in numbered),
-        Rule(reason, "true", field),
-    ]
 
 
 def take_code_along() -> None:
