@@ -22,13 +22,13 @@ from kdi_assets.formats.decoder import (
     PAYLOAD,
     RECORD,
     FormatMistake,
+    with_unknown_of_schemas,
 )
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule, any_of, name
-from kdi_assets.formats.schema_unknown import with_unknown
 from kdi_assets.message_format import Avro, AvroSingleObject, SchemaFile
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def with_unknown_of(
 ) -> DataFrame:
     """By the schema that a message was written with: ``writers`` are by the condition that tells them."""
     paths = {condition: unknown_paths(writer.text, reader.text) for condition, writer in writers.items()}
-    return with_unknown(messages, paths, where=where)
+    return with_unknown_of_schemas(messages, paths, where=where)
 
 
 def _enclosed(schema: str) -> str:

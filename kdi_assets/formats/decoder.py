@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from kdi_assets.formats.rules import Rule
+from kdi_assets.formats.rules import Rule, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +40,25 @@ UNKNOWN_DDL = "array<struct<path: string, place: string, value: variant>>"
 def paths_of(column: str) -> str:
     """Spark SQL: the paths in a column of ``UNKNOWN_DDL``, as ``_kdi_unknown_paths`` has them."""
     return f"CASE WHEN size({column}) > 0 THEN sort_array(array_distinct({column}.path)) END"
+
+
+def with_unknown_of_schemas(messages: DataFrame, paths: Mapping[str, Sequence[str]], *, where: str) -> DataFrame:
+    """Add ``_kdi_unknown``: the fields that the writer's schema has and the reader's has not, without their values.
+
+    Args:
+        paths: Of the unknown fields, by the condition (Spark SQL) that tells messages of a schema.
+        where: As ``TellsUnknown.with_unknown`` takes it.
+    """
+    from pyspark.sql import functions as F
+
+    cases = [f"WHEN {where} AND {schema} THEN {_entries(some)}" for schema, some in paths.items() if some]
+    none = f"CAST(NULL AS {UNKNOWN_DDL})"
+    return messages.withColumn(UNKNOWN, F.expr(f"CASE {' '.join(cases)} ELSE {none} END" if cases else none))
+
+
+def _entries(paths: Sequence[str]) -> str:
+    each = (f"named_struct('path', {p}, 'place', {p}, 'value', CAST(NULL AS variant))" for p in map(literal, paths))
+    return f"array({', '.join(each)})"
 
 
 @dataclass

@@ -22,8 +22,8 @@ from kdi_assets.ledger.offsets import DIGEST, coordinates, explodes
 from kdi_assets.ledger.rewrite import MESSAGE, of_messages
 from kdi_assets.replay.chosen import Chosen
 from kdi_assets.replay.deciding import Deciding
-from kdi_assets.replay.gone import Missing
 from kdi_assets.replay.open_letters import THERE, WAS, Tally, open_letters, tallies_by
+from kdi_assets.replay.report import Missing
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 

@@ -11,10 +11,9 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from kdi_assets.replay.deciding import Deciding, until_not_overtaken
-from kdi_assets.replay.gone import MessagesNotInKafka
 from kdi_assets.replay.meant import held_by_kafka, messages_meant
 from kdi_assets.replay.replay import Reached, look, replay
-from kdi_assets.replay.report import ReplayReport
+from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit
-from kdi_assets.replay.gone import MessagesNotInKafka
 from kdi_assets.replay.replay_dates import replay_dates
-from kdi_assets.replay.report import ReplayReport
+from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
 from kdi_assets.stream import OffsetRange
 from tests.broker.test_explode import ORDERS, order
 from tests.condemned import RIGHT

@@ -28,7 +28,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.replay import deciding
 from kdi_assets.replay import replay_letters as replaying
 from kdi_assets.replay.chosen import ALL, Chosen
-from kdi_assets.replay.gone import MessagesNotInKafka, Missing
+from kdi_assets.replay.report import MessagesNotInKafka, Missing
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 

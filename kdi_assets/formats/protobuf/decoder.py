@@ -16,6 +16,7 @@ from kdi_assets.formats.decoder import (
     UNKNOWN,
     UNKNOWN_DDL,
     FormatMistake,
+    with_unknown_of_schemas,
 )
 from kdi_assets.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.formats.protobuf import payloads
@@ -27,7 +28,6 @@ from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.rules import Rule
-from kdi_assets.formats.schema_unknown import with_unknown
 from kdi_assets.message_format import Protobuf
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ProtobufDecoder:
             )
             for schema_id, writer in (self._writers or {}).items()
         }
-        return _with_numbers(with_unknown(messages, paths, where=where), where)
+        return _with_numbers(with_unknown_of_schemas(messages, paths, where=where), where)
 
     @cached_property
     def _reading(self) -> Reading:
