@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import urldefrag, urljoin
 
 from kdi_assets.formats.registry.schema import Referenced, Schema
 
 if TYPE_CHECKING:
-    from jsonschema_rs import Validator
+    from jsonschema_rs import Registry, Validator
 
 NOWHERE = "file:///"
 """Where a schema lies that does not say: names without an address are beside it."""
 IDS = ("$id", "id")  # the latter until draft 4
+_NOT_THERE = {"$comment": "what a schema refers to, and nobody has"}
 
 
 @dataclass
@@ -139,18 +140,29 @@ class Texts:
         Raises:
             SchemaRefused: It is not there, or that is where the place lies in.
         """
-        address = _joined(place.base, reference)
-        url, pointer = urldefrag(address)
-        if address.rstrip("#") in place.met:
+        from jsonschema_rs import ReferencingError
+
+        address = _joined(place.base, reference).rstrip("#")
+        if address in place.met:
             raise SchemaRefused(f"{place.at} is part of itself, and no table is as deep as that ({reference})")
-        text = self.root if url == self.base else self.by_address.get(url)
-        if text is None:
+        try:
+            found = self._known.resolver(place.base).lookup(reference)
+        except ReferencingError as refused:
+            raise SchemaRefused(f"{place.at} refers to {reference}, which is not there") from refused
+        if found.contents == _NOT_THERE:
             raise SchemaRefused(f"{place.at} refers to {reference}, which is not among the schema's references")
-        node = _pointed_at(text, unquote(pointer))
-        if node is None:
-            raise SchemaRefused(f"{place.at} refers to {reference}, which is not there")
-        at = reference if pointer else f"{reference.rstrip('#')}#"
-        return Place(node, url, at, place.met | {address.rstrip("#")})
+        at = reference if urldefrag(reference).fragment else f"{reference.rstrip('#')}#"
+        return Place(found.contents, found.resolver.base_uri, at, place.met | {address})
+
+    @cached_property
+    def _known(self) -> Registry:
+        import jsonschema_rs
+
+        texts = [(self.base, self.root), *self.by_address.items()]
+        try:
+            return jsonschema_rs.Registry(texts, retriever=lambda address: _NOT_THERE)
+        except ValueError as refused:
+            raise SchemaRefused(f"no JSON Schema: {refused}") from refused
 
 
 def _parsed(text: str, called: str) -> Any:
@@ -179,29 +191,8 @@ def _id(text: Any) -> str:
     return urldefrag(_joined("", named[0])).url if named else ""
 
 
-def _pointed_at(text: Any, pointer: str) -> Any:
-    """What a fragment points at: a JSON Pointer, or an anchor; ``None`` if nothing is there."""
-    if pointer and not pointer.startswith("/"):
-        return next((node for node in _nodes(text) if _anchor(node) == pointer), None)
-    node = text
-    for step in pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        elif isinstance(node, dict) and key in node:
-            node = node[key]
-        else:
-            return None
-    return node
-
-
 def _nodes(text: Any) -> Iterator[dict[str, Any]]:
     if isinstance(text, dict):
         yield text
     for part in text.values() if isinstance(text, dict) else text if isinstance(text, list) else ():
         yield from _nodes(part)
-
-
-def _anchor(node: dict[str, Any]) -> object:
-    """Until draft 7 it was part of the id."""
-    return node.get("$anchor") or str(node.get("$id", "")).removeprefix("#")
