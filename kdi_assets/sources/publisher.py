@@ -14,7 +14,7 @@ from kdi_assets.sources.kafka_client import REQUEST_SECONDS, client_config, open
 from kdi_assets.stream import KafkaCluster
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import Producer
 
 BATCH = 2000  # messages handed to librdkafka in one call
 IN_FLIGHT = 300_000  # messages that may wait for their acknowledgement: some 100 MB
@@ -164,7 +164,9 @@ class Outbox:
     def put(self, values: Sequence[bytes | None], *, partition: int) -> None:
         """Hand over messages; a None is a tombstone."""
         messages = [{"value": value} for value in values]
-        accepted = self._producer.produce_batch(self._topic, messages, partition=partition, on_delivery=self._delivered)
+        accepted = self._producer.produce_batch(
+            self._topic, messages, partition=partition, on_delivery=lambda error, _: self._note(error, 1)
+        )
         self._put += len(messages)
         if accepted < len(messages):
             refused = next(message["_error"] for message in messages if "_error" in message)
@@ -193,10 +195,6 @@ class Outbox:
             raise DeliveryFailed(
                 topic=self._topic, acknowledged=self._put - self._failed, failed=self._failed, reason=self._reason
             )
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._note(error, 1)
 
     def _note(self, error: object, failed: int) -> None:
         self._failed += failed

@@ -150,10 +150,10 @@ def _structs(rows: Sequence[_Judged]) -> pa.StructArray:
 
 
 class _Bytes:
-    """A payload, read from its beginning on."""
+    """Bytes, read one after the other; ``or_else`` is the reason where they are not what they should be."""
 
-    def __init__(self, payload: bytes, at: int) -> None:
-        self._payload, self._at = payload, at
+    def __init__(self, payload: bytes, at: int, *, or_else: str = "malformed_container") -> None:
+        self._payload, self._at, self._or_else = payload, at, or_else
 
     @property
     def at_end(self) -> bool:
@@ -166,19 +166,24 @@ class _Bytes:
             Condemned: There are not so many.
         """
         if not 0 <= size <= len(self._payload) - self._at:
-            raise Condemned("malformed_container")
+            raise Condemned(self._or_else)
         self._at += size
         return self._payload[self._at - size : self._at]
 
-    def long(self) -> int:
-        """A number, as Avro writes them."""
+    def number(self) -> int:
+        """A number without a sign, seven bits in each byte, the lowest first."""
         number = 0
         for digit in range(_LONG_BYTES):
             byte = self.taken(1)[0]
             number |= (byte & 0x7F) << 7 * digit
             if byte < 0x80:
-                return (number >> 1) ^ -(number & 1)
-        raise Condemned("malformed_container")
+                return number
+        raise Condemned(self._or_else)
+
+    def long(self) -> int:
+        """A number, as Avro writes them."""
+        number = self.number()
+        return (number >> 1) ^ -(number & 1)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """The entries of a map of bytes."""
@@ -198,10 +203,6 @@ def _long(number: int) -> bytes:
     return bytes([*out, rest])
 
 
-def _stored(block: bytes, limit: int) -> bytes:
-    return block
-
-
 def _within(limit: int, block: bytes, decompressor: Any) -> bytes:
     """A block by one of Python's decompressors, which stop where they are told to."""
     try:
@@ -212,31 +213,12 @@ def _within(limit: int, block: bytes, decompressor: Any) -> bytes:
     return _whole(data, limit, ended=decompressor.eof)
 
 
-def _deflated(block: bytes, limit: int) -> bytes:
-    return _within(limit, block, zlib.decompressobj(-zlib.MAX_WBITS))
-
-
-def _bzipped(block: bytes, limit: int) -> bytes:
-    return _within(limit, block, bz2.BZ2Decompressor())
-
-
-def _xzipped(block: bytes, limit: int) -> bytes:
-    return _within(limit, block, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY))
-
-
 def _unsnapped(block: bytes, limit: int) -> bytes:
     """Snappy with the checksum of what it holds behind it."""
     import pyarrow as pa
 
     body, checksum = block[:-4], block[-4:]
-    size, place = 0, 0
-    while place < 5:  # its size stands first
-        if place >= len(body):
-            raise Condemned("corrupt_block")
-        size |= (body[place] & 0x7F) << 7 * place
-        place += 1
-        if body[place - 1] < 0x80:
-            break
+    size = _Bytes(body, 0, or_else="corrupt_block").number()  # it stands first
     if size > limit:
         raise Condemned("too_large")
     try:
@@ -268,10 +250,10 @@ def _whole(data: bytes, limit: int, *, ended: bool) -> bytes:
 
 
 _CODECS: Final[dict[bytes, Callable[[bytes, int], bytes]]] = {
-    b"null": _stored,
-    b"deflate": _deflated,
-    b"bzip2": _bzipped,
-    b"xz": _xzipped,
+    b"null": lambda block, limit: block,
+    b"deflate": lambda block, limit: _within(limit, block, zlib.decompressobj(-zlib.MAX_WBITS)),
+    b"bzip2": lambda block, limit: _within(limit, block, bz2.BZ2Decompressor()),
+    b"xz": lambda block, limit: _within(limit, block, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)),
     b"snappy": _unsnapped,
     b"zstandard": _unzstandard,
 }
