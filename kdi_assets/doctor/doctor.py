@@ -100,7 +100,7 @@ def registry(described: SchemaRegistry, home: Path) -> Iterator[Finding]:
     """Whether the registry answers us; while it does not, drains go on with the schemas that are known.
 
     Raises:
-        RegistryAccessRefused, RegistryNotTrusted, RegistryNotUnderstood, RegistrySettingRefused: What is to be mended.
+        RegistryAccessRefused, RegistryNotUnderstood, RegistrySettingRefused: What is to be mended.
         EnvironmentVariableMissing: A property of the registry is to come from a variable that is not set.
     """
     known = SchemaFiles(home, described).count()

@@ -59,30 +59,25 @@ _Pair = tuple[str, _Schema, _Schema | None]
 
 def _pairs(writer: str, reader: str) -> Iterator[_Pair]:
     """Every path that is written, with what it is there and what it is read as; ``None`` if it is read past."""
-    return _Comparing().pairs(_Schema.read(writer), _Schema.read(reader), "")
+    return _below(_Schema.read(writer), _Schema.read(reader), "", ())
 
 
-class _Comparing:
-    def __init__(self) -> None:
-        self._seen: list[tuple[object, ...]] = []  # records that hold themselves
-
-    def pairs(self, writer: _Schema, reader: _Schema, path: str) -> Iterator[_Pair]:
-        yield path, writer, reader
-        for kind, inner in (("array", "items"), ("map", "values")):
-            if (written := writer.branch(kind)) and (read := reader.branch(kind)):
-                yield from self.pairs(writer.of(written[inner]), reader.of(read[inner]), f"{path}[]")
-        written, read = writer.branch("record"), reader.branch("record")
-        if not written or not read or (names := (*_name(written), *_name(read))) in self._seen:
-            return
-        self._seen.append(names)
-        taken = {name: field for field in read["fields"] for name in (field["name"], *field.get("aliases", ()))}
-        for field in written["fields"]:
-            here, type_ = f"{path}.{field['name']}" if path else field["name"], writer.of(field["type"])
-            if field["name"] not in taken:
-                yield here, type_, None
-            else:
-                yield from self.pairs(type_, reader.of(taken[field["name"]]["type"]), here)
-        self._seen.pop()
+def _below(writer: _Schema, reader: _Schema, path: str, around: tuple[object, ...]) -> Iterator[_Pair]:
+    """The pairs at a path; ``around``: the records that it lies in, which may hold themselves."""
+    yield path, writer, reader
+    for kind, inner in (("array", "items"), ("map", "values")):
+        if (written := writer.branch(kind)) and (read := reader.branch(kind)):
+            yield from _below(writer.of(written[inner]), reader.of(read[inner]), f"{path}[]", around)
+    written, read = writer.branch("record"), reader.branch("record")
+    if not written or not read or (names := (*_name(written), *_name(read))) in around:
+        return
+    taken = {name: field for field in read["fields"] for name in (field["name"], *field.get("aliases", ()))}
+    for field in written["fields"]:
+        here, type_ = f"{path}.{field['name']}" if path else field["name"], writer.of(field["type"])
+        if field["name"] not in taken:
+            yield here, type_, None
+        else:
+            yield from _below(type_, reader.of(taken[field["name"]]["type"]), here, (*around, names))
 
 
 def _name(named: Mapping[str, Any]) -> tuple[object, object]:

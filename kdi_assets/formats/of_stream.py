@@ -19,6 +19,7 @@ from kdi_assets.formats.decoder import (
     Decoder,
     TellsPaths,
     TellsUnknown,
+    TooManySchemas,
     paths_of,
 )
 from kdi_assets.formats.framing import frame_rules, with_frame, without_frame
@@ -27,7 +28,6 @@ from kdi_assets.formats.json_schema.decoders import JsonSchemaDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.formats.registry.known import MOST_IDS, KnownSchemas, known_schemas
-from kdi_assets.formats.registry.refusals import TooManySchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
     Avro,
@@ -115,8 +115,7 @@ class StreamDecoder:
             messages: As ``decode`` takes them; they are read.
 
         Raises:
-            TooManySchemas: They name so many that they hardly have frames.
-            TooManyWriters: They bring too many.
+            TooManySchemas: They name so many that they hardly have frames, or bring too many.
             KdiError: The registry did not say: no message may be judged by that.
         """
         if isinstance(self.of_payloads, AvroContainerDecoder):
@@ -127,8 +126,8 @@ class StreamDecoder:
         unknown = self._payloads(messages).where(self.known.unknown).selectExpr(f"{FRAME}.schema_id").distinct()
         ids = sorted(row[0] for row in unknown.limit(MOST_IDS + 1).collect())
         if len(ids) > MOST_IDS:
-            asked = self.stream.format.schemas.registry.name
-            raise TooManySchemas(stream=self.stream.name, registry=asked, ids=ids[:3])
+            said = f"name more than {MOST_IDS:,} schemas, as {ids[0]}: they hardly begin with the id of a schema."
+            raise TooManySchemas(stream=self.stream.name, said=said)
         more = self.known.and_of(ids)
         return None if more is None else _knowing(self.stream, self.stream.format, more)
 

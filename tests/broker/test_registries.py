@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain.refusals import SchemaDisagrees
+from kdi_assets.formats.decoder import TooManySchemas
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.refusals import RegistryUnavailable, SubjectVersionUnknown, TooManySchemas
+from kdi_assets.formats.registry.refusals import RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.ledger.entry import FieldCounts

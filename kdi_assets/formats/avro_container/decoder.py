@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.errors import Terminal
 from kdi_assets.formats import avro, avro_container
 from kdi_assets.formats.avro_container.canonical import NoSchema, canonical_form
 from kdi_assets.formats.avro_container.opening import DATUMS, REASON, REASONS, SCHEMA, WRITER, opening
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake, TooManySchemas
 from kdi_assets.formats.rules import Rule, any_of
 from kdi_assets.message_format import RECORDS, AvroContainer, SchemaFile
 
@@ -26,19 +25,6 @@ _OPENED, _READ = "_kdi_opened", "_kdi_read"
 _OPENED_DDL = f"{REASON} string, {WRITER} int, {SCHEMA} string, {DATUMS} binary"
 _UNSUITABLE = -1
 _FIELD = "format.avro.schema_file"
-
-
-class TooManyWriters(Terminal):
-    """The containers of one plan were written with more schemas than a topic can have."""
-
-    stream: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: the containers of one plan were written with more than {MOST_WRITERS} schemas.",
-            "nothing was committed; positions stay as they are.",
-            f"`max_records` in the stream's document makes plans smaller; kdi peek {self.stream} shows messages",
-        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,7 @@ class AvroContainerDecoder:
             payloads: With ``_kdi_payload``; they are read.
 
         Raises:
-            TooManyWriters: There are too many.
+            TooManySchemas: There are too many.
         """
         from pyspark.sql import functions as F
 
@@ -115,7 +101,7 @@ class AvroContainerDecoder:
         # Materialised by the shuffle: what stands behind it does not open containers once more.
         found = schemas.where(F.col(SCHEMA).isNotNull()).distinct().limit(MOST_WRITERS + 1).collect()
         if len(found) > MOST_WRITERS:
-            raise TooManyWriters(stream=stream)
+            raise TooManySchemas(stream=stream, said=f"bring more than {MOST_WRITERS} schemas.")
         return replace(self, others=(*self.others, *sorted(row[0] for row in found))) if found else None
 
     @cached_property

@@ -89,19 +89,3 @@ class SubjectVersionUnknown(Terminal):
             UNTOUCHED,
             "correct subject and version in the stream's document, or register the schema; then kdi check",
         )
-
-
-class TooManySchemas(Terminal):
-    """Messages name more schemas than a topic can have: they hardly begin with the id of one."""
-
-    stream: str
-    registry: str
-    ids: list[int]
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.stream}: messages of one plan name more than 1,000 schemas that are not of the subject, as "
-            f"{', '.join(map(str, self.ids))}: they hardly begin with the id of a schema.",
-            f"the registry {self.registry} was not asked for them; {UNTOUCHED}",
-            f"kdi peek {self.stream} shows messages; correct `format:` in the stream's document and run kdi check",
-        )
