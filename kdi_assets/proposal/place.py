@@ -24,8 +24,9 @@ class NothingProposed(Terminal):
     why: str
     run: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return self.why, "nothing was written; the topic was only read.", self.run
+    what_happened = "{why}"
+    what_is_safe = "nothing was written; the topic was only read."
+    what_to_run = "{run}"
 
 
 def sampled(cluster: KafkaCluster, topic: str, *, count: int) -> Sample:

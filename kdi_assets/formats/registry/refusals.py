@@ -15,12 +15,9 @@ class RegistryUnavailable(Transient):
     asked: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"registry {self.registry}: no answer from {self.url} to {self.asked} ({self.detail}).",
-            UNTOUCHED,
-            "kdi doctor    (is it up, are its address and the proxy right?), then repeat the command",
-        )
+    what_happened = "registry {registry}: no answer from {url} to {asked} ({detail})."
+    what_is_safe = UNTOUCHED
+    what_to_run = "kdi doctor    (is it up, are its address and the proxy right?), then repeat the command"
 
 
 class RegistryAccessRefused(Terminal):
@@ -31,13 +28,12 @@ class RegistryAccessRefused(Terminal):
     refused: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"registry {self.registry}: {self.url} refuses {self.refused} ({self.detail}).",
-            UNTOUCHED,
-            "correct url, username, password, tls or proxy of the registry's document, the environment variables that "
-            "it names, or our rights or the certificate there; then kdi doctor",
-        )
+    what_happened = "registry {registry}: {url} refuses {refused} ({detail})."
+    what_is_safe = UNTOUCHED
+    what_to_run = (
+        "correct url, username, password, tls or proxy of the registry's document, the environment variables that "
+        "it names, or our rights or the certificate there; then kdi doctor"
+    )
 
 
 class RegistrySettingRefused(Terminal):
@@ -60,13 +56,12 @@ class RegistryNotUnderstood(Terminal):
     asked: str
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"registry {self.registry}: {self.url} does not answer {self.asked} as a registry does ({self.detail}).",
-            UNTOUCHED,
-            "correct url of the registry's document (it ends before /subjects and /schemas), or what stands in "
-            "between; then kdi doctor",
-        )
+    what_happened = "registry {registry}: {url} does not answer {asked} as a registry does ({detail})."
+    what_is_safe = UNTOUCHED
+    what_to_run = (
+        "correct url of the registry's document (it ends before /subjects and /schemas), or what stands in "
+        "between; then kdi doctor"
+    )
 
 
 class SubjectVersionUnknown(Terminal):
@@ -82,10 +77,6 @@ class SubjectVersionUnknown(Terminal):
     knows_subject: bool
     detail: str
 
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"registry {self.registry}: there is no version {self.version} of the subject {self.subject} "
-            f"({self.detail}).",
-            UNTOUCHED,
-            "correct subject and version in the stream's document, or register the schema; then kdi check",
-        )
+    what_happened = "registry {registry}: there is no version {version} of the subject {subject} ({detail})."
+    what_is_safe = UNTOUCHED
+    what_to_run = "correct subject and version in the stream's document, or register the schema; then kdi check"
