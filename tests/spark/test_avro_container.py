@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED
 from kdi_assets.formats.avro import why_refused
-from kdi_assets.formats.avro_container.canonical import canonical_form
+from kdi_assets.formats.registry.avro import canonical_form
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.message_format import AvroContainer, SchemaFile
 from kdi_assets.message_rules import Expectation, Mask

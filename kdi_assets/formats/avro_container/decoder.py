@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from kdi_assets.formats import avro, avro_container
-from kdi_assets.formats.avro_container.canonical import NoSchema, canonical_form
+from kdi_assets.formats import avro, avro_container, registry
 from kdi_assets.formats.avro_container.opening import DATUMS, REASON, REASONS, SCHEMA, WRITER, opening
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake, TooManySchemas
+from kdi_assets.formats.registry.avro import NoSchema, canonical_form
 from kdi_assets.formats.rules import Rule, any_of
 from kdi_assets.message_format import RECORDS, AvroContainer, SchemaFile
 
@@ -157,4 +157,5 @@ def take_code_along() -> None:
     """Send the functions themselves to workers, as Protobuf's are, and for its reasons."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(avro_container)  # type: ignore[no-untyped-call]
+    for module in (avro_container, registry.avro):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kdi_assets.formats.avro_container.canonical import NoSchema, canonical_form
+from kdi_assets.formats.registry.avro import NoSchema, canonical_form
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""An Avro schema and all that it refers to, in one text: ``from_avro`` takes no other."""
+"""The texts of Avro schemas: in one, for ``from_avro`` takes no other; with full names; in a form to compare."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from kdi_assets.formats.registry.schema import Schema
 NAMED = ("record", "error", "enum", "fixed")
 PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 WITHIN = {"array": "items", "map": "values"}
+
+
+class NoSchema(Exception):
+    """A text that is no schema of Avro."""
 
 
 def in_one_text(schema: Schema) -> str:
@@ -39,6 +43,45 @@ def with_full_names(text: str) -> Any:
         ValueError: The text is not JSON.
     """
     return _Writer({}).written(json.loads(text), "")
+
+
+def canonical_form(text: bytes | str) -> str:
+    """Equal for all schemas that write a datum as the same bytes, and mean the same by them.
+
+    Raises:
+        NoSchema: The text is none. Not all that is wrong with one is found here.
+
+    Source: Avro specification, "Parsing Canonical Form for Schemas". Logical types stay: they give numbers a unit.
+    """
+    try:
+        schema = json.loads(text)
+        names = [name for name, _ in definitions(schema)]
+        if len(set(names)) < len(names):
+            raise NoSchema(f"it defines a type twice: {', '.join(names)}")
+        return json.dumps(_bare(_Writer({}).written(schema, "")), separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
+        raise NoSchema(str(wrong)) from wrong
+
+
+def _bare(type_: Any) -> Any:
+    """A type with full names, without what says nothing of its bytes or of their meaning."""
+    if isinstance(type_, list):
+        return [_bare(branch) for branch in type_]
+    if isinstance(type_, str):
+        return type_
+    kind = type_["type"]
+    logical = {said: type_[said] for said in ("logicalType", "precision", "scale") if said in type_}
+    if kind in PRIMITIVE:
+        return {"type": kind, **logical} if logical else kind
+    if kind in WITHIN:
+        return {"type": kind, WITHIN[kind]: _bare(type_[WITHIN[kind]])}
+    form = {"name": _full(type_["name"], type_["namespace"]), "type": kind}
+    match kind:
+        case "enum":
+            return form | {"symbols": list(map(str, type_["symbols"]))}
+        case "fixed":
+            return form | {"size": int(type_["size"]), **logical}
+    return form | {"fields": [{"name": str(f["name"]), "type": _bare(f["type"])} for f in type_["fields"]]}
 
 
 def definitions(type_: Any, namespace: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
