@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.sources.kafka_client import REQUEST_SECONDS as REQUEST_SECONDS
-from kdi_assets.sources.kafka_client import (
-    AccessRefused,
-    Heard,
-    access_refused,
-    await_answers,
-    nobody_answers,
-    open_admin,
-    rd_partition,
-    reachable,
-)
+from kdi_assets.sources.kafka_client import AccessRefused, Admin, access_refused, nobody_answers, rd_partition
 from kdi_assets.sources.kafka_client import BrokerUnreachable as BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, TopicPartition
 
@@ -31,7 +22,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import Message
-    from confluent_kafka.admin import AdminClient
 
 LEADER_SECONDS = 3.0
 """How long a look waits for topic partitions that change their leader, or that a broker does not know yet."""
@@ -118,20 +108,20 @@ def read_topics(
 def _look(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
     from confluent_kafka import KafkaException, TopicCollection
 
-    admin, heard = open_admin(cluster)  # a new one each time: it would keep the leaders that it knows
-    with reachable(cluster, admin, heard):
-        futures = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
-    await_answers(admin, heard, futures.values(), request_seconds=REQUEST_SECONDS)
+    admin = Admin(cluster)  # a new one each time: it would keep the leaders that it knows
+    with admin.reachable():
+        futures = admin.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
+    admin.wait(futures.values())
     described: dict[str, Any] = {}
     states: dict[str, TopicState | KdiError] = {}
     for topic, future in futures.items():
         try:
-            with reachable(cluster, admin, heard):
+            with admin.reachable():
                 described[topic] = future.result()
         except KafkaException as refused:
             states[topic] = topic_error(cluster, topic, refused)
     partitions = {t: sorted(TopicPartition(t, p.id) for p in d.partitions) for t, d in described.items()}
-    offsets = _list_offsets(admin, heard, cluster, [tp for of in partitions.values() for tp in of])
+    offsets = _list_offsets(admin, [tp for of in partitions.values() for tp in of])
     for topic, description in described.items():
         own = {tp: offsets[tp] for tp in partitions[topic]}
         broken = next((o for o in own.values() if isinstance(o, KdiError)), None)
@@ -165,53 +155,45 @@ def offsets_at(cluster: KafkaCluster, topic: TopicState, moment: datetime) -> di
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import OffsetSpec
 
-    admin, heard = open_admin(cluster)
+    admin = Admin(cluster)
     spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-    found = _ask_offsets(admin, heard, cluster, list(topic.partitions), spec, committed=True)
-    await_answers(admin, heard, found.values(), request_seconds=REQUEST_SECONDS)
+    found = _ask_offsets(admin, list(topic.partitions), spec, committed=True)
+    admin.wait(found.values())
     try:
-        with reachable(cluster, admin, heard):
+        with admin.reachable():
             answered = {tp: future.result() for tp, future in found.items()}
     except KafkaException as refused:
         raise _offsets_error(cluster, topic.topic, refused) from refused
     return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
 
 
-def _list_offsets(
-    admin: AdminClient, heard: Heard, cluster: KafkaCluster, partitions: list[TopicPartition]
-) -> dict[TopicPartition, BrokerOffsets | KdiError]:
+def _list_offsets(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, BrokerOffsets | KdiError]:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import OffsetSpec
 
-    earliest = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.earliest(), committed=True)
-    end = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.latest(), committed=True)
-    high = _ask_offsets(admin, heard, cluster, partitions, OffsetSpec.latest(), committed=False)
-    await_answers(admin, heard, [*earliest.values(), *end.values(), *high.values()], request_seconds=REQUEST_SECONDS)
+    earliest = _ask_offsets(admin, partitions, OffsetSpec.earliest(), committed=True)
+    end = _ask_offsets(admin, partitions, OffsetSpec.latest(), committed=True)
+    high = _ask_offsets(admin, partitions, OffsetSpec.latest(), committed=False)
+    admin.wait([*earliest.values(), *end.values(), *high.values()])
     answers: dict[TopicPartition, BrokerOffsets | KdiError] = {}
     for tp in partitions:
         try:
             answers[tp] = BrokerOffsets(*(int(asked[tp].result().offset) for asked in (earliest, end, high)))
         except KafkaException as refused:
-            answers[tp] = _offsets_error(cluster, tp.topic, refused)
+            answers[tp] = _offsets_error(admin.cluster, tp.topic, refused)
     return answers
 
 
 def _ask_offsets(
-    admin: AdminClient,
-    heard: Heard,
-    cluster: KafkaCluster,
-    partitions: list[TopicPartition],
-    spec: Any,
-    *,
-    committed: bool,
+    admin: Admin, partitions: list[TopicPartition], spec: Any, *, committed: bool
 ) -> dict[TopicPartition, Future[Any]]:
     from confluent_kafka import IsolationLevel
 
     if not partitions:
         return {}
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    with reachable(cluster, admin, heard):
-        asked = admin.list_offsets(
+    with admin.reachable():
+        asked = admin.client.list_offsets(
             {rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
         )
     return {TopicPartition(tp.topic, tp.partition): future for tp, future in asked.items()}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from confluent_kafka import Consumer, KafkaError, Message
-    from confluent_kafka.admin import AdminClient
 
 REQUEST_SECONDS = 10.0
 """How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
@@ -76,12 +75,8 @@ class Heard:
         self.cluster = cluster
         self._refused = ""
         self._all_down = False
-        self._unreachable: dict[str, None] = {}
-
-    @property
-    def unreachable(self) -> tuple[str, ...]:
-        """Addresses that brokers advertise, and at which nobody took a connection."""
-        return tuple(self._unreachable)
+        # Addresses that brokers advertise, and at which nobody took a connection.
+        self.unreachable: dict[str, None] = {}
 
     def __call__(self, error: KafkaError) -> None:
         """Be told by the client; it calls this while it is polled."""
@@ -91,7 +86,7 @@ class Heard:
             self._refused = error.str()
         self._all_down = self._all_down or error.code() == KafkaError._ALL_BROKERS_DOWN
         if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE) and (named := _ADVERTISED.match(error.str())):
-            self._unreachable[named[1]] = None
+            self.unreachable[named[1]] = None
 
     def refuse(self, *, answer_came_late: bool = False) -> None:
         """Refuse once no broker is left that took our credentials, or one refused them and no answer came.
@@ -125,17 +120,69 @@ def client_config(cluster: KafkaCluster, **extra: object) -> dict[str, Any]:
     }
 
 
-def open_admin(cluster: KafkaCluster) -> tuple[AdminClient, Heard]:
-    """A new admin client, and what it says beside its answers.
+class Admin:
+    """A new admin client, and what it means when nobody answers it.
 
     Raises:
         PropertyRefused: It takes the cluster's properties not.
     """
-    from confluent_kafka.admin import AdminClient
 
-    heard = Heard(cluster)
-    with _properties(cluster):
-        return AdminClient(client_config(cluster, error_cb=heard)), heard
+    def __init__(self, cluster: KafkaCluster) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self.cluster, self.heard = cluster, Heard(cluster)
+        with _properties(cluster):
+            self.client = AdminClient(client_config(cluster, error_cb=self.heard))
+
+    def wait(self, asked: Collection[Future[Any]], *, request_seconds: float = REQUEST_SECONDS) -> None:
+        """Wait until all is answered or out of time.
+
+        Args:
+            request_seconds: The limit that the requests were given. The client may take it for each of the two steps of
+                a request, asking who leads and asking the leaders; it should answer all of them by then.
+
+        Raises:
+            AccessRefused: The brokers refuse our credentials; said at once.
+            BrokerUnreachable: The client lost an answer; without a limit of ours one would wait for it for ever.
+        """
+        seconds = 2 * request_seconds + LATE_SECONDS
+        until = monotonic() + seconds
+        while lost := wait(asked, timeout=0.1).not_done:
+            self.client.poll(0)
+            self.heard.refuse()
+            if monotonic() > until:
+                self.heard.refuse(answer_came_late=True)
+                detail = f"{len(lost)} of {len(asked)} requests not answered within {seconds:g} s"
+                raise nobody_answers(self.cluster, detail)
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Translate the client's "nobody answers" into ours; every other refusal passes.
+
+        Raises:
+            BrokerUnreachable, AccessRefused: Why nobody answers.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        silent = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+        try:
+            yield
+        except KafkaException as refused:
+            error = refused.args[0]
+            if error.code() not in silent:
+                raise
+            self.client.poll(0)
+            self.heard.refuse(answer_came_late=True)
+            raise nobody_answers(self.cluster, error.str()) from refused
+
+    def topics(self) -> Mapping[str, Any]:
+        """The topics that we may see, each with its ``partitions``.
+
+        Raises:
+            BrokerUnreachable, AccessRefused: Why nobody answers.
+        """
+        with self.reachable():
+            return self.client.list_topics(timeout=REQUEST_SECONDS).topics
 
 
 @contextmanager
@@ -251,46 +298,3 @@ def _properties(cluster: KafkaCluster) -> Iterator[None]:
         yield
     except KafkaException as refused:
         raise PropertyRefused(cluster=cluster.name, detail=refused.args[0].str()) from refused
-
-
-def await_answers(admin: AdminClient, heard: Heard, asked: Collection[Future[Any]], *, request_seconds: float) -> None:
-    """Wait until all is answered or out of time.
-
-    Args:
-        request_seconds: The limit that the requests were given. The client may take it for each of the two steps of a
-            request, asking who leads and asking the leaders; it should answer all of them by then.
-
-    Raises:
-        AccessRefused: The brokers refuse our credentials; said at once.
-        BrokerUnreachable: The client lost an answer; without a limit of ours one would wait for it for ever.
-    """
-    seconds = 2 * request_seconds + LATE_SECONDS
-    until = monotonic() + seconds
-    while lost := wait(asked, timeout=0.1).not_done:
-        admin.poll(0)
-        heard.refuse()
-        if monotonic() > until:
-            heard.refuse(answer_came_late=True)
-            detail = f"{len(lost)} of {len(asked)} requests not answered within {seconds:g} s"
-            raise nobody_answers(heard.cluster, detail)
-
-
-@contextmanager
-def reachable(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> Iterator[None]:
-    """Translate the client's "nobody answers" into ours; every other refusal passes.
-
-    Raises:
-        BrokerUnreachable, AccessRefused: Why nobody answers.
-    """
-    from confluent_kafka import KafkaError, KafkaException
-
-    silent = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
-    try:
-        yield
-    except KafkaException as refused:
-        error = refused.args[0]
-        if error.code() not in silent:
-            raise
-        admin.poll(0)
-        heard.refuse(answer_came_late=True)
-        raise nobody_answers(cluster, error.str()) from refused

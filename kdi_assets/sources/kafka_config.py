@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka import TopicMissing, topic_error
-from kdi_assets.sources.kafka_client import REQUEST_SECONDS, await_answers, open_admin, reachable
+from kdi_assets.sources.kafka_client import REQUEST_SECONDS, Admin
 from kdi_assets.stream import KafkaCluster
 
 TRANSACTIONS = "__transaction_state"
@@ -29,14 +29,14 @@ def topic_configs(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, T
 
     if not topics:
         return {}
-    admin, heard = open_admin(cluster)
+    admin = Admin(cluster)
     wanted = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
-    asked = admin.describe_configs(list(wanted.values()), request_timeout=REQUEST_SECONDS)
-    await_answers(admin, heard, asked.values(), request_seconds=REQUEST_SECONDS)
+    asked = admin.client.describe_configs(list(wanted.values()), request_timeout=REQUEST_SECONDS)
+    admin.wait(asked.values())
     configs: dict[str, TopicConfig | KdiError] = {}
     for topic, resource in wanted.items():
         try:
-            with reachable(cluster, admin, heard):
+            with admin.reachable():
                 configs[topic] = {name: str(entry.value) for name, entry in asked[resource].result().items()}
         except KafkaException as refused:
             configs[topic] = topic_error(cluster, topic, refused, right="DescribeConfigs")
@@ -111,11 +111,11 @@ def knows_transactions(cluster: KafkaCluster) -> bool:
     """
     from confluent_kafka import KafkaException, TopicCollection
 
-    admin, heard = open_admin(cluster)
-    asked = admin.describe_topics(TopicCollection([TRANSACTIONS]), request_timeout=REQUEST_SECONDS)[TRANSACTIONS]
-    await_answers(admin, heard, [asked], request_seconds=REQUEST_SECONDS)
+    admin, topics = Admin(cluster), TopicCollection([TRANSACTIONS])
+    asked = admin.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)[TRANSACTIONS]
+    admin.wait([asked])
     try:
-        with reachable(cluster, admin, heard):
+        with admin.reachable():
             asked.result()
     except KafkaException as refused:
         refusal = topic_error(cluster, TRANSACTIONS, refused)

@@ -7,24 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.runtime.threads import begin
 from kdi_assets.sources.kafka import TopicState, reading_refused
-from kdi_assets.sources.kafka_client import (
-    BrokerUnreachable,
-    Heard,
-    await_answers,
-    nobody_answers,
-    open_admin,
-    polled,
-    reachable,
-)
+from kdi_assets.sources.kafka_client import Admin, BrokerUnreachable, nobody_answers, polled
 from kdi_assets.stream import KafkaCluster
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 ANSWER_SECONDS = 5.0
 """How long a broker may take for an answer that it has in memory."""
@@ -71,29 +59,29 @@ def ask_brokers(cluster: KafkaCluster) -> Brokers:
         AccessRefused: The brokers refuse our credentials.
         AdvertisedUnreachable: Some brokers take no connection.
     """
-    admin, heard = open_admin(cluster)
+    admin = Admin(cluster)
     try:
-        addresses, _ = _described(cluster, admin, heard)  # it pays for the connection
+        addresses, _ = _described(admin)  # it pays for the connection
         refuse_deaf(cluster, addresses)
-        return Brokers(*_described(cluster, admin, heard))
+        return Brokers(*_described(admin))
     except BrokerUnreachable:
         # Who answered at the given address may be out of reach at the one that it advertises.
-        refuse_deaf(cluster, heard.unreachable)
+        refuse_deaf(cluster, admin.heard.unreachable)
         raise
 
 
-def _described(cluster: KafkaCluster, admin: AdminClient, heard: Heard) -> tuple[tuple[str, ...], float]:
+def _described(admin: Admin) -> tuple[tuple[str, ...], float]:
     """The brokers, and how long the answer took."""
     from confluent_kafka import KafkaException
 
     began = monotonic()
     try:
-        with reachable(cluster, admin, heard):
-            asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
-            await_answers(admin, heard, [asked], request_seconds=ANSWER_SECONDS)
+        with admin.reachable():
+            asked = admin.client.describe_cluster(request_timeout=ANSWER_SECONDS)
+            admin.wait([asked], request_seconds=ANSWER_SECONDS)
             nodes = asked.result().nodes
     except KafkaException as refused:
-        raise nobody_answers(cluster, refused.args[0].str()) from refused
+        raise nobody_answers(admin.cluster, refused.args[0].str()) from refused
     return tuple(f"{node.host}:{node.port}" for node in nodes), monotonic() - began
 
 

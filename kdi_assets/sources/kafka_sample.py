@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kdi_assets.sources.kafka import TopicState, reading_refused
-from kdi_assets.sources.kafka_client import REQUEST_SECONDS, nobody_answers, open_admin, polled, reachable
+from kdi_assets.sources.kafka_client import Admin, nobody_answers, polled
 from kdi_assets.sources.kafka_messages import YEAR_10000
 from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
 
@@ -81,10 +81,7 @@ def topics_of(cluster: KafkaCluster) -> tuple[str, ...]:
         BrokerUnreachable: No broker answered.
         AccessRefused: The brokers refuse our credentials.
     """
-    admin, heard = open_admin(cluster)
-    with reachable(cluster, admin, heard):
-        found = admin.list_topics(timeout=REQUEST_SECONDS).topics
-    return tuple(sorted(name for name in found if not name.startswith("__")))
+    return tuple(sorted(name for name in Admin(cluster).topics() if not name.startswith("__")))
 
 
 def _read(

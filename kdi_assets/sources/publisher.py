@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.sources.kafka_client import REQUEST_SECONDS, client_config, open_admin, reachable
+from kdi_assets.sources.kafka_client import REQUEST_SECONDS, Admin, client_config
 from kdi_assets.stream import KafkaCluster
 
 if TYPE_CHECKING:
@@ -86,13 +86,12 @@ def ensure_topic(cluster: KafkaCluster, topic: str, *, partitions: int) -> int:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
 
-    admin, heard = open_admin(cluster)
-    with reachable(cluster, admin, heard):
-        existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
+    admin = Admin(cluster)
+    existing = admin.topics()
     if topic in existing:
         return len(existing[topic].partitions)
     try:
-        admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(timeout=REQUEST_SECONDS)
+        admin.client.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(timeout=REQUEST_SECONDS)
     except KafkaException as refused:
         raise TopicRefused(topic=topic, reason=refused.args[0].str()) from refused
     return partitions
