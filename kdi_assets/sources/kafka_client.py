@@ -134,18 +134,18 @@ class Admin:
         with _properties(cluster):
             self.client = AdminClient(client_config(cluster, error_cb=self.heard))
 
-    def wait(self, asked: Collection[Future[Any]], *, request_seconds: float = REQUEST_SECONDS) -> None:
+    def wait(self, asked: Collection[Future[Any]], *, request_seconds: float | None = None) -> None:
         """Wait until all is answered or out of time.
 
         Args:
-            request_seconds: The limit that the requests were given. The client may take it for each of the two steps of
-                a request, asking who leads and asking the leaders; it should answer all of them by then.
+            request_seconds: The limit that the requests were given, if it is not the usual one. The client may take it
+                for each of the two steps of a request, asking who leads and asking the leaders.
 
         Raises:
             AccessRefused: The brokers refuse our credentials; said at once.
             BrokerUnreachable: The client lost an answer; without a limit of ours one would wait for it for ever.
         """
-        seconds = 2 * request_seconds + LATE_SECONDS
+        seconds = 2 * (request_seconds or REQUEST_SECONDS) + LATE_SECONDS
         until = monotonic() + seconds
         while lost := wait(asked, timeout=0.1).not_done:
             self.client.poll(0)

@@ -10,7 +10,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from kdi_assets.errors import Transient
-from kdi_assets.sources import kafka, kafka_client
+from kdi_assets.sources import kafka_client
 from kdi_assets.sources.kafka import read_topics
 from kdi_assets.sources.kafka_frame import java_client_config
 from kdi_assets.stream import KafkaCluster
@@ -48,7 +48,7 @@ def test_an_answer_that_the_client_loses_is_given_up_and_a_retry_helps(monkeypat
         return asked
 
     monkeypatch.setattr(AdminClient, "describe_topics", describe_topics)
-    monkeypatch.setattr(kafka, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(kafka_client, "REQUEST_SECONDS", 0.05)
     monkeypatch.setattr(kafka_client, "LATE_SECONDS", 0.1)
 
     with pytest.raises(Transient, match=r"no answer from nobody:1 \(1 of 2 requests not answered within 0\.2 s\)"):
