@@ -42,10 +42,7 @@ PLAIN_DATE = "current_date()"
 RIGHT_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 
 
-def check(
-    defs: Defs = None,
-    as_json: AsJson = False,
-) -> None:
+def check(defs: Defs = None, as_json: AsJson = False) -> None:
     """Check every document: fields, clusters, tables, and with Spark the schemas and expressions.
 
     Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1. With

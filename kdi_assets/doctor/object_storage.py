@@ -34,7 +34,9 @@ def object_storage(lake: str) -> ObjectStorage | None:
 
     # delta-rs goes by AWS_REGION, which boto3 does not read; the rest both take from the same variables and files.
     region = os.environ.get("AWS_REGION") or None
-    client = boto3.client("s3", region_name=region, config=Config(retries={"max_attempts": RETRIES}))
+    client = boto3.client(
+        "s3", region_name=region, config=Config(retries={"max_attempts": RETRIES, "mode": "standard"})
+    )
     return ObjectStorage(lake, client, bucket=parts.netloc, prefix=parts.path.strip("/"))
 
 
