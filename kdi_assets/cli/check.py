@@ -104,7 +104,8 @@ def _ask(stream: Stream, document: Document, session: SparkSession, answers: Ans
         return
     try:
         for wrong in _refusals(stream, session):
-            answers.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), _right(wrong.field)))
+            right = next((right for path, right in RIGHT.items() if wrong.field.startswith(path)), RIGHT_OTHERWISE)
+            answers.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), right))
     except SubjectVersionUnknown as unknown:
         answers.mistakes.append(_unknown(unknown, document))
     except KdiError as refusal:
@@ -158,10 +159,6 @@ def _without(stream: Stream, field: str) -> Stream | None:
         "date": {"date_expression": PLAIN_DATE},
     }
     return replace(stream, **plain[field]) if field in plain else None
-
-
-def _right(field: str) -> str:
-    return next((right for path, right in RIGHT.items() if field.startswith(path)), RIGHT_OTHERWISE)
 
 
 def _show(mistakes: Iterable[DocumentMistake]) -> None:

@@ -42,7 +42,7 @@ def object_storage(lake: str) -> ObjectStorage | None:
 
 @dataclass(frozen=True)
 class ObjectStorage:
-    """A bucket, and where in it the lake lies.
+    """A bucket, and where in it the lake lies; its methods are those of ``LocalStorage``, and may find it silent.
 
     Attributes:
         client: boto3's, of S3.

@@ -1,4 +1,4 @@
-"""What a storage is asked to do with a probe, how it may refuse; and a folder, which is one."""
+"""Probes in a folder: of this machine's disk, or of whatever is mounted there; and how a storage may refuse one."""
 
 from __future__ import annotations
 
@@ -6,29 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from kdi_assets.doctor.disk import nearest_existing
 from kdi_assets.doctor.finding import Trouble
-
-
-class Storage(Protocol):
-    """A lake's, for probes under names that nobody else has.
-
-    Each call may raise ``Trouble`` where the storage refuses it, or ``Unanswered``.
-    """
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Create it if it is absent, in one step; ``False`` if it was there."""
-
-    def read(self, name: str) -> bytes:
-        """What it holds."""
-
-    def written_at(self, name: str) -> float:
-        """When it was written by the storage's clock: seconds since 1970."""
-
-    def remove(self, name: str) -> None:
-        """Remove it, if it is there."""
 
 
 def probe_refused(lake: str, action: str, failure: Exception) -> Trouble:
@@ -53,12 +33,15 @@ def put_if_absent_missing(lake: str, *, created: int, detail: str = "") -> Troub
 
 @dataclass(frozen=True)
 class LocalStorage:
-    """The folder of a lake; as long as it does not exist, the one in which it would be made."""
+    """The folder of a lake; as long as it does not exist, the one in which it would be made.
+
+    Each call may raise ``Trouble`` where the storage refuses it.
+    """
 
     lake: Path
 
     def create(self, name: str, content: bytes) -> bool:
-        """By a hard link to a file that is whole: so commits are put there.
+        """Create it if it is absent, in one step, by a hard link to a file that is whole: so commits are put there.
 
         Source: Rust's ``object_store``, ``LocalFileSystem::put_opts`` with ``PutMode::Create``.
         """
@@ -75,14 +58,17 @@ class LocalStorage:
         return True
 
     def read(self, name: str) -> bytes:
+        """What it holds."""
         with self._refusals("read"):
             return self._path(name).read_bytes()
 
     def written_at(self, name: str) -> float:
+        """When it was written by the storage's clock: seconds since 1970."""
         with self._refusals("read"):
             return self._path(name).stat().st_mtime
 
     def remove(self, name: str) -> None:
+        """Remove it, if it is there."""
         with self._refusals("remove"):
             self._path(name).unlink(missing_ok=True)
 

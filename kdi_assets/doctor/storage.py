@@ -10,13 +10,14 @@ from time import time
 
 from kdi_assets.doctor.disk import local_path
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.doctor.object_storage import object_storage
-from kdi_assets.doctor.probe import LocalStorage, Storage, put_if_absent_missing
+from kdi_assets.doctor.object_storage import ObjectStorage, object_storage
+from kdi_assets.doctor.probe import LocalStorage, put_if_absent_missing
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.threads import begin
 from kdi_assets.wording import duration
 
 LARGEST_SKEW_SECONDS = 60.0
+Storage = LocalStorage | ObjectStorage
 
 
 def storage(lake: str, *, clock: Callable[[], float] = time) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ import pytest
 
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict
 from kdi_assets.doctor.object_storage import object_storage
-from kdi_assets.doctor.probe import LocalStorage, Storage
-from kdi_assets.doctor.storage import examined, storage
+from kdi_assets.doctor.probe import LocalStorage
+from kdi_assets.doctor.storage import Storage, examined, storage
 from tests.object_store import ObjectStore, serving
 
 S3_LAKE = "s3a://bucket/lake"
