@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kdi_assets.settings import Settings
+
 app = typer.Typer(no_args_is_help=True, help="The embedded Kafka broker, for work on one machine.")
 
 
@@ -24,7 +26,6 @@ def run(
 ) -> None:
     """Run a broker on the loopback until Ctrl-C; its data stays."""
     from kdi_assets.runtime.broker import USUAL_PORT, run_broker
-    from kdi_assets.settings import Settings
 
     home = Settings.from_environment().home
     run_broker(data or home / "broker", home=home, port=port or USUAL_PORT, report=typer.echo)

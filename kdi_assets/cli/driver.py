@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
+
+from kdi_assets.cli.given import AsJson
+from kdi_assets.cli.output import answer
+from kdi_assets.settings import Settings
 
 app = typer.Typer(help="The warm driver: a JVM with Spark that runs attach to in half a second.", no_args_is_help=True)
 
@@ -21,7 +24,6 @@ def run(
 ) -> None:
     """Own a warm driver in the foreground, until Ctrl-C."""
     from kdi_assets.runtime.driver import Ending, run_driver
-    from kdi_assets.settings import Settings
 
     ending = Ending.RECYCLED
     while ending is Ending.RECYCLED:
@@ -34,22 +36,20 @@ def run(
 
 
 @app.command()
-def status(json_: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """Say who is attached to the warm driver."""
     from kdi_assets.runtime.control import driver_status
-    from kdi_assets.settings import Settings
 
     told = driver_status(Settings.from_environment().home)
     idle = "" if told["idle_seconds"] is None else f", idle for {told['idle_seconds']:.0f} s"
     attached = f"{len(told['clients'])} attached, {told['jobs']} jobs running, {told['served']} served"
     line = f"driver: process {told['pid']}, {attached}{idle}"
-    typer.echo(json.dumps(told) if json_ else line)
+    answer(line, told, as_json=as_json)
 
 
 @app.command()
 def stop() -> None:
     """Stop the warm driver, and the jobs of whoever is attached."""
     from kdi_assets.runtime.driver import stop_driver
-    from kdi_assets.settings import Settings
 
     stop_driver(Settings.from_environment().home)

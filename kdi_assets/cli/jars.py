@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kdi_assets.settings import Settings
+
 
 def jars(
     directory: Annotated[
@@ -15,7 +17,6 @@ def jars(
 ) -> None:
     """Fetch the locked jars that are missing, and verify them all; one line per jar."""
     from kdi_assets.runtime.jars import fetch_jars
-    from kdi_assets.settings import Settings
 
     home = Settings.from_environment().home
     fetch_jars(directory or home / "jars", home=home, report=typer.echo)

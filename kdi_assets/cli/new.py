@@ -53,10 +53,8 @@ def new(
     with refusal_in_json(table, as_json=as_json):
         folder, now = defs or defs_folder(), datetime.now(UTC)
         loaded = read_streams(folder)  # with mistakes in some document, another can be proposed all the same
-        of_topic, of_schemas = (
-            _meant(cluster, loaded.clusters, "cluster"),
-            _meant(registry, loaded.registries, "registry"),
-        )
+        of_topic = _meant(cluster, loaded.clusters, "cluster")
+        of_schemas = _meant(registry, loaded.registries, "registry")
         if of_topic is None:
             known = ", ".join(sorted(loaded.clusters)) or "no document describes one; KDI_KAFKA=host:9092 does"
             raise typer.BadParameter(f"which cluster? {known}", param_hint="--cluster")
