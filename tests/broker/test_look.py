@@ -48,9 +48,7 @@ def test_a_drain_records_when_it_was_planned_what_it_saw_and_how_old_and_large_i
 
 
 @pytest.mark.core
-def test_a_backlog_is_told_with_its_age_its_size_and_the_time_until_it_is_lost(
-    driven: DrivenFactory,
-) -> None:
+def test_a_backlog_is_told_with_its_age_its_size_and_the_time_until_it_is_lost(driven: DrivenFactory) -> None:
     web = driven(partitions=2, config={"retention.ms": HOUR_MS})
     publish(web, count=10)
     web.drain()
@@ -67,9 +65,7 @@ def test_a_backlog_is_told_with_its_age_its_size_and_the_time_until_it_is_lost(
     assert seen.word is State.OK, "a commit came a moment ago"
 
 
-def test_an_idle_topic_is_ok_and_what_waits_and_is_not_drained_has_stopped_after_a_while(
-    driven: DrivenFactory,
-) -> None:
+def test_an_idle_topic_is_ok_and_what_waits_and_is_not_drained_has_stopped_after_a_while(driven: DrivenFactory) -> None:
     web = driven(partitions=2)
     web.produce(10)
     web.drain()

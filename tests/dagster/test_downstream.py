@@ -121,15 +121,6 @@ def test_gold_follows_silver_date_by_date_and_each_is_requested_once(instance: D
     assert world.tick(SILVER) | world.tick(GOLD) == set()
 
 
-def test_rows_that_were_there_before_the_asset_was_are_not_requested(instance: DagsterInstance) -> None:
-    world = World(instance, on_new_upstream_data())
-    world.drain(OLD)
-
-    assert world.tick() | world.tick() == set()
-    world.drain(today())
-    assert world.tick() == keys(today())
-
-
 @pytest.mark.parametrize("looked_up", ["100", "1"])
 def test_an_update_between_request_and_run_is_requested_again(
     world: World, monkeypatch: pytest.MonkeyPatch, looked_up: str
