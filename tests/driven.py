@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -211,6 +213,10 @@ class DrivenStream:
         letters = [x for x in rows(self.stream.dead_letters_uri(self.lake)) if x["attempt_id"] in attempts]
         where = self.stream.coordinates
         assert_each_offset_once(produced, Found(rows(self.uri), letters), coordinates=where, seed=self.seed)
+
+    def copied(self, lake: str | Path) -> DrivenStream:
+        """The same stream over a copy of its tables, to do anything to."""
+        return replace(self, lake=str(copytree(self.lake, lake)))
 
     def with_definition(self, **fields: Any) -> DrivenStream:
         """The same stream under another document."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,13 +28,6 @@ from tests.driven import DrivenStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def copied(web: DrivenStream, name: str) -> DrivenStream:
-    """The same stream over a copy of its tables."""
-    copy = replace(web, lake=f"{web.lake}_{name}")
-    copytree(web.lake, copy.lake)
-    return copy
 
 
 @pytest.mark.core
@@ -78,7 +70,7 @@ def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_i
     web = driven(partitions=1)
     web.produce(60, tombstones=0.1)
     web.drain()
-    before, deleted = web.audit(), copied(web, "deleted")
+    before, deleted = web.audit(), web.copied(f"{web.lake}_deleted")
     rows = DeltaTable(web.uri).to_pyarrow_table()
     taken = len(rows) - len(rows.filter(kept := pc.invert(offsets_of(rows, 21, 23))))
     write_deltalake(web.uri, rows.filter(kept), mode="overwrite")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,7 +68,7 @@ def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempP
 @pytest.fixture
 def web(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
     """The drained stream with a copy of its tables, to do anything to."""
-    return replace(_drained, lake=str(shutil.copytree(_drained.lake, tmp_path / "copy")))
+    return _drained.copied(tmp_path / "copy")
 
 
 @pytest.mark.core

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +98,7 @@ def die_before_the_commit(point: str) -> None:
 @pytest.fixture
 def orders(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
     """The drained stream with a copy of its tables, to do anything to."""
-    return replace(_drained, lake=str(shutil.copytree(_drained.lake, tmp_path / "copy")))
+    return _drained.copied(tmp_path / "copy")
 
 
 @pytest.mark.core

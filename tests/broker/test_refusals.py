@@ -14,10 +14,7 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.look import look
 from kdi_assets.drain.plan import PositionBelowStart, StartOutOfRange
 from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.refusals import (
-    ReadOrWriteFailed,
-    SchemaDisagrees,
-)
+from kdi_assets.drain.refusals import ReadOrWriteFailed, SchemaDisagrees
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing

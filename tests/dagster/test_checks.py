@@ -251,11 +251,7 @@ attributes: {{topic: {table}, table: bronze/{table}, schema: id bigint, date: cu
 
 @pytest.mark.parametrize(("refusal", "checks_made"), [(UNREACHABLE, 0), (LOST, 5)])
 def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
-    table: TableByHand,
-    instance: DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-    refusal: KdiError,
-    checks_made: int,
+    table: TableByHand, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, refusal: KdiError, checks_made: int
 ) -> None:
     monkeypatch.setattr(gate, "drain", ScriptedDrain(ending=refusal))
     monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
@@ -269,12 +265,7 @@ def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("named", "drained"),
-    [
-        ([], ["bronze/runs"]),
-        (["rests", "ended"], ["bronze/rests"]),
-        (["runs", "--no-drain"], []),
-    ],
+    ("named", "drained"), [([], ["bronze/runs"]), (["rests", "ended"], ["bronze/rests"]), (["runs", "--no-drain"], [])]
 )
 def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_never(
     defs: Path, lake: str, monkeypatch: pytest.MonkeyPatch, named: list[str], drained: list[str]

@@ -167,10 +167,7 @@ def fail() -> None:
 
 @pytest.mark.parametrize("partitions", [DAILY, None], ids=["dates", "the whole table"])
 def test_a_failed_date_is_requested_again_at_the_full_hour_until_it_succeeds(
-    instance: DagsterInstance,
-    now: datetime,
-    next_hour: datetime,
-    partitions: dg.PartitionsDefinition[str] | None,
+    instance: DagsterInstance, now: datetime, next_hour: datetime, partitions: dg.PartitionsDefinition[str] | None
 ) -> None:
     world = a_world_with_a_failed_run(instance, now, partitions=partitions)
 

@@ -62,10 +62,7 @@ def test_each_asset_is_evaluated_by_one_sensor_and_ours_targets_no_table(conditi
     ours = here.get_repository_def().get_sensor_def(NAME)
     assert ours.asset_selection is not None
     assert ours.asset_selection.resolve(here.resolve_asset_graph()) == {SILVER}
-    assert evaluated(here) == {
-        NAME: {"silver/requests"},
-        "default_automation_condition_sensor": {"report"},
-    }
+    assert evaluated(here) == {NAME: {"silver/requests"}, "default_automation_condition_sensor": {"report"}}
 
 
 def test_there_is_no_sensor_where_no_asset_has_the_condition() -> None:

@@ -22,16 +22,7 @@ from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from sensors.observe import OBSERVE_SECONDS, Observations
-from tests.dagster.fakes import (
-    UNREACHABLE,
-    ScriptedDrain,
-    a_stream,
-    no_audit,
-    range_tags,
-    tick,
-    today,
-    unfinished_run,
-)
+from tests.dagster.fakes import UNREACHABLE, ScriptedDrain, a_stream, no_audit, range_tags, tick, today, unfinished_run
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("lake_in_environment")]
 
