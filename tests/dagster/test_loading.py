@@ -129,17 +129,26 @@ def test_the_code_location_refuses_with_all_the_mistakes_that_the_command_line_n
     assert [m.field for m in by_dagster.value.mistakes] == ["cluster", "tabel", "cluster"]
 
 
-def test_files_of_each_name_and_kind_are_loaded_with_their_lines_and_hidden_ones_are_not(tmp_path: Path) -> None:
-    (tmp_path / "defs.yml").write_text(CLUSTER + "---\n" + stream("x") + "---\n" + stream("y"), encoding="utf-8")
-    (tmp_path / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
-    written(tmp_path / ".hidden", z=stream("z"))
+def test_python_files_are_loaded_hidden_ones_are_not_and_an_asset_refers_to_the_line_of_its_document(
+    tmp_path: Path,
+) -> None:
+    folder = written(tmp_path, kafka=CLUSTER, a=stream("x") + "---\n" + stream("y"))
+    (folder / "silver.py").write_text("import dagster as dg\n@dg.asset\ndef silver(): ...\n", encoding="utf-8")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "defs.yaml").write_text(stream("z"), encoding="utf-8")
 
-    found = specs(tmp_path)
+    found = specs(folder)
 
     assert {"silver", "x", "y"} <= found.keys() and "z" not in found
-    assert list(load_streams(tmp_path)) == ["x", "y"]
     (reference,) = found["y"].metadata["dagster/code_references"].code_references
-    assert (reference.file_path, reference.line_number) == (str(tmp_path / "defs.yml"), 7)
+    assert (reference.file_path, reference.line_number) == (str(folder / "a" / "defs.yaml"), 4)
+
+
+def test_a_document_directly_in_the_folder_is_loaded_under_each_name_that_dagster_takes(tmp_path: Path) -> None:
+    (tmp_path / "defs.yml").write_text(CLUSTER + "---\n" + stream("x"), encoding="utf-8")
+
+    assert "x" in specs(tmp_path)
+    assert list(load_streams(tmp_path)) == ["x"]
 
 
 def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
