@@ -106,7 +106,7 @@ def carry_out(
         account = account_for(plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
     _refuse_recreated(plan, stream)
     # All that the plan counts on, and not only what this try appended: older letters may have been taken meanwhile.
-    refuse_gone(stream, lake, plan.dead_letters_at or letters.at)
+    refuse_gone(stream, lake, plan.ledger.dead_letters_at or letters.at)
     stages.ended("account")
     at("accounted for")
     entry = counts.noted_in(_entry(plan, stream, staged, counts, letters, account))
@@ -154,14 +154,14 @@ def _write_letters(
 ) -> Written:
     """Look at the ranges once more for the messages that became no row; without any, at nothing."""
     if not counts.dead_letters:
-        return Written(0, 0, plan.dead_letters_at)
+        return Written(0, 0, plan.ledger.dead_letters_at)
     letters = _letters(plan, stream, decoder, counts, read)
     with spark_failures(stream, "writing dead letters"):
         between = (stream.date_window.start, stream.date_window.last(plan.now))
         uri = stream.dead_letters_uri(lake)
         written = append_letters(letters, uri, attempt_id=plan.attempt_id, between=between)
-    if written.at and plan.dead_letters_at and written.at.table_id != plan.dead_letters_at.table_id:
-        raise replaced(stream, lake, plan.dead_letters_at, f"replaced by table {written.at.table_id}")
+    if written.at and plan.ledger.dead_letters_at and written.at.table_id != plan.ledger.dead_letters_at.table_id:
+        raise replaced(stream, lake, plan.ledger.dead_letters_at, f"replaced by table {written.at.table_id}")
     return written
 
 

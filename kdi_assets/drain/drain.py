@@ -232,35 +232,33 @@ class _Clock:
     """Wall and CPU seconds of a drain: while it runs, and not while it waits for another one."""
 
     def __init__(self) -> None:
-        self.seconds = self.cpu_seconds = 0.0
+        self.seconds = self.cpu_seconds = self._jvm_before = 0.0
         self._spark: SparkSession | None = None
-        self._jvm_cpu = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        wall, cpu = time.monotonic(), time.process_time()
-        self._jvm_cpu = self._of_the_jvm()
+        wall, cpu = time.monotonic(), self._cpu()
         try:
             yield
         finally:
             self.seconds += time.monotonic() - wall
-            self.cpu_seconds += time.process_time() - cpu + max(0.0, self._of_the_jvm() - self._jvm_cpu)
+            self.cpu_seconds += max(0.0, self._cpu() - cpu)
 
     def watching(self, spark: SparkSession) -> SparkSession:
         if self._spark is None:
-            self._spark, self._jvm_cpu = spark, _jvm_cpu_seconds(spark)
+            self._spark = spark
+            self._jvm_before = self._jvm_cpu()
         return spark
 
-    def _of_the_jvm(self) -> float:
+    def _cpu(self) -> float:
+        return time.process_time() + self._jvm_cpu() - self._jvm_before
+
+    def _jvm_cpu(self) -> float:
         from py4j.protocol import Py4JError
 
         if self._spark is not None:
             with suppress(Py4JError, ConnectionError):  # it has ended since: a figure must not fail what is committed
-                return _jvm_cpu_seconds(self._spark)
-        return 0.0
-
-
-def _jvm_cpu_seconds(spark: SparkSession) -> float:
-    jvm: Any = spark._jvm
-    spent = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
-    return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0
+                jvm: Any = self._spark._jvm
+                spent = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
+                return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0
+        return self._jvm_before

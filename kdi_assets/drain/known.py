@@ -88,5 +88,5 @@ class KnownLedgers:
         return recent
 
     def _letters(self, stream: Stream, lake: str, ledger: LedgerState) -> LogMark | None:
-        at = ledger.entry.dead_letters_at if ledger.entry else None
+        at = ledger.dead_letters_at
         return self._marks.of(stream.dead_letters_uri(lake), since=at.version) if at else None

@@ -16,7 +16,7 @@ from kdi_assets.drain.refusals import (
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.errors import Terminal
-from kdi_assets.ledger.entry import DeadLettersAt, LastRead, still_last
+from kdi_assets.ledger.entry import LastRead, still_last
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.state import LedgerState
 from kdi_assets.sources.kafka import BrokerOffsets, TopicState
@@ -85,11 +85,6 @@ class Plan:
     def version(self) -> int:
         """The table version that the commit must land directly behind."""
         return self.ledger.version
-
-    @property
-    def dead_letters_at(self) -> DeadLettersAt | None:
-        """The dead-letter table that the ledger counts on so far."""
-        return self.ledger.entry.dead_letters_at if self.ledger.entry else None
 
     @property
     def offset_count(self) -> int:

@@ -158,7 +158,7 @@ def letters_adopted(case: Case) -> Proposal:
         NothingToResolve: They are those that the ledger counts on.
     """
     case.refuse_gap()
-    recorded = case.ledger.entry.dead_letters_at if case.ledger.entry else None
+    recorded = case.ledger.dead_letters_at
     try:
         refuse_replaced(case.stream, case.lake, recorded)
     except DeadLettersReplaced as replaced:

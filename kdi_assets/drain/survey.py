@@ -78,8 +78,8 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
     ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
     if ledger:
         # Whose topic or table is another one has that to decide first, by which new letters may come.
-        if ledger.entry and ledger.knows_table and ledger.knows_topic:
-            refuse_replaced(stream, lake, ledger.entry.dead_letters_at)
+        if ledger.knows_table and ledger.knows_topic:
+            refuse_replaced(stream, lake, ledger.dead_letters_at)
         return ledger
     uri = stream.table_uri(lake)
     if stream.renamed_from and TableLog.open(stream.former_uri(lake)):

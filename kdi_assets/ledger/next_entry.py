@@ -47,7 +47,7 @@ def next_entry(
     newest = ledger.entry if ledger else None
     after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
     carried = {
-        "dead_letters_at": newest.dead_letters_at if newest else None,
+        "dead_letters_at": ledger.dead_letters_at if ledger else None,
         "routes": ledger.routes if ledger else None,
         "last_read": still_last(newest, after) if newest and newest.topic_id == topic_id else {},
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.entry import LedgerEntry, WrittenByNewerRelease, entry_of
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, WrittenByNewerRelease, entry_of
 from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.ledger.transaction_ids import (
@@ -61,6 +61,11 @@ class LedgerState:
     entry: LedgerEntry | None
     unclaimed: bool = False
     undone: LedgerEntry | None = None
+
+    @property
+    def dead_letters_at(self) -> DeadLettersAt | None:
+        """The dead-letter table that the ledger counts on so far."""
+        return self.entry.dead_letters_at if self.entry else None
 
     @property
     def routes(self) -> Routes | None:

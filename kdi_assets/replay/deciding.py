@@ -15,7 +15,7 @@ from kdi_assets.drain.settle import settle
 from kdi_assets.drain.survey import survey
 from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone, commit
 from kdi_assets.ledger.delta import Staged
-from kdi_assets.ledger.entry import DeadLettersAt, Kind, LedgerEntry
+from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.state import LedgerState
@@ -43,11 +43,6 @@ class Deciding:
     history: LiveHistory
     now: datetime
     entry: LedgerEntry
-
-    @property
-    def dead_letters_at(self) -> DeadLettersAt | None:
-        """What the ledger counts on so far."""
-        return self.ledger.entry.dead_letters_at if self.ledger.entry else None
 
     def tell(self, said: DataFrame, expected: Tally, *, ranges: Sequence[OffsetRange]) -> LedgerEntry:
         """Append what becomes of letters, and letters; it does not count before the commit of the entry.
@@ -78,7 +73,7 @@ class Deciding:
             OvertakenCommit: Something else happened to the table than drains.
             DeadLettersGone: The outcomes, or letters that count, may not be there any more.
         """
-        for counted_on in {self.dead_letters_at, entry.dead_letters_at}:
+        for counted_on in {self.ledger.dead_letters_at, entry.dead_letters_at}:
             refuse_gone(self.stream, self.lake, counted_on)
         with spark_failures(self.stream, "committing"):
             return commit(self.spark, staged, self.ledger.uri, behind=self.ledger.version, entry=entry)

@@ -214,7 +214,7 @@ def commit_before_letters(patch: MonkeyPatch) -> None:
     def later(plan: Plan, *rest: Any) -> Written:
         counts = rest[3]
         put_off.append(lambda: write(plan, *rest))
-        return Written(counts.dead_letters, counts.dead_letter_digest, plan.dead_letters_at)
+        return Written(counts.dead_letters, counts.dead_letter_digest, plan.ledger.dead_letters_at)
 
     def carry_out(*arguments: Any, **options: Any) -> Any:
         put_off.clear()
