@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from kdi_assets.drain.accounting import Undrainable, UnexplainedGap, refuse_large_timestamps
-from kdi_assets.drain.carry_out import carry_out
+from kdi_assets.drain.carry_out import ReadMessages, carry_out
 from kdi_assets.drain.failures import jvm_loss_named
-from kdi_assets.drain.kept import Kept
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import (
     AccountingMismatch,
@@ -129,11 +128,11 @@ class Draining:
             raise self._undrainable
         return None
 
-    def do(self, step: Plan | Settlement, *, kept: Kept | None = None) -> None:
+    def do(self, step: Plan | Settlement, *, read: ReadMessages | None = None) -> None:
         """Do what ``next_step`` said, and look again.
 
         Args:
-            kept: Has the messages of a plan; by default Kafka has.
+            read: Gives the messages of a plan; by default Kafka does.
 
         Raises:
             AnotherDrainActive: Overtaken twice in a row.
@@ -145,7 +144,7 @@ class Draining:
             try:
                 with _looked_at_again(self.stream, self._lake, step), jvm_loss_named(self.stream):
                     if isinstance(step, Plan):
-                        self._carry_out(step, kept)
+                        self._carry_out(step, read)
                     else:
                         self._settle(step)
                 if isinstance(step, Plan):
@@ -179,7 +178,7 @@ class Draining:
             cpu_seconds=self._clock.cpu_seconds,
         )
 
-    def _carry_out(self, plan: Plan, kept: Kept | None) -> None:
+    def _carry_out(self, plan: Plan, read: ReadMessages | None) -> None:
         spark = self._clock.watching(self._session())
         self._commits.append(
             carry_out(
@@ -187,7 +186,7 @@ class Draining:
                 self.stream,
                 self._lake,
                 spark,
-                read=kept,
+                read=read,
                 run_id=self._run_id,
                 conflicts=self._conflicts,
                 accept_dead_letters=self._options.get("accept_dead_letters", False),

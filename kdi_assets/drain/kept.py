@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.carry_out import ReadMessages
 from kdi_assets.drain.plan import Plan
 from kdi_assets.ledger.offsets import inside
 from kdi_assets.sources.kafka_frame import read_ranges
@@ -18,26 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Messages that were read, headers too: a ``carry_out.ReadMessages`` of ranges that lie in theirs."""
-
-    messages: DataFrame
-    ranges: Sequence[OffsetRange]
-
-    def __call__(self, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
-        if list(ranges) == list(self.ranges):
-            return self.messages
-        return self.messages.where(inside({r.topic_partition: r for r in ranges}))
-
-
 @contextmanager
-def kept_messages(spark: SparkSession, cluster: KafkaCluster, plans: Collection[Plan]) -> Iterator[Kept]:
+def kept_messages(spark: SparkSession, cluster: KafkaCluster, plans: Collection[Plan]) -> Iterator[ReadMessages]:
     """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks."""
     union = merged([r for plan in plans for r in plan.ranges])
     read = [read_ranges(spark, cluster, ranges) for ranges in _reads(union)]
-    with kept(reduce(lambda one, more: one.unionByName(more), read)) as read_once:
-        yield Kept(read_once, union)
+    with kept(reduce(lambda one, more: one.unionByName(more), read)) as messages:
+        yield lambda ranges, *, headers: messages.where(inside({r.topic_partition: r for r in ranges}))
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
+from kdi_assets.drain.carry_out import ReadMessages
 from kdi_assets.drain.drain import Draining, DrainOptions
-from kdi_assets.drain.kept import Kept, kept_messages
+from kdi_assets.drain.kept import kept_messages
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.report import Commit, Commits, DrainReport
 from kdi_assets.sources.kafka import TopicState, read_topic
@@ -90,10 +91,10 @@ def drain_together(
                 **options,
             )
     while plans := _plans(members, drained):
-        with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as kept:
+        with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as read:
             for name, plan in plans.items():
                 with drained[name].by_itself():
-                    members[name].do(plan, kept=kept)
+                    members[name].do(plan, read=read)
     for name, member in members.items():
         if drained[name].failure is None:
             drained[name].report = member.done()
@@ -117,14 +118,14 @@ def _plans(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> d
 @contextmanager
 def _read_once(
     session: Callable[[], SparkSession], streams: Sequence[Stream], plans: Sequence[Plan]
-) -> Iterator[Kept | None]:
+) -> Iterator[ReadMessages | None]:
     """What the plans read, kept for all of them; nothing where each has to read for itself."""
     with ExitStack() as until_done:
-        kept = None
+        read = None
         if len(plans) > 1:
             with suppress(Exception):  # each will meet it by itself, and say it of itself
-                kept = until_done.enter_context(kept_messages(session(), streams[0].cluster, plans))
-        yield kept
+                read = until_done.enter_context(kept_messages(session(), streams[0].cluster, plans))
+        yield read
 
 
 def in_passes(streams: Iterable[Stream]) -> list[list[Stream]]:
