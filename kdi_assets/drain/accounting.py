@@ -86,20 +86,16 @@ LISTED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A plan that adds up: every offset of its ranges is a row, a dead letter, a tombstone, filtered or a gap."""
+    """A plan that adds up: every offset of its ranges is a row, a dead letter, a tombstone, filtered or a gap.
+
+    Attributes:
+        gaps: If they are few enough for a ledger entry.
+        gap_digest: What proves them, if they are not.
+    """
 
     ranges: tuple[RangeCounts, ...]
-    gaps: Gaps | None = None
-
-    @property
-    def listed_gaps(self) -> tuple[OffsetRange, ...]:
-        """The gaps, if they are few enough for a ledger entry."""
-        return tuple(self.gaps.ranges()) if self.gaps and len(self.gaps) <= LISTED else ()
-
-    @property
-    def unlisted_gap_digest(self) -> int:
-        """What proves them, if they are not."""
-        return self.gaps.digest if self.gaps and len(self.gaps) > LISTED else 0
+    gaps: tuple[OffsetRange, ...] = ()
+    gap_digest: int = 0
 
 
 def account_for(
@@ -138,7 +134,10 @@ def account_for(
         raise _mismatch(plan, f"{counts.messages:,} messages read, gaps aside {plan.offset_count:,} offsets planned")
     if (expected := digest_of(plan.ranges) ^ gap_digest) != counts.digest:
         raise _mismatch(plan, f"digest {counts.digest} of the offsets read is not {expected}, that of those planned")
-    return Account(tuple(_range_counts(r, counts, gaps) for r in plan.ranges), gaps)
+    ranges = tuple(_range_counts(r, counts, gaps) for r in plan.ranges)
+    if gaps and len(gaps) > LISTED:
+        return Account(ranges, gap_digest=gap_digest)
+    return Account(ranges, tuple(gaps.ranges()) if gaps else ())
 
 
 def _range_counts(r: OffsetRange, counts: Counts, gaps: Gaps | None) -> RangeCounts:
