@@ -10,7 +10,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
-from threading import Event
 
 from kdi_assets.errors import Terminal
 from kdi_assets.runtime.files import replace_file
@@ -210,14 +209,15 @@ def run_broker(data: Path, *, home: Path, port: int, report: Callable[[str], Non
     Raises:
         BrokerDied: It does not come up, or ended by itself.
     """
-    asked = Event()
-    with stop_signals(asked.set):
+    asked: list[bool] = []  # not an Event: its lock may be held where a signal interrupts
+    with stop_signals(lambda: asked.append(True)):
         taken = "" if is_free(port) else f" (port {port} is taken)"
         broker = start_broker(data, port=port, home=home)
         report(f"Kafka answers on {broker.bootstrap_servers}{taken}, data in {broker.data}")
-        while not asked.wait(0.2):
+        while not asked:
             if (code := broker.exit_code()) is not None:
                 raise broker.refusal(f"ended with exit code {code}")
+            time.sleep(0.2)
         broker.stop()
 
 
