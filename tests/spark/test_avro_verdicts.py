@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake, stream_decoder
+from kdi_assets.drain.records import ShapeMistake
+from kdi_assets.drain.shape import analyse
 from kdi_assets.message_format import Avro, AvroContainer, AvroSingleObject, Format, SchemaFile
 from kdi_assets.stream import KafkaCluster, Stream
 from tests.avro_bytes import datum, long, single_object
@@ -152,6 +153,7 @@ def test_a_single_object_is_read_by_the_schema_that_it_names(spark: SparkSession
         (Avro(as_file("string")), "format.avro.schema_file", "orders.avsc describes no record but string"),
         (AvroContainer(as_file("string")), "format.avro.schema_file", "orders.avsc describes no record"),
         (AvroContainer(as_file(record(field("kafka", "int")))), "schema", "kafka would hide"),
+        (AvroContainer(as_file(record(field("id", "int"), field("ID", "int")))), "schema", "declared twice: id"),
         (Avro(as_file(record(field("next", ["null", "R"])))), "format.avro.schema_file", "recursive"),
         (Avro(as_file(record(field("kafka", "int")))), "schema", "a field called kafka would hide the struct"),
         (
@@ -165,7 +167,7 @@ def test_a_schema_that_makes_no_table_is_refused(spark: SparkSession, format_: F
     stream = Stream("t", "t", "", "current_date()", KafkaCluster("main", "nowhere:1"), format=format_)
 
     with pytest.raises(ShapeMistake) as refused:
-        stream_decoder(stream)
+        analyse(stream, spark)
 
     assert refused.value.field == field_
     assert said in refused.value.message

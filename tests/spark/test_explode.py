@@ -172,17 +172,3 @@ def test_what_elements_do_not_allow_is_named(
 
     assert refused.value.field == field
     assert said in refused.value.message
-
-
-def test_messages_are_decoded_once_and_observed_before_they_are_taken_apart(spark: SparkSession) -> None:
-    plan = judged(spark, orders(columns={"a": "item.sku", "b": "item.qty"}), [order(A)]).plan
-    plan = plan.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
-
-    assert plan.count("from_json(StructField(") == 1
-    assert plan.index("Generate inline(") < plan.index("Filter (") < plan.index("CollectMetrics")
-    assert "_kdi_element" not in plan_without_explode(spark)
-
-
-def plan_without_explode(spark: SparkSession) -> str:
-    plan = judged(spark, stream_of("id bigint, items array<int>", columns={"a": "id"}), ['{"id": 1}']).plan
-    return plan.partition("== Optimized Logical Plan ==")[2]

@@ -22,6 +22,7 @@ from kdi_assets.message_format import (
     RegistrySchemas,
     SchemaFile,
 )
+from kdi_assets.message_rules import Explode
 from kdi_assets.stream import KafkaCluster
 from tests.driven import web_requests
 from tests.fake_registry import fake_registry
@@ -41,6 +42,7 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
     ("fields", "looks"),
     [
         ({}, ["from_json(StructField("]),
+        ({"explode": Explode("word", "split(url, '/')"), "columns": {"a": "upper(word)"}}, ["from_json(StructField("]),
         ({"compression": "gzip"}, ["from_json(StructField(", "readNBytes"]),
         ({"compression": "zstd"}, ["from_json(StructField(", "getFrameContentSize"]),
         ({"format": Csv(), "record_ddl": "method string, url string, day string", **FLAT}, ["from_csv("]),

@@ -14,10 +14,7 @@ import pytest
 
 from kdi_assets.runtime.jars import (
     Jar,
-    JarMissing,
     fetch_jars,
-    jar_paths,
-    locked_jars,
 )
 from kdi_assets.runtime.java import JavaMissing, find_java, proxy_options
 
@@ -103,10 +100,3 @@ def test_jars_that_are_there_and_verified_need_no_registry(tmp_path: Path) -> No
     fetch_jars(tmp_path / "jars", home=tmp_path, report=lines.append, lock=lock)
 
     assert lines == [f"spark   {jar.coordinate}  is there"]
-
-
-def test_a_missing_jar_names_the_command_that_fetches_it(tmp_path: Path) -> None:
-    with pytest.raises(JarMissing, match="kdi jars") as refused:
-        jar_paths(tmp_path, "spark")
-
-    assert len(refused.value.paths) == len(locked_jars("spark"))

@@ -125,8 +125,6 @@ EXPLODED = Reading(lambda m: {}, lambda m: True, lambda m: [{"n": 10 * m.offset 
     [
         ((0, 1, 2), ""),
         ((0, 2), r"web/0@1: row: it has 3 rows, and those of index and count \[\(0, 3\), \(2, 3\)\] are there"),
-        ((1, 2), r"web/0@1: row: it has 3 rows"),
-        ((0, 1), r"web/0@1: row: it has 3 rows"),
         ((0, 1, 1, 2), r"offset 1 is there twice"),
         ((), r"offset 1 is in neither table"),
     ],
