@@ -9,6 +9,7 @@ import pytest
 
 from kdi_assets.drain.backlog import PATIENCE, Backlog, PartitionBacklog, Sample, State, status_word, worst
 from kdi_assets.drain.look import time_to_loss
+from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
 from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
 from kdi_assets.sources.kafka import TopicMissing
@@ -18,6 +19,23 @@ from kdi_assets.stream import DrainWhen, OffsetRange, TopicPartition
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 DAY = 86_400.0
+
+
+def waits(
+    offsets: int = 0,
+    lag: float | None = None,
+    *,
+    stream: str = "bronze/orders",
+    position: int = 100,
+    held: int = 0,
+    refusal: KdiError | None = None,
+    rate: float | None = None,
+    loss: float | None = None,
+    word: State | None = State.OK,
+) -> Backlog:
+    """What waits for a stream of one topic partition."""
+    seen = PartitionBacklog(position, position + offsets, 0, held, None, lag, rate, loss, word)
+    return Backlog(stream, {P0: seen}, offsets, lag, refusal, held)
 
 
 def backlog(*partitions: PartitionBacklog, pace: Pace = USUAL_PACE) -> Backlog:

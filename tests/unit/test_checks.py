@@ -11,7 +11,7 @@ from kdi_assets.checks import of_backlog, of_table
 from kdi_assets.checks.finding import Finding
 from kdi_assets.checks.measures import found
 from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.drain.backlog import Backlog, State
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
@@ -19,6 +19,7 @@ from kdi_assets.message_rules import Expectation
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
+from tests.unit.test_backlog import waits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,33 +183,20 @@ def test_a_long_log_without_checkpoint_warns(table: TableByHand, lake: str, monk
     assert "the log has 101 commits" in check("table_health", lake).said
 
 
-def a_backlog(
-    offsets: int = 0,
-    *,
-    lag: float | None = None,
-    held: int = 0,
-    refusal: KdiError | None = None,
-    word: State = State.OK,
-    loss: float | None = None,
-) -> Backlog:
-    partition = PartitionBacklog(100, 100 + offsets, 0, held, None, lag, None, loss, word)
-    return Backlog("bronze/orders", {TopicPartition(TOPIC, 0): partition}, offsets, lag, refusal, held)
-
-
 @pytest.mark.parametrize(
     ("backlog", "held_for", "holds", "status", "level"),
     [
-        (a_backlog(), None, True, "active", "passed"),
-        (a_backlog(5, lag=299.0), None, True, "active", "passed"),
-        (a_backlog(5, lag=300.0), None, True, "active", "warn"),
-        (a_backlog(5, lag=1800.0), None, True, "active", "error"),
-        (a_backlog(5, lag=None), None, True, "active", "warn"),
-        (a_backlog(2, lag=None), None, False, "active", "passed"),  # offsets without a message make nothing stale
-        (a_backlog(held=3), 10.0, True, "active", "passed"),
-        (a_backlog(held=3), 301.0, True, "active", "warn"),
-        (a_backlog(held=3), 1801.0, True, "active", "error"),
-        (a_backlog(held=3), None, True, "active", "warn"),
-        (a_backlog(5, lag=9000.0), None, True, "paused", "warn"),  # it calls nobody
+        (waits(), None, True, "active", "passed"),
+        (waits(5, lag=299.0), None, True, "active", "passed"),
+        (waits(5, lag=300.0), None, True, "active", "warn"),
+        (waits(5, lag=1800.0), None, True, "active", "error"),
+        (waits(5, lag=None), None, True, "active", "warn"),
+        (waits(2, lag=None), None, False, "active", "passed"),  # offsets without a message make nothing stale
+        (waits(held=3), 10.0, True, "active", "passed"),
+        (waits(held=3), 301.0, True, "active", "warn"),
+        (waits(held=3), 1801.0, True, "active", "error"),
+        (waits(held=3), None, True, "active", "warn"),
+        (waits(5, lag=9000.0), None, True, "paused", "warn"),  # it calls nobody
     ],
 )
 def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_transaction(
@@ -230,7 +218,7 @@ def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_tran
 def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusal: KdiError, level: str) -> None:
     stream = orders(freshness=FreshnessLimits(300, 1800))
 
-    finding = found(name, Subject(stream, "/nowhere", no_spark, backlog=a_backlog(refusal=refusal)))
+    finding = found(name, Subject(stream, "/nowhere", no_spark, backlog=waits(refusal=refusal)))
 
     assert (finding.level, finding.said) == (level, refusal.parts()[0])
 
@@ -238,15 +226,15 @@ def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusa
 @pytest.mark.parametrize(
     ("backlog", "drained", "level"),
     [
-        (a_backlog(999, lag=59.0), True, "passed"),
-        (a_backlog(1000, lag=1.0), True, "warn"),
-        (a_backlog(5, lag=60.0), True, "warn"),
-        (a_backlog(1000, lag=61.0), False, "passed"),
-        (a_backlog(5, lag=1.0, word=State.WARN), False, "warn"),
-        (a_backlog(5, lag=1.0, word=State.STALL), False, "error"),
-        (a_backlog(5, lag=1.0, word=State.STOP), True, "error"),
-        (a_backlog(5, lag=4000.0, loss=3600.0), False, "error"),
-        (a_backlog(5, lag=10.0, loss=3600.0), False, "passed"),
+        (waits(999, lag=59.0), True, "passed"),
+        (waits(1000, lag=1.0), True, "warn"),
+        (waits(5, lag=60.0), True, "warn"),
+        (waits(1000, lag=61.0), False, "passed"),
+        (waits(5, lag=1.0, word=State.WARN), False, "warn"),
+        (waits(5, lag=1.0, word=State.STALL), False, "error"),
+        (waits(5, lag=1.0, word=State.STOP), True, "error"),
+        (waits(5, lag=4000.0, loss=3600.0), False, "error"),
+        (waits(5, lag=10.0, loss=3600.0), False, "passed"),
     ],
 )
 def test_what_a_drain_leaves_is_judged_just_after_it(backlog: Backlog, drained: bool, level: str) -> None:

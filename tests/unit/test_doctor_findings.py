@@ -19,7 +19,6 @@ from kdi_assets.doctor.doctor import registry as look
 from kdi_assets.doctor.finding import Verdict
 from kdi_assets.doctor.kafka import retention
 from kdi_assets.doctor.machine import driver, jars, java, packages
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.formats.registry.schemas import Schemas
 from kdi_assets.runtime.control import ControlServer, DriverAddress
 from kdi_assets.runtime.jars import JarDiffers, JarMissing
@@ -27,6 +26,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka_config import Retention
 from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
 from tests.fake_registry import RunningRegistry
+from tests.unit.test_backlog import waits
 from tests.unit.test_java import told_java
 
 GIB = 1 << 30
@@ -153,18 +153,6 @@ DAY = 86_400.0
 WEEK = Retention(7 * DAY, None)
 
 
-def waiting(*, lag_seconds: float | None, time_to_loss_seconds: float | None, offsets: int = 100) -> Backlog:
-    held = PartitionBacklog(
-        position=50,
-        end=50 + offsets,
-        earliest=0,
-        lag_seconds=lag_seconds,
-        arrival_rate=1.0 if offsets else None,
-        time_to_loss_seconds=time_to_loss_seconds,
-    )
-    return Backlog("bronze/orders", {TP: held}, offsets, lag_seconds, None, 0)
-
-
 @pytest.mark.parametrize(
     ("lag_seconds", "time_to_loss_seconds", "verdict", "found"),
     [
@@ -177,14 +165,14 @@ def waiting(*, lag_seconds: float | None, time_to_loss_seconds: float | None, of
 def test_the_verdict_is_by_the_time_that_is_left(
     lag_seconds: float | None, time_to_loss_seconds: float | None, verdict: Verdict, found: str
 ) -> None:
-    finding = retention(STREAM, waiting(lag_seconds=lag_seconds, time_to_loss_seconds=time_to_loss_seconds), WEEK)
+    finding = retention(STREAM, waits(100, lag_seconds, rate=1.0, loss=time_to_loss_seconds), WEEK)
 
     assert finding.verdict is verdict
     assert finding.found.startswith(found)
 
 
 def test_where_nothing_waits_the_retention_is_told() -> None:
-    nothing = waiting(lag_seconds=None, time_to_loss_seconds=None, offsets=0)
+    nothing = waits()
 
     assert retention(STREAM, nothing, WEEK).found == "kept for 7 d; nothing waits"
     assert retention(STREAM, nothing, Retention(None, 3 << 30)).found == (

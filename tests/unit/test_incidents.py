@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.drain.backlog import Backlog, State
 from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.errors import KdiError
 from kdi_assets.ledger.table_facts import TableFacts
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
 from sensors.incidents import MOMENT_SECONDS, Kind, follow, judge, news, told
 from sensors.memory import Followed, Memory
 from sensors.policy import progress
+from tests.unit.test_backlog import waits
 
 NAME, TP = "bronze/orders", TopicPartition("orders", 0)
 MAIN = KafkaCluster("main", "localhost:9092")
@@ -31,13 +31,8 @@ def stream(status: Status = "active") -> Stream:
     return Stream("orders", NAME, "id bigint", "current_date()", MAIN, status=status)
 
 
-def backlog(
-    offsets: int = 10, *, word: State | None = State.OK, refusal: KdiError | None = None, **partition: Any
-) -> Backlog:
-    given = {"lag_seconds": 5000.0, "time_to_loss_seconds": math.inf, **partition} if offsets else {}
-    held = PartitionBacklog(100, 100 + offsets, 0, word=word, **given)
-    looked = {} if refusal == SILENT else {TP: held}
-    return Backlog(NAME, looked, offsets, given.get("lag_seconds"), refusal, 0)
+def backlog(offsets: int = 10, *, lag: float = 5000.0, loss: float = math.inf, **more: Any) -> Backlog:
+    return waits(offsets, lag if offsets else None, loss=loss if offsets else None, **more)
 
 
 @dataclass
@@ -74,8 +69,8 @@ class Watcher:
 
 STOP, STALL, GOOD = (backlog(word=word) for word in (State.STOP, State.STALL, State.OK))
 GONE, EMPTY = backlog(word=State.STOP, refusal=LOST), backlog(0)
-UNSEEN = backlog(0, word=None, refusal=SILENT)
-NEAR = backlog(time_to_loss_seconds=3599.0)
+UNSEEN = replace(backlog(0, refusal=SILENT), topic_partitions={})
+NEAR = backlog(loss=3599.0)
 STUCK = {"memory": Memory(positions=progress(GOOD), requested_at=1e9, futile=1)}
 MOVED = {"memory": Memory(positions="others", requested_at=1e9)}
 RUNNING: dict[str, Any] = {"running": True}
@@ -110,7 +105,7 @@ TICKS: dict[str, list[Tick]] = {
     "a refusal is told at once and stands for what follows from it, but no run can help against a loss": [
         (0, GONE, "refused"),
         (100, GONE, ""),
-        (105, backlog(word=State.STOP, refusal=LOST, time_to_loss_seconds=3000.0), "loss_near"),
+        (105, backlog(word=State.STOP, refusal=LOST, loss=3000.0), "loss_near"),
     ],
     "a silent broker is told of if it stays silent": [(0, UNSEEN, ""), (59, UNSEEN, ""), (60, UNSEEN, "unreachable")],
     "runs that move nothing are told of if the next one does not either": [
@@ -170,15 +165,13 @@ def test_a_paused_stream_does_not_stand_still_but_may_lose_messages(watcher: Wat
     watcher.status = "paused"
 
     assert watcher.tick(backlog(word=State.STALL), at=0) == []
-    assert watcher.tick(backlog(word=State.STALL, time_to_loss_seconds=3599.0), at=5) == ["loss_near"]
+    assert watcher.tick(backlog(word=State.STALL, loss=3599.0), at=5) == ["loss_near"]
 
 
 def test_a_loss_is_told_of_before_it_comes_however_short_retention_is(watcher: Watcher) -> None:
     """With 40 s of retention and messages that nobody drains, a tick every 5 s."""
     told_at = [
-        left
-        for left in range(20, -1, -5)
-        if watcher.tick(backlog(lag_seconds=40.0 - left, time_to_loss_seconds=float(left)), at=20.0 - left)
+        left for left in range(20, -1, -5) if watcher.tick(backlog(lag=40.0 - left, loss=float(left)), at=20.0 - left)
     ]
 
     assert told_at == [10]
@@ -188,7 +181,7 @@ def test_what_cannot_be_seen_is_not_over(watcher: Watcher) -> None:
     watcher.tick(backlog(word=State.STOP), at=0)
     watcher.tick(backlog(word=State.STOP), at=60)
     watcher.tick(backlog(word=State.STOP, refusal=LOST), at=65)
-    silent = backlog(0, word=None, refusal=SILENT)
+    silent = replace(backlog(0, refusal=SILENT), topic_partitions={})
 
     told_of = [line for n in range(100) for line in watcher.tick(silent, at=70.0 + 5 * n)]
 

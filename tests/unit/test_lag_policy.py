@@ -5,43 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
-from kdi_assets.errors import KdiError
+from kdi_assets.drain.backlog import Backlog
 from kdi_assets.ledger.recent import Pace
 from kdi_assets.message_rules import Route
 from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream, TopicPartition
+from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream
 from sensors.explain import explain
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.policy import Decision, Due, progress, streams_to_drain
 from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
+from tests.unit.test_backlog import waits
 
 NOW = 1_800_000_000.0
 BEGUN = Memory(table_id="id", reconciled=0)
 MISSING = TopicMissing(cluster="main", topic="payments")
 
 
-def backlog(
-    stream: str,
-    offsets: int = 0,
-    lag: float | None = None,
-    *,
-    position: int = 0,
-    refusal: KdiError | None = None,
-    loss: float | None = None,
-) -> Backlog:
-    seen = PartitionBacklog(position, position + offsets, 0, lag_seconds=lag, time_to_loss_seconds=loss)
-    return Backlog(
-        stream=stream,
-        topic_partitions={TopicPartition(stream, 0): seen},
-        offsets=offsets,
-        lag_seconds=lag,
-        refusal=refusal,
-        open_transaction_offsets=0,
-    )
+def backlog(stream: str, offsets: int = 0, lag: float | None = None, *, position: int = 0, **more: Any) -> Backlog:
+    return waits(offsets, lag, stream=stream, position=position, **more)
 
 
 def a_stream(name: str, *, when: DrainWhen, status: Status = "active") -> Stream:
