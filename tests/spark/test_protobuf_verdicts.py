@@ -28,13 +28,10 @@ GOOD: bytes = ORDER(name="über 🚲", kind=77, place={"city": "Zürich"}, names
 
 CONDEMNED: dict[bytes, tuple[str, str | None]] = {
     GOOD[:-1]: ("malformed_protobuf", None),
-    GOOD + b"\x00": ("malformed_protobuf", None),
-    b'{"id": 1}': ("malformed_protobuf", None),
     GOOD.replace("über".encode(), b"\xff\xffber"): ("invalid_utf8", "name"),
     GOOD.replace("Zürich".encode(), b"Z\xc3\xc3rich"): ("invalid_utf8", "place.city"),
     GOOD.replace(b"five", b"fiv\xff"): ("invalid_utf8", "names[]"),
     ORDER(ats=[{"seconds": 253402300800}]).SerializeToString(): ("out_of_range", "ats[]"),
-    ORDER(took={"seconds": 1, "nanos": -1}).SerializeToString(): ("out_of_range", "took"),
     ORDER(any_value={"number_value": float("inf")}).SerializeToString(): ("out_of_range", "any_value"),
 }
 

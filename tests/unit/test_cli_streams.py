@@ -20,21 +20,11 @@ from kdi_assets.ledger.log import NotADeltaTable
 from kdi_assets.ledger.table_facts import DataFiles, TableFacts
 from kdi_assets.sources.kafka import BrokerUnreachable
 from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
+from tests.documents import stream as a_document
+from tests.documents import written
 from tests.table_by_hand import TableByHand
-from tests.typed import Kdi, typed
+from tests.typed import Kdi
 
-DOCUMENT = """
-type: kdi_assets.components.TopicTable
-attributes:
-  topic: orders
-  table: bronze/orders
-  schema: "id bigint"
-  date: current_date()
-  freshness: {warn: 5 minutes, fail: 2 hours}
----
-type: kdi_assets.components.TopicTable
-attributes: {topic: clicks, table: bronze/clicks, schema: "id bigint", date: current_date()}
-"""
 ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * PER_OCTAVE, 8 * PER_OCTAVE  # buckets
 
 
@@ -46,24 +36,14 @@ def test_the_middle_of_a_bucket_is_within_five_per_cent_of_every_age_in_it(secon
     assert middle(bucket) == pytest.approx(seconds, rel=0.05)
 
 
-@pytest.fixture
-def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, lake: str) -> Kdi:
-    """Runs a command in this process, over two streams."""
-    (tmp_path / "defs.yaml").write_text(DOCUMENT)
-    for name, value in {"KDI_LAKE": lake, "KDI_DEFS": str(tmp_path), "KDI_KAFKA": "127.0.0.1:1"}.items():
-        monkeypatch.setenv(name, value)
-
-    return typed(monkeypatch, capsys, "freshness")
-
-
 def test_quantiles_are_of_the_messages_of_the_last_hours_and_of_all_their_drains(kdi: Kdi, lake: str) -> None:
     table = TableByHand(lake)
     table.drain(100, ago=timedelta(hours=30), ages={A_WHILE: 100})
     table.drain(94, ago=timedelta(hours=2), ages={ONE_SECOND: 94}, wait=2.0)
     table.drain(6, ago=timedelta(hours=1), ages={EIGHT_SECONDS: 6}, wait=4.0)
 
-    answer = kdi("orders", "--json")
-    longer = kdi("orders", "--json", "--hours", "48")
+    answer = kdi("freshness", "orders", "--json")
+    longer = kdi("freshness", "orders", "--json", "--hours", "48")
 
     (said,) = answer.objects
     assert (answer.code, said["drains"], said["messages"], said["error"]) == (0, 2, 100, None)
@@ -73,10 +53,11 @@ def test_quantiles_are_of_the_messages_of_the_last_hours_and_of_all_their_drains
     assert longer.objects[0]["p95_seconds"] == pytest.approx(258.0, rel=0.05)
 
 
-def test_a_line_for_each_stream_and_dashes_where_nothing_is_known(kdi: Kdi, lake: str) -> None:
+def test_a_line_for_each_stream_and_dashes_where_nothing_is_known(kdi: Kdi, tmp_path: Path, lake: str) -> None:
+    written(tmp_path, clicks=a_document("bronze/clicks"))
     TableByHand(lake).drain(1200, ages={ONE_SECOND: 1200})
 
-    answer = kdi()
+    answer = kdi("freshness")
 
     head, clicks, orders = answer.out.splitlines()
     assert head.split() == ["STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS"]
@@ -85,13 +66,14 @@ def test_a_line_for_each_stream_and_dashes_where_nothing_is_known(kdi: Kdi, lake
     assert orders.endswith("warn 5 min, fail 2 h")
 
 
-def test_a_log_that_cannot_be_read_costs_its_own_line_and_the_exit_code(kdi: Kdi, lake: str) -> None:
+def test_a_log_that_cannot_be_read_costs_its_own_line_and_the_exit_code(kdi: Kdi, tmp_path: Path, lake: str) -> None:
+    written(tmp_path, clicks=a_document("bronze/clicks"))
     log = Path(lake) / "bronze/clicks/_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("this is no commit")
     TableByHand(lake).drain(10)
 
-    answer = kdi("--json")
+    answer = kdi("freshness", "--json")
 
     clicks, orders = answer.objects
     assert answer.code == 1

@@ -15,24 +15,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
-from tests.typed import Kdi, typed
-
-DOCUMENTS = """
-type: kdi_assets.components.TopicTable
-attributes: {topic: orders, table: bronze/orders, schema: "id bigint", date: current_date()}
-"""
-
-
-@pytest.fixture
-def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kdi:
-    """Runs a command in this process, over one stream whose broker does not exist."""
-    (tmp_path / "orders").mkdir()
-    (tmp_path / "orders" / "defs.yaml").write_text(DOCUMENTS)
-    monkeypatch.setenv("KDI_DEFS", str(tmp_path))
-    monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
-    monkeypatch.setenv("KDI_LAKE", str(tmp_path / "lake"))
-
-    return typed(monkeypatch, capsys)
+from tests.typed import Kdi
 
 
 @pytest.mark.parametrize(
@@ -121,15 +104,6 @@ def test_a_driver_that_does_not_exist_is_bad_usage(kdi: Kdi, monkeypatch: pytest
 
     assert answer.code == 2
     assert "KDI_DRIVER is 'borrowed'; it takes own or shared" in answer.err
-
-
-def test_wrong_documents_are_for_someone_to_decide(kdi: Kdi, tmp_path: Path) -> None:
-    (tmp_path / "orders" / "defs.yaml").write_text(DOCUMENTS.replace("schema", "shcema"))
-
-    answer = kdi("status")
-
-    assert answer.code == 1
-    assert "shcema: no such field; did you mean schema?" in answer.err
 
 
 def test_without_a_table_there_is_nothing_to_audit_and_spark_is_not_started(kdi: Kdi) -> None:
