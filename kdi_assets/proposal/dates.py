@@ -12,7 +12,7 @@ from statistics import median
 from kdi_assets.proposal.field_stats import FieldStats
 from kdi_assets.proposal.json_text import Record, Value
 from kdi_assets.proposal.times import Unit, moment_of, time_of, unit_of
-from kdi_assets.proposal.types import Scalar, Struct, ddl_name
+from kdi_assets.proposal.types import Struct, ddl_name
 
 DAY = 86400.0
 USUAL_SHARE = 0.9
@@ -90,18 +90,18 @@ def _at(record: Record, path: Sequence[str]) -> Value:
     return value
 
 
-def _leaves(record: Struct, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Scalar, FieldStats]]:
+def _leaves(record: Struct, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, FieldStats]]:
     for name, declared in record.fields.items():
         if isinstance(declared, Struct):
             yield from _leaves(declared, (*path, name))
-        elif isinstance(declared, Scalar):
+        elif isinstance(declared, str):
             yield (*path, name), declared, record.stats.get(name, FieldStats())
 
 
-def _reading(path: tuple[str, ...], declared: Scalar, stats: FieldStats, values: Sequence[Value]) -> Candidate | None:
+def _reading(path: tuple[str, ...], declared: str, stats: FieldStats, values: Sequence[Value]) -> Candidate | None:
     """How a field can be read as a date."""
     sql = ".".join(ddl_name(step) for step in path)
-    match declared.ddl:
+    match declared:
         case "date":
             return Candidate(path, sql, "a date")
         case "timestamp" | "timestamp_ntz" as kind:
@@ -119,7 +119,7 @@ def _reading(path: tuple[str, ...], declared: Scalar, stats: FieldStats, values:
     unit = units.pop() if len(units) == 1 else None
     if unit is None:
         return None
-    number = sql if unit == "seconds" or declared.ddl == "bigint" else f"CAST({sql} AS bigint)"
+    number = sql if unit == "seconds" or declared == "bigint" else f"CAST({sql} AS bigint)"
     return Candidate(path, f"to_date(timestamp_{unit}({number}))", f"{unit} since 1970", unit)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from kdi_assets.proposal.field_stats import FieldStats
-from kdi_assets.proposal.types import DOUBLE, STRING, TIMESTAMP, Array, Scalar, Struct, Type, ddl_name, taken
+from kdi_assets.proposal.types import DOUBLE, STRING, TIMESTAMP, Array, Struct, Type, ddl_name, taken
 from kdi_assets.wording import counted
 
 WIDEST = 56
@@ -59,8 +59,8 @@ def _fields(record: Struct, indent: str, messages: int, *, between: str) -> Iter
         inner, opened, closed = declared, f"{indent}{ddl_name(name)}{between}", ""
         while isinstance(inner, Array):
             inner, opened, closed = inner.element, f"{opened}array<", f"{closed}>"
-        if isinstance(inner, Scalar):
-            yield f"{opened}{inner.ddl}{closed}{comma}", said
+        if isinstance(inner, str):
+            yield f"{opened}{inner}{closed}{comma}", said
             continue
         yield f"{opened}struct<", said
         yield from _fields(inner, f"{indent}  ", messages, between=": ")

@@ -17,14 +17,14 @@ from kdi_assets.formats.protobuf.records import Moment, Record
 from kdi_assets.formats.registry.avro import definitions, in_one_text, with_full_names
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.proposal.types import DATE, STRING, TIMESTAMP, Array, Scalar, Struct, Type, is_taken
+from kdi_assets.proposal.types import DATE, STRING, TIMESTAMP, Array, Struct, Type, is_taken
 
 _NO_DATE = Array(STRING)
 """Stands for a type that is no date and has none in it."""
-_AVRO: Mapping[str, Scalar] = {
+_AVRO: Mapping[str, str] = {
     "date": DATE,
     **dict.fromkeys(("timestamp-millis", "timestamp-micros"), TIMESTAMP),
-    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), Scalar("timestamp_ntz")),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), "timestamp_ntz"),
 }
 
 

@@ -25,13 +25,6 @@ _KEYWORDS = ("null", "true", "false")
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
-    """A type without parts, by its DDL."""
-
-    ddl: str
-
-
-@dataclass(frozen=True, slots=True)
 class Struct:
     """An object with known fields.
 
@@ -53,12 +46,11 @@ class Array:
     element: Type
 
 
-Type: TypeAlias = Scalar | Struct | Array
-STRING, BIGINT, DOUBLE, BOOLEAN, DATE, TIMESTAMP = map(
-    Scalar, ("string", "bigint", "double", "boolean", "date", "timestamp")
-)
+Type: TypeAlias = str | Struct | Array
+"""A type without parts is its DDL."""
+STRING, BIGINT, DOUBLE, BOOLEAN, DATE, TIMESTAMP = "string", "bigint", "double", "boolean", "date", "timestamp"
 _TIMES: tuple[Kind, ...] = ("date", "local", "zoned")
-_TAKES: Mapping[Scalar, tuple[Kind, ...]] = {
+_TAKES: Mapping[str, tuple[Kind, ...]] = {
     BOOLEAN: ("boolean",),
     BIGINT: ("integer",),
     DATE: ("date",),
@@ -86,7 +78,7 @@ def type_of_all(stats: FieldStats) -> Type:
 
 def taken(declared: Type, stats: FieldStats) -> int:
     """How many values become one of the type, as far as their kinds tell."""
-    if isinstance(declared, Scalar):
+    if isinstance(declared, str):
         return stats.of(*_TAKES.get(declared, NUMBERS))
     return stats.of("array" if isinstance(declared, Array) else "object")
 
@@ -102,7 +94,7 @@ def _unfit(value: Value, declared: Type) -> str:
     match declared:
         case _ if value is None:
             return ""
-        case Scalar():
+        case str():
             kind = kind_of(value)
             if kind in _TAKES.get(declared, NUMBERS):
                 return ""
@@ -119,7 +111,7 @@ def _unfit(value: Value, declared: Type) -> str:
 def _best(stats: FieldStats) -> tuple[int, Type]:
     """The type, and how many values it takes."""
     # A decimal where a double would round, unless so many digits are those of a double that was written out.
-    number = Scalar(f"decimal(38,{stats.behind})") if stats.rounded and stats.behind <= _FRACTION else DOUBLE
+    number = f"decimal(38,{stats.behind})" if stats.rounded and stats.behind <= _FRACTION else DOUBLE
     best = max((BOOLEAN, BIGINT, number, DATE, TIMESTAMP, STRING), key=lambda declared: taken(declared, stats))
     most, arrays, objects = taken(best, stats), stats.of("array"), stats.of("object")
     if max(arrays, objects) <= most:

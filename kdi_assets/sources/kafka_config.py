@@ -51,23 +51,20 @@ class Retention:
     bytes: int | None
 
     @classmethod
-    def of(cls, config: TopicConfig) -> Retention:
-        """What a configuration says.
+    def told_by(cls, config: TopicConfig | KdiError) -> Retention | None:
+        """What a configuration says; ``None`` where it is refused, or lacks a setting, as what only speaks Kafka may.
 
         Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``; -1 is without limit.
         """
-        if "delete" not in config["cleanup.policy"]:
-            return cls(None, None)
-        milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
-        return cls(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
-
-    @classmethod
-    def told_by(cls, config: TopicConfig | KdiError) -> Retention | None:
-        """The same; ``None`` where it is refused, or not said: not everything that speaks Kafka knows every setting."""
+        if isinstance(config, KdiError):
+            return None
         try:
-            return None if isinstance(config, KdiError) else cls.of(config)
+            if "delete" not in config["cleanup.policy"]:
+                return cls(None, None)
+            milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
         except (KeyError, ValueError):
             return None
+        return cls(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
 
 
 def read_retention(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, Retention]:
