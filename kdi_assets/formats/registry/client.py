@@ -6,7 +6,8 @@ Source: Confluent Schema Registry API reference, "Schemas", "Subjects", "Errors"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
@@ -78,6 +79,13 @@ class RegistryClient:
 
     def _read(self, type_: type[Value], content: Any, path: str, answer: Answer) -> Value:
         try:
-            return TypeAdapter(type_).validate_python(content)
+            read: Value = _reader(cast(Any, type_)).validate_python(content)
+            return read
         except ValidationError as wrong:
             raise self._connection.not_understood(path, f"it said {str(answer.content)[:200]}") from wrong
+
+
+@cache
+def _reader(type_: Any) -> TypeAdapter[Any]:
+    """To make one takes milliseconds."""
+    return TypeAdapter(type_)
