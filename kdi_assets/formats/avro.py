@@ -26,8 +26,8 @@ from kdi_assets.formats.decoder import (
 )
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.avro import in_one_text
-from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
+from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule, any_of, name
 from kdi_assets.message_format import Avro, AvroSingleObject, SchemaFile
 

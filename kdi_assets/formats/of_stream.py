@@ -27,7 +27,7 @@ from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.decoders import JsonSchemaDecoder
 from kdi_assets.formats.plain import EnvelopeDecoder, PlainDecoder
 from kdi_assets.formats.protobuf.decoder import ProtobufDecoder
-from kdi_assets.formats.registry.known import MOST_IDS, KnownSchemas, known_schemas
+from kdi_assets.formats.registry.schemas import MOST_IDS, KnownSchemas, known_schemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import (
     Avro,

@@ -14,7 +14,7 @@ from kdi_assets.formats.json_schema.record import record_of
 from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, registered, validator
 from kdi_assets.formats.json_schema.violations import violation
 from kdi_assets.formats.json_unknown import with_unknown
-from kdi_assets.formats.registry.known import KnownSchemas
+from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import Json, SchemaFile
 

@@ -25,8 +25,8 @@ from kdi_assets.formats.protobuf.compatible import becomes, unknown_paths
 from kdi_assets.formats.protobuf.compiler import schema_descriptors
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
-from kdi_assets.formats.registry.known import KnownSchemas
 from kdi_assets.formats.registry.schema import Schema
+from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import Protobuf
 
