@@ -33,7 +33,7 @@ def record_of(schema: JsonSchema) -> StructType:
 
     texts = Texts(schema)
     texts.refuse_malformed()
-    found = _Reader(texts).type_of_top()
+    found = _Reader(texts).type_of(texts.top())
     if not isinstance(found, StructType):
         raise SchemaRefused(f"# describes no object with properties but {found.simpleString()}")
     return found
@@ -45,10 +45,7 @@ class _Reader:
         named = texts.root.get("$schema", "") if isinstance(texts.root, dict) else ""
         self._only_reference = any(draft in named for draft in UNTIL_7)
 
-    def type_of_top(self) -> DataType:
-        return self._type(self._texts.top())
-
-    def _type(self, place: Place) -> DataType:
+    def type_of(self, place: Place) -> DataType:
         """The type of a column.
 
         Raises:
@@ -112,7 +109,7 @@ class _Reader:
             raise SchemaRefused(f"{place.at} has a type of its own for each position, which no column has")
         if not isinstance(place.node.get("items"), dict):
             raise SchemaRefused(f"{place.at} says nothing of the type of its items")
-        return ArrayType(self._type(place.inside("items")))
+        return ArrayType(self.type_of(place.inside("items")))
 
     def _object(self, place: Place) -> DataType:
         from pyspark.sql.types import MapType, StringType, StructType
@@ -123,7 +120,7 @@ class _Reader:
         values = [place.inside("patternProperties", pattern) for pattern in node.get("patternProperties", ())]
         if _says_something(node.get("additionalProperties")):
             values.append(place.inside("additionalProperties"))
-        found = _together([self._type(value) for value in values], place)
+        found = _together([self.type_of(value) for value in values], place)
         return StructType() if found is None else MapType(StringType(), found)
 
     def _field(self, name: str, place: Place) -> StructField:
@@ -131,7 +128,7 @@ class _Reader:
 
         described = place.node.get("description") if isinstance(place.node, dict) else None
         comment = {"comment": described} if isinstance(described, str) else None
-        return StructField(name, self._type(place), metadata=comment)
+        return StructField(name, self.type_of(place), metadata=comment)
 
 
 def _says_something(node: object) -> bool:
