@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from deltalake import DeltaTable
 from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.drain.drain import drain
@@ -220,9 +219,7 @@ def test_a_column_that_the_document_gained_waits_for_the_table(driven: DrivenFac
     web.drain()
 
     assert waiting == 10
-    with_path = [
-        row["meta"]["kafka"]["offset"] for row in DeltaTable(web.uri).to_pyarrow_table().to_pylist() if row["path"]
-    ]
+    with_path = [offset for offset, path in web.rows("meta.kafka.offset", "path") if path]
     assert with_path and set(with_path) <= set(range(10, 20))
     web.assert_each_offset_once(produced)
     assert web.audit().complete

@@ -57,7 +57,7 @@ def test_another_topic_is_decided_about_before_dead_letters_that_are_gone(driven
     """
     web = driven(partitions=1)
     old = list(web.drain_rounds(1, 10, bad=0.2))
-    dropped = {letter["offset"] for letter in web.found().dead_letters}
+    dropped = set(web.letters("offset"))
     rmtree(web.stream.dead_letters_uri(web.lake))
     web.publisher = make_again(web, partitions=1)
     new = web.produce(14, seed=2)

@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.compare import compare
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import BrokerEndBelowPosition
 from kdi_assets.drain.resolve import NothingToResolve
@@ -125,7 +124,7 @@ def test_a_log_that_was_cut_off_and_grew_past_the_position_is_told_by_the_last_m
     ):
         web.drain()
     assert isinstance(look(web.stream, web.lake).refusal, TopicTruncated)
-    differs = compare(web.stream, lake=web.lake, session=web.session).changed_at[0].range.start
+    differs = web.compare().changed_at[0].range.start
     with pytest.raises(NothingToResolve, match="offset 5 of truncated/0 holds another message than its row"):
         web.resolve("rewind", topic_partition=ONLY, to=differs + 2)
     web.resolve("rewind", topic_partition=ONLY, to=differs)

@@ -113,7 +113,7 @@ def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: Drive
     web.drain()
     others.restore(web)
     if action == "adopt-dead-letters":
-        dropped = {letter["offset"] for letter in web.found().dead_letters}
+        dropped = set(web.letters("offset"))
         rmtree(web.stream.dead_letters_uri(web.lake))
 
     target: dict[str, Any] = {"topic_partition": first, "to": 5} if action == "rewind" else {}
