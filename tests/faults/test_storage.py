@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from deltalake import DeltaTable
 
 from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
-from tests.faults.faulty_files import DISK_FULL, READ_ONLY, SLOW_DOWN, Fault, FaultyStorage
+from tests.faults import others
+from tests.faults.faulty_files import DISK_FULL, READ_ONLY, Fault, FaultyStorage
 from tests.faults.topics import TransactionalPublisher
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ DATA = r"/date=[^/]*/part-[^/]*\.parquet$"
 LETTER = r"_dead_letters/part-[^/]*\.parquet$"
 COMMIT = r"(?<!_dead_letters)/_delta_log/\d{20}\.json$"
 WRITTEN_COMMIT = r"(?<!_dead_letters)/_delta_log/\.?\d{20}\.json.*\.tmp$"
+LOG = r"/_delta_log/\d{20}\.(json|crc|checkpoint\.parquet)$"
 LETTERS_COMMIT = r"_dead_letters/_delta_log/\d{20}\.json$"
 
 
@@ -67,6 +68,8 @@ def drain_refused(storage: FaultyStorage, web: DrivenStream, cause: str) -> None
         pytest.param(Fault("write", WRITTEN_COMMIT, DISK_FULL), marks=FULL, id="disk full in the commit"),
         pytest.param(Fault("rename", COMMIT), marks=FAILS, id="the commit cannot be put into the log"),
         pytest.param(Fault("list", r"/_delta_log$"), marks=FAILS, id="the log cannot be listed"),
+        # Positions are read by one reader and the snapshot by another; the second may fail alone.
+        pytest.param(Fault("open", LOG), marks=FAILS, id="the log cannot be opened"),
         pytest.param(Fault("create|write|mkdirs|rename|delete", "", READ_ONLY), marks=FULL, id="storage is read-only"),
     ],
 )
@@ -74,15 +77,17 @@ def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
     driven: DrivenFactory, storage: FaultyStorage, fault: Fault
 ) -> None:
     """Purpose: whatever storage refuses, nothing of it may be visible, and the user must read what it was.
-    Procedure: `kdi drain` of good and malformed messages; more of them; `kdi drain` while one kind of operation fails;
-    `kdi drain` once more without the fault.
+    Procedure: `kdi drain` of good and malformed messages; another driver drains more and leaves a checkpoint; more of
+    them; `kdi drain` while one kind of operation fails; `kdi drain` once more without the fault.
     Pass: exit code 75, the cause in the first line, no traceback; table and letters as they were before; afterwards
     every offset is there exactly once.
     """
     web = driven(partitions=1)
-    before = list(web.produce(20, bad=0.2))
+    web.produce(20, bad=0.2)
     drain_well(storage, web)
-    produced = web.produce(20, bad=0.2, seed=1)
+    before = list(web.drain_rounds(1, 6))
+    others.checkpoint(web)
+    produced = web.produce(20, bad=0.2, seed=2)
     version = web.version()
 
     storage.fails(*(Fault(operation, fault.path, fault.what) for operation in fault.operation.split("|")))
@@ -114,28 +119,6 @@ def test_a_table_that_cannot_be_made_is_made_by_the_next_drain(driven: DrivenFac
     storage.fails(Fault("after rename", COMMIT, times=1))
     drain_well(storage, web)
 
-    web.assert_each_offset_once(produced)
-
-
-@FAILS
-def test_a_log_that_spark_alone_cannot_read_is_said(driven: DrivenFactory, storage: FaultyStorage) -> None:
-    """Purpose: positions are read by one reader and the snapshot by another; the second may fail alone.
-    Procedure: a drain by another driver, and a checkpoint, so that this one has seen neither; drain while nothing of
-    the log can be opened; drain without faults.
-    Pass: exit code 75 and the cause, table and letters as they were; then every offset is there exactly once.
-    """
-    web = driven(partitions=1)
-    before = list(web.drain_rounds(1, 20, bad=0.2))
-    DeltaTable(web.uri).create_checkpoint()
-    produced = web.produce(20, bad=0.2)
-
-    storage.fails(Fault("open", r"/_delta_log/\d{20}\.(json|crc|checkpoint\.parquet)$"))
-    drain_refused(storage, web, SLOW_DOWN)
-
-    assert storage.met()
-    web.assert_each_offset_once(before)
-    storage.heals()
-    drain_well(storage, web)
     web.assert_each_offset_once(produced)
 
 
