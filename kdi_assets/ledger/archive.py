@@ -129,30 +129,13 @@ def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int
 def _as_table(log: TableLog, commits: Sequence[CommitInfo]) -> pa.Table:
     import pyarrow as pa
 
-    text, number = pa.string(), pa.int64()
-    schema = pa.schema(
-        [
-            ("table_id", text),
-            ("version", number),
-            ("operation", text),
-            ("parameters", text),
-            ("metrics", text),
-            ("user_metadata", text),
-            ("committed_at", pa.timestamp("us", "UTC")),
-            ("restored_to", number),
-        ]
-    )
+    text, number, moment = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
+    said = {"operation": text, "parameters": text, "metrics": text, "user_metadata": text, "committed_at": moment}
+    schema = pa.schema({"table_id": text, "version": number, **said, "restored_to": number})
     rows = [
-        {
-            "table_id": log.table_id,
-            "version": commit.version,
-            "operation": commit.operation,
-            "parameters": json.dumps(commit.parameters),
-            "metrics": json.dumps(commit.metrics),
-            "user_metadata": commit.user_metadata,
-            "committed_at": commit.committed_at,
-            "restored_to": _target(log, commit),
-        }
+        {name: getattr(commit, name) for name in ("version", "operation", "user_metadata", "committed_at")}
+        | {"parameters": json.dumps(commit.parameters), "metrics": json.dumps(commit.metrics)}
+        | {"table_id": log.table_id, "restored_to": _target(log, commit)}
         for commit in commits
     ]
     return pa.Table.from_pylist(rows, schema)

@@ -7,10 +7,12 @@ octave: its middle is at most 5 % away from every age in it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.recent import drains_since
@@ -54,17 +56,9 @@ def quantiles(waits: Iterable[tuple[Mapping[int, int], float]], shares: Iterable
             seconds[round(middle(bucket) + until_commit, 3)] += messages
     if not seconds:
         return None
-    ordered, total = sorted(seconds.items()), seconds.total()
-    return [_reached(ordered, share * total) for share in shares]
-
-
-def _reached(ordered: list[tuple[float, int]], rank: float) -> float:
-    seen = 0
-    for seconds, messages in ordered:
-        seen += messages
-        if seen >= rank:
-            return seconds
-    return ordered[-1][0]
+    ordered = sorted(seconds.items())
+    upto = list(accumulate(messages for _, messages in ordered))
+    return [ordered[bisect_left(upto, share * upto[-1])][0] for share in shares]
 
 
 @dataclass(frozen=True, slots=True)
