@@ -87,7 +87,8 @@ def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
     try:
         left = uncopied(log, open_archive(stream.archive_uri(lake)))
     except CommitUnreadable as damaged:
-        raise _damaged(stream, log, damaged) from damaged
+        detail = f"commit {damaged.version} {damaged.why}, so it cannot be copied"
+        raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {log.uri}/_delta_log") from damaged
     return CleanUp(
         stream=stream.name,
         version=log.version,
@@ -110,6 +111,8 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
         OvertakenCommit: Another ledger commit came first; nothing needs renewal then.
         ArchiveBusy: Others are copying.
     """
+    from deltalake import DeltaTable
+
     planned = plan_clean_up(stream, lake, now=now)
     renewed = _renew(stream, lake, session()) if planned.renews else None
     uri = stream.table_uri(lake)
@@ -117,13 +120,11 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
         _checkpoint(stream, uri)
     log = TableLog.existing(uri)
     before = log.commit_files()
-    try:
-        copied = copy_to_archive(log, stream.archive_uri(lake))
-    except CommitUnreadable as damaged:
-        raise _damaged(stream, log, damaged) from damaged
+    copied = copy_to_archive(log, stream.archive_uri(lake))
     if planned.expired:
-        # Opened at the version up to which everything is copied: nothing behind it can go.
-        _remove_expired(uri, log.version)
+        with storage_failures(uri):
+            # Opened at the version up to which everything is copied: nothing behind it can go.
+            DeltaTable(storage_uri(uri), version=log.version).cleanup_metadata()
     removed = before.keys() - log.commit_files().keys()
     at = renewed.version if renewed else None
     return replace(planned, version=log.version, done=True, copied=copied, removed=len(removed), renewed_at=at)
@@ -165,13 +166,6 @@ def _checkpoint(stream: Stream, uri: str) -> None:
         raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {uri}/_delta_log") from refused
 
 
-def _remove_expired(uri: str, version: int) -> None:
-    from deltalake import DeltaTable
-
-    with storage_failures(uri):
-        DeltaTable(storage_uri(uri), version=version).cleanup_metadata()
-
-
 def _retention(stream: Stream, log: TableLog) -> timedelta:
     """Only what delta-rs understands as well, which removes the files: of all else it would take its default.
 
@@ -183,8 +177,3 @@ def _retention(stream: Stream, log: TableLog) -> timedelta:
         run = f"ALTER TABLE delta.`{log.uri}` SET TBLPROPERTIES ('{_RETENTION}' = '{_DEFAULT_RETENTION}')"
         raise NoUpkeepNow(stream=stream.name, detail=f"{_RETENTION} is {text!r}, and not like this", run=run)
     return timedelta(**{f"{found[2]}s": int(found[1])})
-
-
-def _damaged(stream: Stream, log: TableLog, damaged: CommitUnreadable) -> NoUpkeepNow:
-    detail = f"commit {damaged.version} {damaged.why}, so it cannot be copied"
-    return NoUpkeepNow(stream=stream.name, detail=detail, run=f"ls {log.uri}/_delta_log")
