@@ -19,12 +19,11 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.resolve import Action, Decision, carry_out_decision, decide
 from kdi_assets.ledger.audit import AuditReport, audit
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Headers, Produced, Publisher
-from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, attempts_that_count, read_back
+from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, attempts_that_count, entries, read_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,9 @@ from urllib.parse import urlparse
 
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import live_history, readable, walk_back
+from kdi_assets.ledger.log import TableLog
 from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Produced
 
@@ -282,3 +284,11 @@ def _ranges(offsets: Iterable[At]) -> str:
         else:
             ranges.append([partition, offset, offset + 1])
     return ", ".join(f"{p}: [{start}, {end})" for p, start, end in ranges[:10]) or "none"
+
+
+def entries(uri: str, app_id: str) -> list[LedgerEntry]:
+    """Every ledger entry, the oldest first, undone or not; the readable part of the log."""
+    log = TableLog.open(uri)
+    commits = readable(walk_back(log)) if log else ()
+    found = (entry_of(c.user_metadata, c.version, app_id) for c in commits)
+    return [entry for entry in found if entry][::-1]

@@ -52,14 +52,6 @@ def takes_table(commit: CommitInfo) -> bool:
     return commit.replaces_rows or commit.operation.startswith(_REPLACING)
 
 
-def entries(uri: str, app_id: str) -> list[LedgerEntry]:
-    """Every ledger entry, the oldest first, undone or not; the readable part of the log."""
-    log = TableLog.open(uri)
-    commits = readable(walk_back(log)) if log else ()
-    found = (entry_of(c.user_metadata, c.version, app_id) for c in commits)
-    return [entry for entry in found if entry][::-1]
-
-
 def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory | None:
     """Walk the log back from the newest version, jumping where a RESTORE jumped; ``None`` if there is no table.
 

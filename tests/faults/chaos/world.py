@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.survey import survey
-from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import Broker
 from kdi_assets.sources.kafka import BrokerOffsets, read_topic
@@ -19,6 +18,7 @@ from kdi_assets.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream
 from tests.faults.chaos.readers import READERS, Readers
 from tests.faults.topics import TransactionalPublisher, await_markers
+from tests.oracle import entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

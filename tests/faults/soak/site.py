@@ -18,7 +18,6 @@ from confluent_kafka.admin import NewTopic
 from kdi_assets.components.load import load_streams
 from kdi_assets.drain.look import look_at
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.history import entries
 from kdi_assets.ledger.log import TableLog
 from kdi_assets.runtime.broker import JVM_OPTIONS, Broker, start_broker
 from kdi_assets.sources.generator import Traffic, WebRequests
@@ -28,6 +27,7 @@ from tests.deployed import Deployment, running_postgres
 from tests.driven import web_requests_document
 from tests.faults.topics import admin
 from tests.kafka_log import Produced, Publisher
+from tests.oracle import entries
 
 PUBLISHED_A_SECOND = 20
 """Batches; a message waits no longer than a twentieth of a second to be sent, which its timestamp would hide."""
