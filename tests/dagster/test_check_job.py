@@ -116,8 +116,7 @@ def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
 ) -> None:
     """While the audit reads, what waits changes."""
     read_the_table = dict.fromkeys(COSTLY, lambda subject: Finding("passed", ""))
-    for module in (check_tables, measures):  # what blocks is made by the one, the others by the other
-        monkeypatch.setattr(module, "MEASURES", {**MEASURES, **read_the_table})
+    monkeypatch.setattr(measures, "MEASURES", {**MEASURES, **read_the_table})
     monkeypatch.setattr(check_tables, "look_at", lambda streams, lake: [a_backlog(s, 0) for s in streams])
     streams = [orders(), replace(orders(), table="bronze/others")]
 
@@ -165,7 +164,7 @@ def test_the_daily_checks_begin_with_the_tables_that_were_read_the_longest_ago(
 
     passed = dict.fromkeys(MEASURES, lambda subject: Finding("passed", ""))
     fast = {**passed, "every_offset_accounted_for": audit}
-    monkeypatch.setattr(check_tables, "MEASURES", fast)
+    monkeypatch.setattr(measures, "MEASURES", fast)
 
     def night() -> str:
         read.clear()
