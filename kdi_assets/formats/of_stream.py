@@ -146,15 +146,13 @@ def decoder_of(stream: Stream) -> StreamDecoder:
     """
     if isinstance(stream.format, Framed):
         return _knowing(stream, stream.format, known_schemas(stream.format.schemas))
-    return _bound(stream, _of_unframed(stream.format, salvages=stream.contract.leaves_out))
+    of_payloads = _of_unframed(stream.format, salvages=stream.contract.leaves_out)
+    return StreamDecoder(stream, of_payloads, of_payloads.record_type(stream.record_ddl))
 
 
 def _knowing(stream: Stream, format_: Framed, known: KnownSchemas) -> StreamDecoder:
-    return replace(_bound(stream, _of_framed(format_, known, salvages=stream.contract.leaves_out)), known=known)
-
-
-def _bound(stream: Stream, of_payloads: Decoder) -> StreamDecoder:
-    return StreamDecoder(stream, of_payloads, of_payloads.record_type(stream.record_ddl))
+    of_payloads = _of_framed(format_, known, salvages=stream.contract.leaves_out)
+    return StreamDecoder(stream, of_payloads, of_payloads.record_type(stream.record_ddl), known)
 
 
 def _of_framed(format_: Framed, known: KnownSchemas, *, salvages: bool) -> Decoder:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from random import Random
-from typing import NamedTuple
 from uuid import UUID
 
 TEMPLATES = 4093  # prime, so that templates do not fall in step with the topic partitions
@@ -60,15 +59,8 @@ class Traffic:
             raise ValueError(f"{self}: at least one date, and shares between 0 and 1")
 
 
-class Template(NamedTuple):
+def make_template(random: Random) -> bytes:
     """A message but for its second, microsecond and running number, which ``%`` fills in."""
-
-    days_ago: int
-    text: bytes
-
-
-def make_template(random: Random, *, days_ago: int) -> Template:
-    """Everything of a message that may repeat."""
     session, uuid = (UUID(int=random.getrandbits(128), version=4) for _ in range(2))
     url = f"https://{random.choice(HOSTS)}/{random.choice(PATHS)}?id={random.getrandbits(40):010x}"
     text = (
@@ -78,7 +70,7 @@ def make_template(random: Random, *, days_ago: int) -> Template:
         # The running number is the last group: every uuid is unique without a random number for each message.
         f'"uuid":"{str(uuid)[:24]}%012x"}}'
     )
-    return Template(days_ago, text.encode())
+    return text.encode()
 
 
 class WebRequests:
@@ -92,7 +84,7 @@ class WebRequests:
         self.counts: Counter[str] = Counter()
         self._traffic = traffic
         self._random = Random(traffic.seed)  # noqa: S311
-        self._templates = [make_template(self._random, days_ago=k % traffic.dates) for k in range(TEMPLATES)]
+        self._templates = [(k % traffic.dates, make_template(self._random)) for k in range(TEMPLATES)]
         self._kinds = cycle(BAD_KINDS)
         self._made = 0
 
@@ -103,7 +95,7 @@ class WebRequests:
         numbers = range(self._made, self._made + count)
         picked = (self._templates[number % TEMPLATES] for number in numbers)
         # One formatting for each message and nothing else: this line decides how fast we publish.
-        values = [t.text % (seconds[t.days_ago], n % 1_000_000, n) for n, t in zip(numbers, picked, strict=True)]
+        values = [text % (seconds[ago], n % 1_000_000, n) for n, (ago, text) in zip(numbers, picked, strict=True)]
         self._made += count
         return [self._judged(value) for value in values]
 
