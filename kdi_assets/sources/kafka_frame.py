@@ -43,6 +43,9 @@ def read_ranges(
     """
     topic = ranges[0].topic_partition.topic
     assigned = {topic: [r.topic_partition.partition for r in ranges]}
+    wanted = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
+    # More tasks than topic partitions where few of them hold much, so that no core waits.
+    tasks = max(len(ranges), min(wanted, spark.sparkContext.defaultParallelism))
     reader = (
         spark.read.format("kafka")
         .option("assign", json.dumps(assigned))
@@ -54,10 +57,11 @@ def read_ranges(
         .option("fetchOffset.retryIntervalMs", "1000")
         .option("kafkaConsumer.pollTimeoutMs", str(MESSAGE_SECONDS * 1000))
         .option("includeHeaders", str(headers).lower())
-        .option("minPartitions", str(_tasks(spark, ranges)))
+        .option("minPartitions", str(tasks))
         .options(**{f"kafka.{k}": v for k, v in java_client_config(cluster).items()})
     )
-    return _bundle(reader.load(), ranges)
+    # Fewer where many topic partitions hold little: each would write a file of its own for every date.
+    return reader.load().coalesce(wanted) if wanted < len(ranges) else reader.load()
 
 
 def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
@@ -89,15 +93,3 @@ def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
 
 def _offsets(topic: str, by_partition: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(p): o for p, o in by_partition.items()}})
-
-
-def _tasks(spark: SparkSession, ranges: Sequence[OffsetRange]) -> int:
-    """More tasks than topic partitions where few of them hold much, so that no core waits."""
-    wanted = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
-    return max(len(ranges), min(wanted, spark.sparkContext.defaultParallelism))
-
-
-def _bundle(messages: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """Fewer tasks where many topic partitions hold little: each would write a file of its own for every date."""
-    wanted = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
-    return messages.coalesce(wanted) if wanted < len(ranges) else messages
