@@ -15,7 +15,6 @@ Kind = Literal[
     "null", "boolean", "integer", "large", "fraction", "object", "array", "text", "date", "local", "zoned"
 ]  # fmt: skip
 """``large`` is an integer beyond 64 bits; ``local`` and ``zoned`` are timestamps without and with a zone."""
-TEXTS: tuple[Kind, ...] = ("text", "date", "local", "zoned")
 NUMBERS: tuple[Kind, ...] = ("integer", "large", "fraction")
 INT64 = 2**63
 _EXACT = Context(prec=1000)
