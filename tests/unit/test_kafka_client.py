@@ -1,8 +1,9 @@
-"""What Kafka's clients are told by our properties, and how long an answer is waited for."""
+"""What Kafka's clients are told by our properties, how long an answer may take, and what the generator publishes."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from confluent_kafka.admin import AdminClient
 
 from kdi_assets.errors import Transient
 from kdi_assets.sources import kafka_client
+from kdi_assets.sources.generator import Traffic, WebRequests
 from kdi_assets.sources.kafka import read_topics
 from kdi_assets.sources.kafka_frame import java_client_config
+from kdi_assets.sources.publisher import BATCH, batch_sizes
 from kdi_assets.stream import KafkaCluster
 
 
@@ -53,3 +56,25 @@ def test_an_answer_that_the_client_loses_is_given_up_and_a_retry_helps(monkeypat
 
     with pytest.raises(Transient, match=r"no answer from nobody:1 \(1 of 2 requests not answered within 0\.2 s\)"):
         read_topics(KafkaCluster(name="main", bootstrap_servers="nobody:1"), ["answered", "lost"])
+
+
+NOON = datetime(2026, 3, 24, 12, 0, tzinfo=UTC)
+
+
+def test_a_seed_gives_the_same_messages_whatever_the_size_of_the_batches() -> None:
+    traffic = Traffic(bad=0.05, tombstones=0.05, seed=7)
+    at_once = WebRequests(traffic).batch(300, now=NOON)
+    in_parts = WebRequests(traffic)
+
+    assert [value for size in (1, 199, 100) for value in in_parts.batch(size, now=NOON)] == at_once
+    assert WebRequests(Traffic(bad=0.05, tombstones=0.05, seed=8)).batch(300, now=NOON) != at_once
+
+
+@pytest.mark.parametrize(
+    ("count", "rate", "sizes"),
+    [(1, None, {1}), (2 * BATCH + 1, None, {BATCH, 1}), (95, 100, {10, 5}), (1000, 500, {50}), (3, 0.5, {1})],
+)
+def test_batches_add_up_and_keep_a_rate_in_tenths_of_a_second(count: int, rate: float | None, sizes: set[int]) -> None:
+    found = list(batch_sizes(count, rate))
+
+    assert (sum(found), set(found)) == (count, sizes)

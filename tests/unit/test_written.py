@@ -1,4 +1,4 @@
-"""What a drain writes: the size of its files, and numbers that must agree before it commits."""
+"""What a drain reads and writes: headers, masked dead letters, the size of files, and numbers that must agree."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 from kdi_assets.drain import stage
 from kdi_assets.drain.accounting import account_for
+from kdi_assets.drain.carry_out import reads_headers
 from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.masking import letters_hold, unlocated
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.stage import file_size, telling
@@ -19,7 +22,10 @@ from kdi_assets.drain.verdict import DEAD_LETTER, Counts
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent import LedgerCommit
+from kdi_assets.message_format import Bytes, Csv, Envelope
+from kdi_assets.message_rules import Expectation, Mask
 from kdi_assets.stream import KafkaCluster, Stream
+from tests.judged import stream_of
 from tests.unit.test_plan import P0, ledger, orders, plan, topic
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
@@ -91,3 +97,56 @@ def account(read: Counts, **written: Any) -> None:
     """Account for ten offsets; neither Spark nor the broker is asked before these numbers agree."""
     nobody: Any = None
     account_for(TEN, STREAM, read, messages=nobody, **written)
+
+
+USER = StructType().add("Email", StringType()).add("id", LongType())
+RECORD = StructType().add("user", USER).add("card", StringType())
+ORDERS = Stream("orders", "bronze/orders", "", "current_date()", KafkaCluster("main", "localhost:1"))
+HIDDEN = Mask("null")
+
+
+@pytest.mark.parametrize(
+    ("said", "held"),
+    [
+        ({"mask": {}}, "keep"),
+        ({"mask": {}, "dead_letter_payload": "withhold"}, "withhold"),
+        ({}, "mask"),
+        ({"mask": {"USER.email": HIDDEN}}, "mask"),
+        ({"dead_letter_payload": "keep"}, "keep"),
+        ({"dead_letter_payload": "withhold"}, "withhold"),
+        ({"mask": {"user.phone": HIDDEN}}, "withhold"),
+        ({"columns": {"card": "upper(user.email)"}}, "withhold"),
+        ({"columns": {"user": "to_json(user)"}, "mask": {"user.email": HIDDEN}}, "withhold"),
+        ({"columns": {"user.mail": "user.email"}, "mask": {"user": HIDDEN}}, "withhold"),
+        ({"columns": {"user.email": "user.id"}, "mask": {"user.id": HIDDEN}}, "mask"),
+        ({"format": Csv()}, "withhold"),
+        ({"format": Bytes(), "dead_letter_payload": "keep"}, "keep"),
+        ({"compression": "gzip"}, "withhold"),
+    ],
+)
+def test_what_is_masked_lies_in_no_dead_letter_unless_the_stream_keeps_it(said: dict[str, Any], held: str) -> None:
+    stream = replace(ORDERS, **{"mask": {"card": HIDDEN}, **said})
+
+    assert letters_hold(stream, RECORD) == held
+    assert held != "mask" or not unlocated(stream, RECORD)
+
+
+@pytest.mark.parametrize(
+    ("fields", "read"),
+    [
+        ({}, False),
+        (
+            {"columns": {"k": "CAST(kafka.key AS STRING)", "p": "`kafka` . `partition`", "kafkas": "my_kafka_key"}},
+            False,
+        ),
+        ({"date_expression": "to_date(KAFKA.timestamp)"}, False),
+        ({"date_expression": "to_date(CAST(`kafka`.`Headers`[0].value AS STRING))"}, True),
+        ({"filter": "exists(kafka.headers, h -> h.key = 'kept')"}, True),
+        ({"expectations": {"traced": Expectation("kafka.headers IS NOT NULL")}}, True),
+        ({"columns": {"whole": "to_json(kafka)"}}, True),
+        ({"columns": {"all": "struct(kafka.*)"}}, True),
+        ({"format": Envelope()}, True),
+    ],
+)
+def test_headers_are_read_where_an_expression_or_the_format_needs_them(fields: dict[str, Any], read: bool) -> None:
+    assert reads_headers(stream_of("id bigint", **fields)) is read
