@@ -254,6 +254,7 @@ pytestmark = pytest.mark.usefixtures("spark")  # it parses the types
         ("tinyint", "bigint", True),
         ("int", "bigint", True),
         ("bigint", "int", False),
+        ("int", "double", False),
         ("float", "double", True),
         ("date", "timestamp_ntz", True),
         ("date", "timestamp", False),

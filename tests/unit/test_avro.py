@@ -54,6 +54,16 @@ def test_a_field_that_the_reader_names_by_an_alias_is_known() -> None:
     assert unknown_paths(json.dumps(record("R", old="int", other="int")), json.dumps(reader)) == ["other"]
 
 
+def test_a_short_name_means_the_type_of_its_own_namespace() -> None:
+    far, near = {**record("S", p="int", q="int"), "namespace": "x"}, {**record("S", z="int"), "namespace": "y"}
+    user = {**record("T", s="S"), "namespace": "x"}
+    reader = record("r.R", a={**record("S", p="int"), "namespace": "x"}, b=near, c="x.S", d=user)
+
+    paths = unknown_paths(json.dumps(record("r.R", a=far, b=near, c="x.S", d=user)), json.dumps(reader))
+
+    assert paths == ["a.q", "c.q", "d.s.q"]
+
+
 def logical(type_: str, name: str, **more: int) -> dict[str, Any]:
     return {"type": type_, "logicalType": name, **more}
 
@@ -190,6 +200,8 @@ def test_a_message_index_is_a_path_into_the_file(payload: bytes, path: tuple[int
     [
         (b"", "too_short"),
         (b"\x02", "bad_message_index"),  # one place, and it is not there
+        (b"\x02\x80\x80", "bad_message_index"),
+        (b"\x01\x00", "bad_message_index"),  # -1 places
         (b"\x80", "bad_message_index"),  # a count that does not end
         (b"\x02\x01", "bad_message_index"),  # place -1
         (b"\xca\x01" + b"\x00" * 200, "bad_message_index"),  # 101 places

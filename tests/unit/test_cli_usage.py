@@ -33,6 +33,7 @@ from tests.typed import Kdi
         (["resolve", "orders", "rewind", "--until", "7"], "it belongs to accept-loss, not to rewind"),
         (["resolve", "orders", "rewind", "--to", "7"], "it needs --topic-partition"),
         (["resolve", "orders", "rewind", "--topic-partition", "0"], "it needs one of --to, --to-timestamp"),
+        (["resolve", "orders", "rewind", "--to-timestamp", "monday"], "'monday' is none; give a date or a moment"),
         (["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01T06:00"], "'2026-11-01T06:00' has no zone"),
         (
             ["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01", "--to-version", "3"],

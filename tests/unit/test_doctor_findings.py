@@ -157,6 +157,7 @@ WEEK = Retention(7 * DAY, None)
     ("lag_seconds", "time_to_loss_seconds", "verdict", "found"),
     [
         (DAY, 6 * DAY, Verdict.OK, "kept for 7 d; what waits is"),
+        (8 * DAY, float("inf"), Verdict.OK, "kept for 7 d; what waits is"),
         (4 * DAY, 3 * DAY, Verdict.WARNING, "retention near"),
         (7 * DAY, 1.0, Verdict.WRONG, "retention near"),
         (None, None, Verdict.WARNING, "lag unknown"),

@@ -14,7 +14,7 @@ from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, val
 from kdi_assets.formats.json_schema.violations import violations
 from kdi_assets.formats.registry.schema import Referenced
 
-DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+DRAFT_4, DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
 NULL, TEXT, NUMBER, INTEGER = {"type": "null"}, {"type": "string"}, {"type": "number"}, {"type": "integer"}
 CENTS = {"type": "object", "properties": {"cents": INTEGER}}
@@ -114,7 +114,8 @@ def test_a_description_is_the_columns_comment() -> None:
 def test_beside_a_reference_nothing_counts_until_draft_7_and_everything_after_it() -> None:
     schema = {"$ref": "#/definitions/cents", "properties": {"more": TEXT}}
 
-    assert column(schema, definitions={"cents": CENTS}, **{"$schema": DRAFT_7}) == "struct<cents:bigint>"
+    for draft in (DRAFT_4, DRAFT_7):
+        assert column(schema, definitions={"cents": CENTS}, **{"$schema": draft}) == "struct<cents:bigint>"
     assert column(schema, definitions={"cents": CENTS}, **{"$schema": DRAFT_2020}) == "struct<cents:bigint,more:string>"
 
 
@@ -152,6 +153,8 @@ def test_references_are_found_by_names_whatever_their_ids(id_: str | None, other
         ({"x": {"type": "object"}}, "#/properties/x is an object of which neither properties nor the type of values"),
         ({"x": {"type": "array"}}, "#/properties/x says nothing of the type of its items"),
         ({"x": {"type": "array", "items": [TEXT]}}, "#/properties/x has a type of its own for each position"),
+        ({"x": {"prefixItems": [TEXT]}}, "#/properties/x has a type of its own for each position"),
+        ({"x": {"enum": ["a", 1]}}, "#/properties/x is of several types"),
         ({"x": {"items": {"properties": {"y": {}}}}}, "#/properties/x/items/properties/y says nothing of a type"),
         ({"x": {"type": "text"}}, '#/properties/x/type is no JSON Schema: "text" is not valid'),
         ({"x": {"$ref": "#"}}, "#/properties/x is part of itself, and no table is as deep as that (#)"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
@@ -78,3 +80,13 @@ def test_batches_add_up_and_keep_a_rate_in_tenths_of_a_second(count: int, rate: 
     found = list(batch_sizes(count, rate))
 
     assert (sum(found), set(found)) == (count, sizes)
+
+
+def test_dates_have_the_same_share_and_impossible_traffic_is_refused() -> None:
+    values = WebRequests(Traffic(dates=4)).batch(4_000, now=NOON)
+
+    dates = Counter(json.loads(value or b"")["meta"]["producer"]["timestamp"][:10] for value in values)
+    assert dates == {f"2026-03-{day}": pytest.approx(1_000, rel=0.01) for day in (21, 22, 23, 24)}
+    for dates_, bad in ((0, 0.0), (1, -0.1), (1, 1.1)):
+        with pytest.raises(ValueError, match="at least one date"):
+            Traffic(dates=dates_, bad=bad)

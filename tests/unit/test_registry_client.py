@@ -40,6 +40,8 @@ CUT = b'{"schema": "\\"int\\""}'
         (Fault(200, CUT, cut=True), RegistryUnavailable, "IncompleteRead"),
         (Fault(401, b'{"error_code": 40101, "message": "who?"}'), RegistryAccessRefused, "refuses authentication"),
         (Fault(407), RegistryAccessRefused, "authentication at the proxy"),
+        (Fault(429), RegistryUnavailable, "HTTP 429"),
+        (Fault(403), RegistryAccessRefused, "refuses authorization"),
         (Fault(200, HTML), RegistryNotUnderstood, "HTTP 200: <html>Sign in"),
         (Fault(200, b'{"id": 3}'), RegistryNotUnderstood, "it said {'id': 3}"),
         (Fault(200, b'{"schema": "x", "references": ["y"]}'), RegistryNotUnderstood, "it said "),

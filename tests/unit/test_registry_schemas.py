@@ -148,6 +148,8 @@ def test_ids_outlive_the_registry(registry: RunningRegistry, anew: Anew, caplog:
         down.ids_of("b")
     with pytest.raises(RegistryUnavailable):
         down.by_ids([ids[0], 4])
+    with pytest.raises(RegistryUnavailable):
+        down.version("a")  # the latest is not the highest: deleted versions are among the ids
 
 
 def test_the_latest_outlives_the_registry(

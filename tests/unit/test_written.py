@@ -119,6 +119,8 @@ HIDDEN = Mask("null")
         ({"columns": {"user": "to_json(user)"}, "mask": {"user.email": HIDDEN}}, "withhold"),
         ({"columns": {"user.mail": "user.email"}, "mask": {"user": HIDDEN}}, "withhold"),
         ({"columns": {"user.email": "user.id"}, "mask": {"user.id": HIDDEN}}, "mask"),
+        ({"mask": {}, "dead_letter_payload": "mask"}, "keep"),
+        ({"columns": {"Card": "upper(user.email)"}, "dead_letter_payload": "mask"}, "withhold"),
         ({"format": Csv()}, "withhold"),
         ({"format": Bytes(), "dead_letter_payload": "keep"}, "keep"),
         ({"compression": "gzip"}, "withhold"),
