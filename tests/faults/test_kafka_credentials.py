@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -182,8 +183,8 @@ def test_the_doctor_names_a_right_that_is_missing_and_it_costs_its_topic_alone(
         created.result(10)
 
     with guarded.denied(topic_name, operation):
-        found: dict[str, list[Finding]] = {topic_name: [], other: [], "no_such_topic": []}
-        for finding in kafka.rights(cluster, list(found)):
+        found: dict[str, list[Finding]] = defaultdict(list)
+        for finding in kafka.rights(cluster, [topic_name, other, "no_such_topic"]):
             found[finding.of].append(finding)
         if operation is AclOperation.DESCRIBE_CONFIGS:
             with pytest.raises(AccessRefused, match=f"DescribeConfigs on topic {topic_name}"):
