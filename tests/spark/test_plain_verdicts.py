@@ -164,7 +164,7 @@ def test_what_is_compressed_comes_out_and_all_else_is_a_dead_letter(spark: Spark
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
-def test_a_value_above_the_limit_is_none(
+def test_a_value_above_the_limit_is_a_dead_letter(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: Compression
 ) -> None:
     monkeypatch.setattr(compression, "LIMIT", 5000)

@@ -51,7 +51,9 @@ def order(*fields: object) -> dict[str, object]:
         (order("int"), [MONEY]),  # named, and not used
     ],
 )
-def test_one_text_means_what_all_do(spark: SparkSession, schema: object, references: list[dict[str, object]]) -> None:
+def test_one_text_means_what_all_meant(
+    spark: SparkSession, schema: object, references: list[dict[str, object]]
+) -> None:
     named = tuple(Referenced(str(n), json.dumps(text)) for n, text in enumerate(references))
     jvm: Any = spark.sparkContext._jvm
     together = jvm.org.apache.avro.Schema.Parser()

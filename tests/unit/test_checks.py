@@ -87,7 +87,9 @@ def test_a_decision_answers_the_steps_back_before_it_and_none_after_it(table: Ta
 
 
 @pytest.mark.parametrize(("lost", "level"), [(TP, "passed"), (TopicPartition(TOPIC, 1), "error")])
-def test_an_accepted_loss_answers_for_its_own(table: TableByHand, lake: str, lost: TopicPartition, level: str) -> None:
+def test_an_accepted_loss_answers_for_its_topic_partition(
+    table: TableByHand, lake: str, lost: TopicPartition, level: str
+) -> None:
     table.drain(100)
     table.commit(position(TOPIC, 40), ago=timedelta(0))
     table.ledger_commit("resolve", declared_losses=(OffsetRange(lost, 100, 110),))
@@ -153,7 +155,9 @@ def test_dead_letters_of_the_day_before_yesterday_count_no_more(table: TableByHa
         (TODAY + timedelta(days=2), "passed", 0),
     ],
 )
-def test_rows_outside_their_window(table: TableByHand, lake: str, day: date | None, level: str, outside: int) -> None:
+def test_rows_outside_the_window_warn(
+    table: TableByHand, lake: str, day: date | None, level: str, outside: int
+) -> None:
     table.commit(data_file(1, day, rows=7), data_file(2, TODAY, rows=9), ago=timedelta(0))
 
     finding = check("dates_in_window", lake)

@@ -240,7 +240,7 @@ def test_the_last_message_is_known_while_its_position_stays(
         (replace(READ[P0], timestamp=1_700_000_000_000_000_000), True),  # no time that can be written as a date
     ],
 )
-def test_another_message_at_the_last_offset_is_a_truncation_none_is_not(there: LastRead | None, refused: bool) -> None:
+def test_another_message_at_the_last_offset_is_a_truncation(there: LastRead | None, refused: bool) -> None:
     refusal = truncated(orders(), READ, {P0: AtPosition(there), P1: AtPosition(READ[P1])})
 
     assert (refusal is not None) == refused

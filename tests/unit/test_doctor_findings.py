@@ -190,7 +190,7 @@ def test_a_registry_that_answers_is_fine(registry: RunningRegistry, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("known", "verdict"), [(0, Verdict.WRONG), (1, Verdict.WARNING)])
-def test_a_registry_down_and_known_warns(
+def test_a_registry_that_is_down_is_a_warning_where_schemas_are_known(
     registry: RunningRegistry, tmp_path: Path, known: int, verdict: Verdict
 ) -> None:
     for n in range(known):

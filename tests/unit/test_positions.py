@@ -77,7 +77,7 @@ def test_a_restore_to_a_time_without_a_zone_is_believed_only_where_the_files_agr
 
 @RESTORES
 @pytest.mark.parametrize(("others", "kind"), [(((0, 5),), "takeover"), ((), "resolve")])
-def test_a_restore_before_ours_is_refused(
+def test_a_restore_to_before_the_ledger_is_refused(
     table: Rows, lake: str, others: tuple[tuple[int, int], ...], kind: Kind
 ) -> None:
     table.append(*others)

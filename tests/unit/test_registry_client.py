@@ -53,7 +53,9 @@ CUT = b'{"schema": "\\"int\\""}'
         (Fault(422, b'{"error_code": 42202, "message": "version"}'), RegistryNotUnderstood, "42202: version"),
     ],
 )
-def test_a_wrong_answer_is_no_gap(registry: RunningRegistry, fault: Fault, refusal: type[KdiError], said: str) -> None:
+def test_a_wrong_answer_is_no_unknown_id(
+    registry: RunningRegistry, fault: Fault, refusal: type[KdiError], said: str
+) -> None:
     registry.faults = [fault]
 
     with pytest.raises(refusal) as refused:

@@ -152,7 +152,7 @@ def test_ids_outlive_the_registry(registry: RunningRegistry, anew: Anew, caplog:
         down.version("a")  # the latest is not the highest: deleted versions are among the ids
 
 
-def test_the_latest_outlives_the_registry(
+def test_the_latest_version_outlives_the_registry(
     registry: RunningRegistry, anew: Anew, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = registry.register("a", '"0"'), registry.register("a", '"1"')
