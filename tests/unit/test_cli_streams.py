@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.documents import stream as a_document
 from tests.documents import written
 from tests.table_by_hand import TableByHand
 from tests.typed import Kdi
+from tests.unit.test_backlog import waits
 
 ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * PER_OCTAVE, 8 * PER_OCTAVE  # buckets
 
@@ -101,10 +103,9 @@ def status(
     loss: float | None = 7500.0,
 ) -> StreamStatus:
     stream = Stream("orders", table, "id bigint", "current_date()", MAIN, status=said)
-    waits: dict[str, Any] = {"lag_seconds": lag, "arrival_rate": 10.0, "time_to_loss_seconds": loss} if offsets else {}
-    word = State.WARN if offsets else State.OK
-    partitions = {TP: PartitionBacklog(100, 100 + offsets, 0, word=word, **waits)} if looked else {}
-    backlog = Backlog(stream.name, partitions, offsets, waits.get("lag_seconds"), refusal, held)
+    waiting: dict[str, Any] = {"rate": 10.0, "loss": loss, "word": State.WARN} if offsets else {}
+    backlog = waits(offsets, lag if offsets else None, stream=table, held=held, refusal=refusal, **waiting)
+    backlog = backlog if looked else replace(backlog, topic_partitions={})
     drained_at = NOW - drained_ago if drained_ago else None
     return StreamStatus(stream, backlog, TableFacts(9, drained_at, 700, 0, files=DataFiles(30, 5000, 12)))
 

@@ -32,20 +32,10 @@ def orders(**fields: Any) -> Stream:
 
 
 def ledger(positions: dict[TopicPartition, int], **fields: Any) -> LedgerState:
-    given: dict[str, Any] = {
-        "uri": "/lake/bronze/orders",
-        "version": 7,
-        "table_id": "table",
-        "ledger_version": 7,
-        "positions": positions,
-        "transactions": {f"orders-{tp.partition}": at - 1 for tp, at in positions.items()},
-        "restored_to": None,
-        "knows_table": True,
-        "knows_topic": True,
-        "entry": None,
-        **fields,
-    }
-    return LedgerState(**given)
+    ids = {f"orders-{tp.partition}": at - 1 for tp, at in positions.items()}
+    known = {"knows_table": True, "knows_topic": True, "restored_to": None, "entry": None}
+    given: dict[str, Any] = {"version": 7, "ledger_version": 7, "positions": positions, "transactions": ids, **known}
+    return LedgerState(**{"uri": "/lake/bronze/orders", "table_id": "table", **given, **fields})
 
 
 def topic(held: dict[TopicPartition, tuple[int, int]], *, open_offsets: int = 0) -> TopicState:
