@@ -152,8 +152,8 @@ def test_a_single_object_is_read_by_the_schema_that_it_names(spark: SparkSession
         (Avro(as_file({"type": "rekord", "name": "R"})), "format.avro.schema_file", "orders.avsc: "),
         (Avro(as_file("string")), "format.avro.schema_file", "orders.avsc describes no record but string"),
         (AvroContainer(as_file("string")), "format.avro.schema_file", "orders.avsc describes no record"),
-        (AvroContainer(as_file(record(field("kafka", "int")))), "schema", "kafka would hide"),
-        (AvroContainer(as_file(record(field("id", "int"), field("ID", "int")))), "schema", "declared twice: id"),
+        (AvroContainer(as_file(record(field("kafka", "int")))), "format.avro", "kafka would hide"),
+        (AvroContainer(as_file(record(field("id", "int"), field("ID", "int")))), "format.avro", "declared twice: id"),
         (Avro(as_file(record(field("next", ["null", "R"])))), "format.avro.schema_file", "recursive"),
         (Avro(as_file(record(field("kafka", "int")))), "schema", "a field called kafka would hide the struct"),
         (
