@@ -39,7 +39,7 @@ def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_ad
     """
     web = driven(partitions=1)
     web.drain_rounds(1, 10)
-    produced = web.produce(10, bad=0.3)
+    produced = web.produce(10, bad=0.5)
 
     with pytest.raises((TableChangedUnderDrain, TableReplaced), match="adopt"):
         web.drain(at=Once(point, lambda: interference(web)))
