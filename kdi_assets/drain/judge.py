@@ -28,7 +28,7 @@ from kdi_assets.drain.verdict import ELSEWHERE, TOMBSTONE_RULE, VERDICTS, Counts
 from kdi_assets.formats.catalyst import bloom_filter, might_contain
 from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, UNKNOWN, VALUE
 from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.formats.rules import field_told_by, first_of, literal, told_by
+from kdi_assets.formats.rules import field_told_by, first_of, literal, reason_told_by
 from kdi_assets.ledger.freshness import BUCKETS, bucket_sql
 from kdi_assets.stream import Stream
 
@@ -151,7 +151,7 @@ def _with_reasons(
     elements = elements_of(stream, decoder.record, messages.sparkSession)
     judged = _judged(messages, stream, decoder, now, elements).where(where)
     numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {first} END"))
-    reason, field_ = told_by(_RULE, [r.reason for r in rules]), field_told_by(_RULE, rules)
+    reason, field_ = reason_told_by(_RULE, rules), field_told_by(_RULE, rules)
     return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field_)})
 
 

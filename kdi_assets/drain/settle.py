@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from kdi_assets.drain.records import stream_decoder
 from kdi_assets.drain.refusals import RowsWithoutPositions
 from kdi_assets.drain.shape import analyse, commented
 from kdi_assets.drain.table_schema import PROPERTY
-from kdi_assets.formats.json_types import leaf_paths
 from kdi_assets.formats.rules import name
 from kdi_assets.ledger.commit import commit, create_table
 from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL, Staged
@@ -158,9 +157,21 @@ def _properties(stream: Stream, schema: StructType) -> dict[str, str]:
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableExpiredLogCleanup": "false"}
     if stream.contract.types == "evolve":
         properties[PROPERTY] = "true"
-    columns = [".".join(name(step) for step in path) for path, _ in leaf_paths(schema)]
+    columns = [".".join(name(step) for step in path) for path in _leaf_paths(schema)]
     if len(columns) > _STATISTICS:
         prefix = ".".join(name(step) for step in stream.coordinates.split("."))
         first = sorted(columns, key=lambda c: not c.startswith(f"{prefix}."))[:_STATISTICS]
         properties["delta.dataSkippingStatsColumns"] = ",".join(first)
     return {**CHECKPOINT_INTERVAL, **stream.properties, **properties}
+
+
+def _leaf_paths(record: StructType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every field that is no struct."""
+    from pyspark.sql import types as t
+
+    for field in record.fields:
+        here = (*path, field.name)
+        if isinstance(field.dataType, t.StructType) and field.dataType.fields:
+            yield from _leaf_paths(field.dataType, here)
+        else:
+            yield here

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType
 
 _BYTES = "java.io.ByteArrayInputStream"
 _GUNZIP = "org.apache.commons.compress.compressors.gzip.GzipCompressorInputStream"
-_STRINGS = "org.apache.commons.lang3.StringUtils"
-_VARIANTS = "org.apache.spark.sql.catalyst.expressions.variant.VariantExpressionEvalUtils"
 _ZSTD = "com.github.luben.zstd.Zstd"
 
 
@@ -47,18 +47,21 @@ def might_contain(spark: SparkSession, bloom: Column, number: str) -> Column:
     return _column(spark, _catalyst(spark).BloomFilterMightContain(held, _parsed(spark, number)))
 
 
-def occurrences(spark: SparkSession, text: str, part: str) -> Column:
-    """How often a part stands in text (Spark SQL of type string), told at the pace of Java's own search."""
-    chars = _object(spark, "java.lang.CharSequence")
-    within = _invoke(spark, _parsed(spark, text), "toString", chars)
-    sought = _catalyst(spark).Literal.fromObject(part, chars)
-    return _column(spark, _static(spark, _STRINGS, "countMatches", "int", within, sought, never_null=True))
+def from_kernel(
+    spark: SparkSession, called: str, method: str, argument: str, *, gives: str | DataType, built_with: Sequence[Any]
+) -> Column:
+    """A static method of a class of the kernel, of an argument (Spark SQL) and an instance of that class.
 
+    Args:
+        gives: The type of the result.
+        built_with: What the instance is made of; types of PySpark become those of the JVM.
+    """
+    from pyspark.sql.types import DataType
 
-def parsed_json(spark: SparkSession, text: str) -> Column:
-    """A document as a variant, null if it is none; of names that stand twice the last counts, as in ``from_json``."""
-    arguments = [_parsed(spark, sql) for sql in (text, "true", "false", "true")]
-    return _column(spark, _static(spark, _VARIANTS, "parseJson", "variant", *arguments))
+    jvm: Any = spark._jvm
+    parts = (_type(spark, part) if isinstance(part, DataType) else part for part in built_with)
+    constant = _catalyst(spark).Literal.fromObject(getattr(jvm, called)(*parts), _object(spark, called))
+    return _column(spark, _static(spark, called, method, gives, _parsed(spark, argument), constant))
 
 
 def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
@@ -90,12 +93,12 @@ def zstd_size(spark: SparkSession, value: str) -> Column:
 
 
 def _static(
-    spark: SparkSession, class_: str, function: str, ddl: str, *arguments: Any, never_null: bool = False
+    spark: SparkSession, class_: str, function: str, type_: str | DataType, *arguments: Any, never_null: bool = False
 ) -> Any:
     """A call of a static method of Java."""
     jvm: Any = spark._jvm
     seq, nullable = jvm.PythonUtils.toSeq, not never_null
-    of_class = _class(spark, class_), _type(spark, ddl), function, seq(list(arguments)), seq([])
+    of_class = _class(spark, class_), _type(spark, type_), function, seq(list(arguments)), seq([])
     return _catalyst(spark).objects.StaticInvoke(*of_class, True, nullable, True, jvm.scala.Option.empty())
 
 
@@ -114,9 +117,11 @@ def _invoke(spark: SparkSession, target: Any, method: str, type_: Any, *argument
     return _catalyst(spark).objects.Invoke(target, method, type_, seq(list(arguments)), seq([]), True, True, True)
 
 
-def _type(spark: SparkSession, ddl: str) -> Any:
+def _type(spark: SparkSession, type_: str | DataType) -> Any:
+    """The JVM's type, of DDL or of PySpark's."""
     jvm: Any = spark._jvm
-    return jvm.org.apache.spark.sql.types.DataType.fromDDL(ddl)
+    types = jvm.org.apache.spark.sql.types.DataType
+    return types.fromDDL(type_) if isinstance(type_, str) else types.fromJson(type_.json())
 
 
 def _object(spark: SparkSession, class_: str) -> Any:

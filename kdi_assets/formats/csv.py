@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.catalyst import is_ascii, try_eval
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
-from kdi_assets.formats.json_types import time_rules
 from kdi_assets.formats.rules import Rule, any_of, literal
 from kdi_assets.message_format import Csv
 
@@ -22,6 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
+_DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
+_PATTERNS = {
+    "date": f"^{_DATE}$",
+    "timestamp_ntz": f"^{_DATE}({_TIME})?$",
+    "timestamp": f"^{_DATE}({_TIME}(Z|[+-][0-9]{{2}}(:[0-9]{{2}})?)?)?$",
+}
 _TEXT = f"CAST({PAYLOAD} AS STRING)"
 _LINE = f"trim(TRAILING '\\r\\n' FROM {_TEXT})"
 _ASCII = "_kdi_ascii"
@@ -166,7 +172,7 @@ def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
         case t.StringType():
             return
         case t.TimestampType() | t.TimestampNTZType() | t.DateType():
-            yield from time_rules(text, declared, column)
+            yield from _time_rules(text, declared, column)
         case t.BooleanType():
             yield Rule("wrong_type", f"lower(trim({text})) NOT IN ('true', 'false')", column)
         case t.DoubleType() | t.FloatType():
@@ -180,3 +186,15 @@ def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
         case _:
             yield Rule("out_of_range", f"{lost} AND {text} RLIKE {_INTEGER}", column)
             yield Rule("wrong_type", lost, column)
+
+
+def _time_rules(value: str, declared: DataType, path: str) -> list[Rule]:
+    """What condemns text that is to become a date or timestamp."""
+    kind = declared.typeName()
+    rules = [
+        Rule("wrong_type", f"NOT {value} RLIKE {literal(_PATTERNS[kind])}", path),
+        Rule("out_of_range", f"{value} IS NOT NULL AND try_cast({value} AS {kind}) IS NULL", path),
+    ]
+    if kind != "date":
+        rules.append(Rule("too_precise", f"{value} RLIKE '[.][0-9]{{6}}[0-9]*[1-9]'", path))
+    return rules

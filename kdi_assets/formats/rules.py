@@ -14,12 +14,13 @@ class Rule:
         reason: One word for statistics and filters, e.g. ``wrong_type``.
         predicate: Spark SQL over the working columns; true condemns, null does not.
         field: Path of the field at fault, empty when it is the whole message.
-        field_sql: Spark SQL of type string that gives the path, where it is not the same for all messages.
+        reason_sql, field_sql: Spark SQL of type string that give them, where they are not the same for all messages.
     """
 
     reason: str
     predicate: str
     field: str = ""
+    reason_sql: str = ""
     field_sql: str = ""
 
 
@@ -33,16 +34,20 @@ def first_of(rules: Sequence[Rule]) -> str:
     return "CASE" + "".join(f" WHEN {r.predicate} THEN {n}" for n, r in enumerate(rules, 1)) + " END"
 
 
-def told_by(number: str, texts: Sequence[str]) -> str:
-    """Spark SQL: the text of the rule with this number."""
-    return f"element_at(array({', '.join(literal(text) for text in texts)}), {number})"
+def reason_told_by(number: str, rules: Sequence[Rule]) -> str:
+    """Spark SQL: the reason of the rule with this number."""
+    return _told_by(number, [(r.reason, r.reason_sql) for r in rules])
 
 
 def field_told_by(number: str, rules: Sequence[Rule]) -> str:
     """Spark SQL: the path of the field that the rule with this number condemns; null if it is the whole message."""
-    own = "".join(f" WHEN {number} = {n} THEN {r.field_sql}" for n, r in enumerate(rules, 1) if r.field_sql)
-    told = told_by(number, [r.field for r in rules])
-    return f"nullif(CASE{own} ELSE {told} END, '')" if own else f"nullif({told}, '')"
+    return f"nullif({_told_by(number, [(r.field, r.field_sql) for r in rules])}, '')"
+
+
+def _told_by(number: str, texts: Sequence[tuple[str, str]]) -> str:
+    own = "".join(f" WHEN {number} = {n} THEN {sql}" for n, (_, sql) in enumerate(texts, 1) if sql)
+    told = f"element_at(array({', '.join(literal(text) for text, _ in texts)}), {number})"
+    return f"CASE{own} ELSE {told} END" if own else told
 
 
 def literal(text: str) -> str:

@@ -21,8 +21,9 @@ from kdi_assets.errors import Terminal, Transient
 from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.files import replace_file
 from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.runtime.kernel import compile_kernel, kernel_path
 
-JarGroup = Literal["spark", "broker"]
+JarGroup = Literal["build", "spark", "broker"]
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
 LOG = "ivy.log"
 UNREACHABLE = re.compile(r"Server access error .*|Host \S+ not found")
@@ -117,11 +118,26 @@ def jar_paths(directory: Path, group: JarGroup) -> list[Path]:
     paths = [directory / group / jar.file_name for jar in locked_jars(group)]
     if missing := tuple(path for path in paths if not path.is_file()):
         raise JarMissing(group=group, paths=missing)
-    return [*paths, _scala_library()] if group == "broker" else paths
+    if group == "broker":
+        return [*paths, _scala_library()]
+    return [*paths, *_kernel(directory)] if group == "spark" else paths
+
+
+def _kernel(directory: Path, lock: Path = JARS_LOCK) -> Iterator[Path]:
+    """What the compiler of the lock made of the sources.
+
+    Raises:
+        JarMissing: It has not.
+    """
+    for compiler in locked_jars("build", lock=lock):
+        path = kernel_path(directory, compiler.sha256)
+        if not path.is_file():
+            raise JarMissing(group="spark", paths=(path,))
+        yield path
 
 
 def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK) -> int:
-    """Compute every hash again.
+    """Compute every hash again; of the kernel, look whether it is that of the sources.
 
     Returns:
         How many jars were verified.
@@ -135,11 +151,11 @@ def refuse_unlocked(directory: Path, group: JarGroup, *, lock: Path = JARS_LOCK)
         raise JarMissing(group=group, paths=missing)
     if differing := tuple(path for path, jar in jars.items() if not _is_there(jar, directory)):
         raise JarDiffers(group=group, paths=differing)
-    return len(jars)
+    return len(jars) + (len(list(_kernel(directory, lock))) if group == "spark" else 0)
 
 
 def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lock: Path = JARS_LOCK) -> None:
-    """Make ``directory`` hold the locked jars, each verified; only what is missing or differs is fetched.
+    """Make ``directory`` hold the locked jars, each verified, and the kernel; what is there stays.
 
     Args:
         directory: Gets one folder per group.
@@ -149,6 +165,7 @@ def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lo
     Raises:
         JarHashDiffers: A registry serves another file; it was not kept.
         JarsNotFetched: The registry does not answer, or lacks a jar.
+        KernelNotCompiled: The compiler refuses its sources.
     """
     directory = directory.absolute()  # Ivy takes no other
     jars = locked_jars(lock=lock)
@@ -167,6 +184,13 @@ def fetch_jars(directory: Path, *, home: Path, report: Callable[[str], None], lo
                 for jar in some:
                     _take(jar, served, directory)
                     report(f"{jar.group:6}  {jar.coordinate}  fetched")
+    for compiler in (jar for jar in jars if jar.group == "build"):
+        kernel = kernel_path(directory, compiler.sha256)
+        if kernel.is_file():
+            report(f"spark   {kernel.name}  is there")
+        else:
+            compile_kernel(kernel, compiler=directory / compiler.group / compiler.file_name, home=home)
+            report(f"spark   {kernel.name}  compiled")
 
 
 def _resolve(jvm: Any, jars: Sequence[Jar]) -> dict[str, Path]:

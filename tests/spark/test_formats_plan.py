@@ -41,15 +41,15 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
 @pytest.mark.parametrize(
     ("fields", "looks"),
     [
-        ({}, ["from_json(StructField("]),
-        ({"explode": Explode("word", "split(url, '/')"), "columns": {"a": "upper(word)"}}, ["from_json(StructField("]),
-        ({"compression": "gzip"}, ["from_json(StructField(", "readNBytes"]),
-        ({"compression": "zstd"}, ["from_json(StructField(", "getFrameContentSize"]),
+        ({}, ["JsonDecoder.decode("]),
+        ({"explode": Explode("word", "split(url, '/')"), "columns": {"a": "upper(word)"}}, ["JsonDecoder.decode("]),
+        ({"compression": "gzip"}, ["JsonDecoder.decode(", "readNBytes"]),
+        ({"compression": "zstd"}, ["JsonDecoder.decode(", "getFrameContentSize"]),
         ({"format": Csv(), "record_ddl": "method string, url string, day string", **FLAT}, ["from_csv("]),
         ({"format": Avro(SCHEMA), "record_ddl": "", **FLAT}, ["from_avro("]),
         ({"format": AvroSingleObject(SCHEMA, (SCHEMA,)), "record_ddl": "", **FLAT}, ["from_avro("]),
         ({"format": PROTOBUF, "record_ddl": "", "filter": "method = 'GET'", **FLAT}, ["ArrowEvalPython"]),
-        ({"format": VALIDATED, "record_ddl": "", **FLAT}, ["from_json(StructField(", "ArrowEvalPython"]),
+        ({"format": VALIDATED, "record_ddl": "", **FLAT}, ["JsonDecoder.decode(", "ArrowEvalPython"]),
         ({"format": VALIDATED, "compression": "gzip"}, ["ArrowEvalPython", "readNBytes"]),
     ],
 )
@@ -72,7 +72,7 @@ def test_frames_and_validation_are_one_look(
         format_ = JsonRegistry(RegistrySchemas(registry.described(), "t-value"), validate=True)
         plan = plan_of(spark, format=format_, record_ddl="", **FLAT)
 
-    assert [plan.count(look) for look in ("from_json(StructField(", "ArrowEvalPython", "hex(")] == [1, 1, 1]
+    assert [plan.count(look) for look in ("JsonDecoder.decode(", "ArrowEvalPython", "hex(")] == [1, 1, 1]
 
 
 def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Paths of unknown fields of JSON, told by names alone or by a walk: those that Python tells, whatever the text is."""
+"""Paths of unknown fields of JSON, those that Python tells, whatever the text is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.drain.records import stream_decoder
-from kdi_assets.formats import json_paths
 from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
 from tests import odd_json
 from tests.judged import stream_of
@@ -56,21 +55,6 @@ def test_paths_are_those_that_python_tells_of_whatever_text(spark: SparkSession,
     # Those with a name twice and a text that looks like something else are dead letters.
     assert len(found) > 0.8 * len(texts)
     assert 0.4 < sum(1 for told in expected.values() if told) / len(found) < 0.9
-
-
-def test_unknown_fields_at_the_top_need_no_walk(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Procedure: nothing is parsed for a walk, so that whoever needs one finds nothing."""
-    from pyspark.sql import functions as F
-
-    monkeypatch.setattr(json_paths, "parsed_json", lambda spark, text: F.lit(None).cast("variant"))
-
-    found = paths(spark, odd_json.DDL, [*BY_NAMES, *odd_json.documents(SEED, 500, odd_json.FIELDS)])
-
-    expected = {text: odd_json.unknown(text, odd_json.FIELDS) for text in found}
-    assert {text: found[text][0] for text in BY_NAMES} == {text: expected[text] for text in BY_NAMES}
-    walked = [text for text, (told, _) in found.items() if told != expected[text]]
-    assert all(found[text][0] == [] for text in walked)
-    assert 0 < len(walked) < sum(1 for told in expected.values() if told)
 
 
 def test_a_record_of_many_fields_and_one_of_none_are_told_of_alike(spark: SparkSession) -> None:

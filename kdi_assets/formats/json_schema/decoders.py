@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, cast
 from kdi_assets.formats.decoder import FRAME, PAYLOAD, VIOLATION, FormatMistake
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.json import JsonDecoder
-from kdi_assets.formats.json_paths import with_paths
 from kdi_assets.formats.json_schema.record import record_of
 from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, registered, validator
 from kdi_assets.formats.json_schema.violations import violation
-from kdi_assets.formats.json_unknown import with_unknown
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
 from kdi_assets.message_format import Json, SchemaFile
@@ -86,16 +84,15 @@ class JsonSchemaDecoder:
         return JsonDecoder(" OR ".join(unless) or "false", salvages=self.salvages).decode(messages, record)
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        return with_unknown(messages, record, where=where)
+        return JsonDecoder().with_unknown(messages, record, where=where)
 
     def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
-        return with_paths(messages, record, where=where)
+        return JsonDecoder().with_paths(messages, record, where=where)
 
     def rules(self, record: StructType) -> list[Rule]:
         unsuitable = [Rule("incompatible_schema", self.unsuitable)] if self.unsuitable else []
-        *others, rest = JsonDecoder().rules(record)  # the last holds of whatever is left
-        violates = [Rule("schema_violation", _VIOLATES, field_sql=VIOLATION)] if self.validate else []
-        return [*unsuitable, *others, *violates, rest]
+        violates = [Rule("schema_violation", _VIOLATES, field_sql=VIOLATION)] if self.validate else []  # asked last
+        return [*unsuitable, *JsonDecoder().rules(record), *violates]
 
 
 def _refused(schema: JsonSchema) -> bool:

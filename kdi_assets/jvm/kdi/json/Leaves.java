@@ -1,0 +1,242 @@
+package kdi.json;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.time.ZoneOffset;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
+
+/** Fields whose values hold no others. */
+final class Leaves {
+  private Leaves() {}
+
+  /** What can be wrong with a value, each as messages are told of it. */
+  record Problems(Problem outOfRange, Problem wrongType, Problem tooPrecise, Problem invalidUtf8)
+      implements java.io.Serializable {}
+
+  private abstract static class Leaf extends Field {
+    final Problems problems;
+
+    Leaf(String path, Problem missing, Problems problems) {
+      super(path, missing);
+      this.problems = problems;
+    }
+
+    final Object wrongType(JsonParser parser, Pass pass) throws IOException {
+      parser.skipChildren();
+      return pass.misfit(problems.wrongType);
+    }
+  }
+
+  /** Text; of an integer or a boolean, exactly as it stands there. */
+  static final class Strings extends Leaf {
+    Strings(String path, Problem missing, Problems problems) {
+      super(path, missing, problems);
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      switch (parser.currentToken()) {
+        case VALUE_STRING:
+          UTF8String text = Text.of(parser);
+          return text == null ? pass.misfit(problems.invalidUtf8) : text;
+        case VALUE_NUMBER_INT:
+        case VALUE_TRUE:
+        case VALUE_FALSE:
+          return UTF8String.fromString(parser.getText());
+        default:
+          return wrongType(parser, pass);
+      }
+    }
+  }
+
+  static final class Booleans extends Leaf {
+    Booleans(String path, Problem missing, Problems problems) {
+      super(path, missing, problems);
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      switch (parser.currentToken()) {
+        case VALUE_TRUE:
+          return true;
+        case VALUE_FALSE:
+          return false;
+        default:
+          return wrongType(parser, pass);
+      }
+    }
+  }
+
+  /** Whole numbers of one to eight bytes. */
+  static final class Integers extends Leaf {
+    private final int bytes;
+
+    Integers(String path, Problem missing, Problems problems, int bytes) {
+      super(path, missing, problems);
+      this.bytes = bytes;
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (parser.currentToken() != JsonToken.VALUE_NUMBER_INT) {
+        return wrongType(parser, pass);
+      }
+      if (parser.getTextLength() > 20 || parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+        return pass.misfit(problems.outOfRange);
+      }
+      long number = parser.getLongValue();
+      int unused = 64 - 8 * bytes;
+      if (number << unused >> unused != number) {
+        return pass.misfit(problems.outOfRange);
+      }
+      switch (bytes) {
+        case 1:
+          return (byte) number;
+        case 2:
+          return (short) number;
+        case 4:
+          return (int) number;
+        default:
+          return number;
+      }
+    }
+  }
+
+  static final class Doubles extends Leaf {
+    Doubles(String path, Problem missing, Problems problems) {
+      super(path, missing, problems);
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (!parser.currentToken().isNumeric()) {
+        return wrongType(parser, pass);
+      }
+      double number = parser.getDoubleValue();
+      return Double.isInfinite(number) ? pass.misfit(problems.outOfRange) : number;
+    }
+  }
+
+  static final class Floats extends Leaf {
+    Floats(String path, Problem missing, Problems problems) {
+      super(path, missing, problems);
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (!parser.currentToken().isNumeric()) {
+        return wrongType(parser, pass);
+      }
+      float number = parser.getFloatValue();
+      return Float.isInfinite(number) ? pass.misfit(problems.outOfRange) : number;
+    }
+  }
+
+  /** Decimals, of numbers and of text: money is often sent so. */
+  static final class Decimals extends Leaf {
+    /** No decimal of a table has nearly as many digits, and to read more takes long. */
+    private static final int MOST_DIGITS = 1000;
+
+    private final DecimalType type;
+
+    Decimals(String path, Problem missing, Problems problems, DecimalType type) {
+      super(path, missing, problems);
+      this.type = type;
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (!parser.currentToken().isNumeric() && parser.currentToken() != JsonToken.VALUE_STRING) {
+        return wrongType(parser, pass);
+      }
+      if (parser.getTextLength() > MOST_DIGITS) {
+        return pass.misfit(problems.outOfRange);
+      }
+      BigDecimal number;
+      try {
+        number = new BigDecimal(parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength());
+      } catch (NumberFormatException none) {
+        return wrongType(parser, pass);
+      }
+      number = number.stripTrailingZeros();
+      // Before it is written out with all its digits: there may be a billion of them.
+      long digitsBefore = (long) number.precision() - number.scale();
+      if (number.signum() != 0 && digitsBefore > type.precision() - type.scale()) {
+        return pass.misfit(problems.outOfRange);
+      }
+      if (number.scale() > type.scale()) {
+        return pass.misfit(problems.tooPrecise);
+      }
+      return Decimal.apply(number.setScale(type.scale()), type.precision(), type.scale());
+    }
+  }
+
+  /** Base64. */
+  static final class Binaries extends Leaf {
+    Binaries(String path, Problem missing, Problems problems) {
+      super(path, missing, problems);
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (parser.currentToken() != JsonToken.VALUE_STRING) {
+        return wrongType(parser, pass);
+      }
+      try {
+        return com.fasterxml.jackson.core.Base64Variants.getDefaultVariant().decode(parser.getText());
+      } catch (IllegalArgumentException none) {
+        return wrongType(parser, pass);
+      }
+    }
+  }
+
+  /** Dates and timestamps, of text in the forms of ISO 8601 that Spark reads. */
+  static final class Times extends Leaf {
+    enum Kind {
+      DATE,
+      TIMESTAMP,
+      TIMESTAMP_NTZ
+    }
+
+    private final Kind kind;
+
+    Times(String path, Problem missing, Problems problems, Kind kind) {
+      super(path, missing, problems);
+      this.kind = kind;
+    }
+
+    @Override
+    Object read(JsonParser parser, Pass pass) throws IOException {
+      if (parser.currentToken() != JsonToken.VALUE_STRING) {
+        return wrongType(parser, pass);
+      }
+      String text = parser.getText();
+      TimeForm form = TimeForm.of(text);
+      if (form == null || form.hasTime && kind == Kind.DATE || form.hasZone && kind != Kind.TIMESTAMP) {
+        return pass.misfit(problems.wrongType);
+      }
+      UTF8String ascii = UTF8String.fromString(text);
+      Option<Object> found;
+      switch (kind) {
+        case DATE:
+          found = DateTimeUtils.stringToDate(ascii);
+          break;
+        case TIMESTAMP:
+          found = DateTimeUtils.stringToTimestamp(ascii, ZoneOffset.UTC);
+          break;
+        default:
+          found = DateTimeUtils.stringToTimestampWithoutTimeZone(ascii);
+      }
+      if (found.isEmpty()) {
+        return pass.misfit(problems.outOfRange);
+      }
+      return form.finerThanMicroseconds ? pass.misfit(problems.tooPrecise) : found.get();
+    }
+  }
+}

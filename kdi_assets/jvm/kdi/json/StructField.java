@@ -1,0 +1,114 @@
+package kdi.json;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** An object with declared fields; of a name that stands twice the last value counts. */
+final class StructField extends Field {
+  final String[] names;
+  final Field[] fields;
+  private final Map<String, Integer> numbers = new HashMap<>();
+  private final Problem noObject;
+  private final boolean salvageable;
+
+  /**
+   * @param salvageable whether its fields are left out one by one; those inside arrays and maps are not
+   */
+  StructField(String path, Problem missing, Problem noObject, String[] names, Field[] fields, boolean salvageable) {
+    super(path, missing);
+    this.noObject = noObject;
+    this.names = names;
+    this.fields = fields;
+    this.salvageable = salvageable;
+    for (int number = 0; number < names.length; number++) {
+      numbers.put(names[number], number);
+    }
+  }
+
+  @Override
+  Object read(JsonParser parser, Pass pass) throws IOException {
+    if (parser.currentToken() != JsonToken.START_OBJECT) {
+      parser.skipChildren();
+      return pass.misfit(noObject);
+    }
+    Object[] values = new Object[fields.length];
+    Problem[] problems = null;
+    int[][] places = null;
+    int next = 0;
+    while (parser.nextToken() == JsonToken.FIELD_NAME) {
+      String name = parser.currentName();
+      int number = numberOf(name, next);
+      JsonToken token = parser.nextToken();
+      if (number < 0) {
+        pass.unknown(below(path, name), token == JsonToken.VALUE_NULL);
+        parser.skipChildren();
+        continue;
+      }
+      next = number + 1;
+      pass.repeats |= values[number] != null || problems != null && problems[number] != null;
+      int start = pass.salvaging ? (int) parser.currentTokenLocation().getByteOffset() : 0;
+      Object value = token == JsonToken.VALUE_NULL ? null : fields[number].read(parser, pass);
+      if (value == MISFIT) {
+        if (problems == null) {
+          problems = new Problem[fields.length];
+          places = new int[fields.length][];
+        }
+        problems[number] = pass.problem;
+        parser.finishToken();
+        places[number] = new int[] {start, (int) parser.currentLocation().getByteOffset()};
+        value = null;
+      } else if (problems != null) {
+        problems[number] = null;
+      }
+      values[number] = value;
+    }
+    if (pass.salvaging && salvageable && problems != null) {
+      leaveOut(problems, places, pass);
+      problems = null;
+    }
+    Problem found = null;
+    for (int each = 0; each < fields.length; each++) {
+      if (problems != null && problems[each] != null) {
+        found = Problem.first(found, problems[each]);
+      } else if (values[each] == null && fields[each].missing != null) {
+        found = Problem.first(found, fields[each].missing);
+      }
+    }
+    if (found == null) {
+      return new GenericInternalRow(values);
+    }
+    pass.condemned |= salvageable; // what must be there is not, and nothing can be left out for it
+    return pass.misfit(found);
+  }
+
+  @Override
+  boolean hasNames() {
+    return true;
+  }
+
+  /** The number of a field, or -1; names mostly come in the order of the fields. */
+  int numberOf(String name, int guess) {
+    if (guess < names.length && names[guess].equals(name)) {
+      return guess;
+    }
+    Integer number = numbers.get(name);
+    return number == null ? -1 : number;
+  }
+
+  static String below(String path, String name) {
+    return path.isEmpty() ? name : path + "." + name;
+  }
+
+  private void leaveOut(Problem[] problems, int[][] places, Pass pass) throws IOException {
+    for (int each = 0; each < fields.length; each++) {
+      if (problems[each] != null) {
+        pass.leftOut(UTF8String.fromString(fields[each].path), places[each][0], places[each][1]);
+      }
+    }
+  }
+}

@@ -1,0 +1,145 @@
+package kdi.json;
+
+import java.util.function.Function;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
+
+/**
+ * The fields of a record from its type, with the order in which problems are told.
+ *
+ * <p>First come values that are of another kind than declared, in the order of the fields, told of the outermost field
+ * that is no object. Then what is missing, and what a value says that its type cannot hold, told of the exact place.
+ */
+final class Types {
+  private static final int SECOND = 1 << 20;
+  private int first;
+  private int second = SECOND;
+
+  StructField root(StructType record) {
+    return struct(record, "", "", null, true);
+  }
+
+  private StructField struct(StructType type, String path, String leaf, Problem missing, boolean salvageable) {
+    int count = type.fields().length;
+    String[] names = type.fieldNames();
+    Field[] fields = new Field[count];
+    Problem noObject = null;
+    for (int number = 0; number < count; number++) {
+      var declared = type.fields()[number];
+      String here = StructField.below(path, names[number]);
+      int before = first;
+      fields[number] = field(declared.dataType(), here, leaf.isEmpty() ? "" : leaf, declared.nullable());
+      if (noObject == null) {
+        noObject = new Problem("wrong_type", leaf.isEmpty() ? firstLeaf(declared.dataType(), here) : leaf, before + 1);
+      }
+    }
+    if (noObject == null) {
+      noObject = new Problem("wrong_type", leaf.isEmpty() ? path : leaf, ++first);
+    }
+    return new StructField(path, missing, noObject, names, fields, salvageable);
+  }
+
+  private static String firstLeaf(DataType type, String path) {
+    if (type instanceof StructType && ((StructType) type).fields().length > 0) {
+      var inner = ((StructType) type).fields()[0];
+      return firstLeaf(inner.dataType(), StructField.below(path, inner.name()));
+    }
+    return path;
+  }
+
+  /**
+   * @param leaf the outermost field around it that is no object; empty if there is none
+   */
+  private Field field(DataType type, String path, String leaf, boolean nullable) {
+    Problem missing = nullable ? null : new Problem("missing_field", path, ++second);
+    String named = leaf.isEmpty() ? path : leaf;
+    if (type instanceof StructType) {
+      return struct((StructType) type, path, leaf, missing, leaf.isEmpty());
+    }
+    if (type instanceof ArrayType) {
+      Problem noArray = new Problem("wrong_type", named, ++first);
+      ArrayType array = (ArrayType) type;
+      return new ArrayField(path, missing, noArray, field(array.elementType(), path + "[]", named, array.containsNull()));
+    }
+    if (type instanceof MapType) {
+      Problem noObject = new Problem("wrong_type", named, ++first);
+      Problem noText = new Problem("invalid_utf8", path + "[]", ++second);
+      MapType map = (MapType) type;
+      Field value = field(map.valueType(), path + "[]", named, map.valueContainsNull());
+      return new MapField(path, missing, noObject, noText, value);
+    }
+    return leaf(type, path, named, missing);
+  }
+
+  private Field leaf(DataType type, String path, String named, Problem missing) {
+    Function<String, Problem> kind = reason -> new Problem(reason, named, ++first);
+    Function<String, Problem> value = reason -> new Problem(reason, path, ++second);
+    if (type instanceof StringType) {
+      var problems = new Leaves.Problems(null, value.apply("wrong_type"), null, value.apply("invalid_utf8"));
+      return new Leaves.Strings(path, missing, problems);
+    }
+    if (type instanceof DateType || type instanceof TimestampType || type instanceof TimestampNTZType) {
+      var wrong = value.apply("wrong_type");
+      var problems = new Leaves.Problems(value.apply("out_of_range"), wrong, value.apply("too_precise"), null);
+      return new Leaves.Times(path, missing, problems, kindOf(type));
+    }
+    if (type instanceof DecimalType) {
+      var outOfRange = kind.apply("out_of_range");
+      var problems = new Leaves.Problems(outOfRange, kind.apply("wrong_type"), value.apply("too_precise"), null);
+      return new Leaves.Decimals(path, missing, problems, (DecimalType) type);
+    }
+    if (type instanceof DoubleType || type instanceof FloatType) {
+      var problems = new Leaves.Problems(value.apply("out_of_range"), kind.apply("wrong_type"), null, null);
+      return type instanceof DoubleType
+          ? new Leaves.Doubles(path, missing, problems)
+          : new Leaves.Floats(path, missing, problems);
+    }
+    var outOfRange = kind.apply("out_of_range");
+    var problems = new Leaves.Problems(outOfRange, kind.apply("wrong_type"), null, null);
+    if (type instanceof BooleanType) {
+      return new Leaves.Booleans(path, missing, problems);
+    }
+    if (type instanceof BinaryType) {
+      return new Leaves.Binaries(path, missing, problems);
+    }
+    return new Leaves.Integers(path, missing, problems, bytesOf(type));
+  }
+
+  private static Leaves.Times.Kind kindOf(DataType type) {
+    if (type instanceof DateType) {
+      return Leaves.Times.Kind.DATE;
+    }
+    return type instanceof TimestampType ? Leaves.Times.Kind.TIMESTAMP : Leaves.Times.Kind.TIMESTAMP_NTZ;
+  }
+
+  private static int bytesOf(DataType type) {
+    if (type instanceof ByteType) {
+      return 1;
+    }
+    if (type instanceof ShortType) {
+      return 2;
+    }
+    if (type instanceof IntegerType) {
+      return 4;
+    }
+    if (type instanceof LongType) {
+      return 8;
+    }
+    throw new IllegalArgumentException("no field of JSON has the type " + type.sql());
+  }
+}
