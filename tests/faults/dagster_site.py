@@ -76,6 +76,10 @@ class Site:
     instance: DagsterInstance
     workspace: WorkspaceProcessContext
 
+    def topic(self, name: str) -> str:
+        """One that the site was opened with; another site over the same broker has its own."""
+        return f"{self.home.parent.name}_{name}"
+
     def launch(self, web: DrivenStream) -> str:
         """Carry out the request that the stream's sensor would make; the run's id."""
         backlog = look(web.stream, self.lake)
@@ -125,7 +129,7 @@ def open_site(folder: Path, names: Sequence[str], *, bootstrap_servers: str, dri
     home.mkdir()
     holds.mkdir()
     (home / "dagster.yaml").write_text(INSTANCE)
-    topics, client = [f"site_{name}" for name in names], admin(KafkaCluster("main", bootstrap_servers))
+    topics, client = [f"{folder.name}_{name}" for name in names], admin(KafkaCluster("main", bootstrap_servers))
     for created in client.create_topics([NewTopic(t, num_partitions=2, replication_factor=1) for t in topics]).values():
         created.result(30)
     environment = {

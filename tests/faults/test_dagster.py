@@ -58,7 +58,7 @@ def of_site(site: Site, producer: Publisher, spark: SparkSession) -> Callable[[s
     """A stream of the site by the last part of its name."""
 
     def find(name: str) -> DrivenStream:
-        return DrivenStream(held_stream(f"site_{name}", site.kafka), site.lake, producer, lambda: spark)
+        return DrivenStream(held_stream(site.topic(name), site.kafka), site.lake, producer, lambda: spark)
 
     return find
 
