@@ -108,24 +108,13 @@ final class Leaves {
     }
   }
 
-  static final class Doubles extends Leaf {
-    Doubles(String path, Problem missing, Problems problems) {
-      super(path, missing, problems);
-    }
-
-    @Override
-    Object read(JsonParser parser, Pass pass) throws IOException {
-      if (!parser.currentToken().isNumeric()) {
-        return wrongType(parser, pass);
-      }
-      double number = parser.getDoubleValue();
-      return Double.isInfinite(number) ? pass.misfit(problems.outOfRange) : number;
-    }
-  }
-
+  /** Numbers of four or eight bytes that are not exact. */
   static final class Floats extends Leaf {
-    Floats(String path, Problem missing, Problems problems) {
+    private final boolean isDouble;
+
+    Floats(String path, Problem missing, Problems problems, boolean isDouble) {
       super(path, missing, problems);
+      this.isDouble = isDouble;
     }
 
     @Override
@@ -133,8 +122,8 @@ final class Leaves {
       if (!parser.currentToken().isNumeric()) {
         return wrongType(parser, pass);
       }
-      float number = parser.getFloatValue();
-      return Float.isInfinite(number) ? pass.misfit(problems.outOfRange) : number;
+      Number number = isDouble ? (Number) parser.getDoubleValue() : (Number) parser.getFloatValue();
+      return Double.isInfinite(number.doubleValue()) ? pass.misfit(problems.outOfRange) : number;
     }
   }
 

@@ -105,9 +105,7 @@ final class Types {
     }
     if (type instanceof DoubleType || type instanceof FloatType) {
       var problems = new Leaves.Problems(value.apply("out_of_range"), kind.apply("wrong_type"), null, null);
-      return type instanceof DoubleType
-          ? new Leaves.Doubles(path, missing, problems)
-          : new Leaves.Floats(path, missing, problems);
+      return new Leaves.Floats(path, missing, problems, type instanceof DoubleType);
     }
     var outOfRange = kind.apply("out_of_range");
     var problems = new Leaves.Problems(outOfRange, kind.apply("wrong_type"), null, null);
