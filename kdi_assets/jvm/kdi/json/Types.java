@@ -43,7 +43,7 @@ final class Types {
       var declared = type.fields()[number];
       String here = StructField.below(path, names[number]);
       int before = first;
-      fields[number] = field(declared.dataType(), here, leaf.isEmpty() ? "" : leaf, declared.nullable());
+      fields[number] = field(declared.dataType(), here, leaf, declared.nullable());
       if (noObject == null) {
         noObject = new Problem("wrong_type", leaf.isEmpty() ? firstLeaf(declared.dataType(), here) : leaf, before + 1);
       }
