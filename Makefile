@@ -5,9 +5,8 @@
 # make check-assets   the gate of a pipeline: drains, makes every check of the tables; from nothing, or over KDI_KAFKA
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make chaos   seeded runs of half a minute, and walks over decisions [SECONDS=… SEED=…]
-# make bench   our drain against Structured Streaming; make bench-formats: every format beside JSON;
-#              bench-routes: three tables of one topic in one pass and one by one;
-#              bench-small: small warm drains                          [AGAINST=another checkout]
+# make bench   our drain against Structured Streaming, 25 minutes, written into docs/benchmarks.md
+#              [CASES="1k clean bad warm" … without writing; ROUNDS=… AGAINST=another checkout]
 # make tour    the pictures of docs/tour.md, made by the tests of the UI
 # make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
@@ -20,12 +19,10 @@ export KDI_HOME
 # Where it is set, every process would compile Dagster and its packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-bench bench-formats bench-routes bench-small: export KDI_SPARK_MASTER ?= local[*]
-
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test proof check-assets faults chaos soak tour bench bench-formats bench-routes bench-small lock clean-demo
+.PHONY: setup demo dev test proof check-assets faults chaos soak tour bench lock clean-demo
 
 # The jars side by side with most of the packages.
 setup:
@@ -38,16 +35,8 @@ dev: setup
 	@$(BIN)/python -m examples.dev
 
 bench: setup
-	@$(BIN)/python -m benchmarks.web_requests
-
-bench-formats: setup
-	@$(BIN)/python -m benchmarks.formats
-
-bench-routes: setup
-	@$(BIN)/python -m benchmarks.routes
-
-bench-small: setup
-	@$(BIN)/python -m benchmarks.small_drains $(if $(AGAINST),--against $(AGAINST))
+	@$(BIN)/python -m benchmarks.run $(if $(CASES),--cases "$(CASES)") $(if $(CASES)$(AGAINST),,--write) \
+	  $(if $(ROUNDS),--rounds $(ROUNDS) --cold-rounds $(ROUNDS)) $(if $(AGAINST),--against $(AGAINST))
 
 test: setup
 	$(BIN)/ruff check
@@ -55,6 +44,7 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST) --durations=12 -m "unit or core"
+	@$(BIN)/python -m benchmarks.page
 
 proof: setup
 	$(PYTEST) --durations=12 -m "not unit and not core" $(if $(SLICE),--slice=$(SLICE))

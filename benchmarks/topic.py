@@ -1,31 +1,20 @@
-"""A broker of the benchmark's own with one topic in it, and the stream that reads it."""
+"""A broker of the benchmark's own, and topics that are filled in steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
-from kdi_assets.components.load import load_streams
-from kdi_assets.components.route_groups import linked
-from kdi_assets.message_rules import Route
+from benchmarks.contents import Content
 from kdi_assets.runtime.broker import start_broker
-from kdi_assets.sources.generator import Traffic
-from kdi_assets.sources.publisher import publish
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.sources.generator import Traffic, WebRequests
+from kdi_assets.sources.publisher import BATCH, Outbox, ensure_topic
+from kdi_assets.stream import KafkaCluster
 
 PARTITIONS, DATES = 4, 3
-
-
-@contextmanager
-def published_topic(folder: Path, *, messages: int) -> Iterator[Stream]:
-    """The demo's stream, over a new topic with so many good messages; the folder is gone afterwards."""
-    with benchmark_cluster(folder) as cluster:
-        stream = replace(load_streams()["bronze/web_requests"], cluster=cluster)
-        publish(cluster, stream.topic, Traffic(dates=DATES, seed=1), count=messages, partitions=PARTITIONS)
-        yield stream
 
 
 @contextmanager
@@ -40,16 +29,41 @@ def benchmark_cluster(folder: Path) -> Iterator[KafkaCluster]:
         rmtree(folder, ignore_errors=True)
 
 
-def rows_in(stream: Stream, lake: Path) -> int:
-    """Rows that another reader than Spark finds in the table."""
-    from deltalake import DeltaTable
+class Topic:
+    """A topic with messages of one content.
 
-    return int(DeltaTable(stream.table_uri(str(lake))).to_pyarrow_dataset().count_rows())
+    Attributes:
+        published: Messages so far.
+        bad: Those of them that cannot become a row.
+    """
 
+    def __init__(self, cluster: KafkaCluster, name: str, content: Content) -> None:
+        ensure_topic(cluster, name, partitions=PARTITIONS)
+        self.name, self.published, self.bad = name, 0, 0
+        self._cluster, self._content = cluster, content
+        self._good = WebRequests(Traffic(dates=DATES, seed=1))
+        self._bad = WebRequests(Traffic(dates=DATES, seed=2, bad=1.0))
 
-def three_tables(stream: Stream) -> list[Stream]:
-    """Streams that share the topic of the stream by their routes: each message has one table."""
-    conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
-    routes = {table: Route(when) for table, when in conditions.items()}
-    routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters")
-    return list(linked([replace(stream, table=table, route=route) for table, route in routes.items()]))
+    def publish(self, count: int) -> None:
+        """Publish so many messages, in turn to all topic partitions.
+
+        Raises:
+            DeliveryFailed: The broker did not acknowledge every message.
+        """
+        outbox = Outbox(self._cluster, self.name)
+        for sent in range(0, count, BATCH):
+            values = self._batch(min(BATCH, count - sent))
+            for partition in range(PARTITIONS):
+                outbox.put(values[partition::PARTITIONS], partition=partition)
+            outbox.wait(until=0.0, stopped=lambda: False)
+        outbox.close()
+
+    def _batch(self, count: int) -> list[bytes | None]:
+        now = datetime.now(UTC)
+        values = [value and self._content.encode(value) for value in self._good.batch(count, now=now)]
+        if self._content.bad:
+            for number, value in enumerate(self._bad.batch(count // 100, now=now)):
+                values[number * 100 + number % 100] = value  # bad ones in all topic partitions
+            self.bad += count // 100
+        self.published += count
+        return values

@@ -39,19 +39,52 @@ class Meter:
         for process in self._tree():
             _forget_peak(process)
         self._begin = time.time()
-        self._cpu_before = self._cpu_seconds()
+        self._cpu_before = self._cpu_of_tree()
 
     def read(self) -> Usage:
         """What was used so far."""
         wall = time.time() - self._begin
-        return Usage(wall, self._cpu_seconds() - self._cpu_before, sum(map(_peak_rss, self._tree())))
+        return Usage(wall, self.cpu_seconds(), sum(map(_peak_rss, self._tree())))
+
+    def cpu_seconds(self) -> float:
+        """What was used so far, of that alone."""
+        return self._cpu_of_tree() - self._cpu_before
 
     def _tree(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
 
-    def _cpu_seconds(self) -> float:
+    def _cpu_of_tree(self) -> float:
         # The times of children that ended are in their parent's, those of the living are not: nothing counts twice.
         return sum(sum(process.cpu_times()[:4]) for process in self._tree())
+
+
+STAGES = {
+    "before reading": "plan",
+    "files written": "pass",
+    "dead letters written": "letters",
+    "accounted for": "account",
+    "commit sent": "commit",
+    "the end": "look again",
+}
+"""The stage of a drain that ends at each of its named points."""
+
+
+class StageMeter:
+    """CPU seconds of a drain by stage: hand ``at`` to the drain.
+
+    Attributes:
+        seconds: By ``STAGES``; what a drain does several times is added up.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.seconds: dict[str, float] = {}
+        self._meter, self._before = meter, 0.0
+
+    def at(self, point: str) -> None:
+        """A stage has ended."""
+        stage, now = STAGES.get(point, point), self._meter.cpu_seconds()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._before
+        self._before = now
 
 
 def _peak_rss(process: psutil.Process) -> int:

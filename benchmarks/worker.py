@@ -1,125 +1,158 @@
-"""The process that is measured: it owns a Spark session and carries out rounds, one after the other."""
+"""The process that is measured: it owns a Spark session and carries out runs, one after the other.
+
+It may run over the code of another checkout: all that it is told and answers is JSON.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING, cast
 
-from benchmarks.structured_streaming import ingest
-from benchmarks.topic import three_tables
-from benchmarks.usage import Meter, Usage
+import psutil
+
+from benchmarks.contents import CONTENTS, Fields
+from benchmarks.engines import ENGINES, STREAMING, Work
+from benchmarks.usage import Meter, StageMeter, Usage
+from kdi_assets.components.load import load_streams
 from kdi_assets.runtime.session import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream import KafkaCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Engine = Callable[[Stream, Path, "SparkSession"], None]
-
-
-def our_drain(stream: Stream, lake: Path, spark: SparkSession) -> None:
-    """All of the topic, in as many plans as the stream's ``max_records`` asks for."""
-    from kdi_assets.drain.drain import drain
-
-    drain(stream, lake=str(lake), session=lambda: spark)
-
-
-def structured_streaming(stream: Stream, lake: Path, spark: SparkSession) -> None:
-    """All of the topic, in one micro-batch."""
-    servers, table = stream.cluster.bootstrap_servers, Path(stream.table_uri(str(lake)))
-    ingest(spark, bootstrap_servers=servers, topic=stream.topic, table=table)
-
-
-def separate_drains(stream: Stream, lake: Path, spark: SparkSession) -> None:
-    """Three tables of the topic, one after the other."""
-    for table in three_tables(stream):
-        our_drain(table, lake, spark)
-
-
-def one_pass(stream: Stream, lake: Path, spark: SparkSession) -> None:
-    """The same three tables in one pass."""
-    from kdi_assets.drain.together import drain_together
-
-    for drained in drain_together(three_tables(stream), lake=str(lake), session=lambda: spark).values():
-        drained.result()
-
-
-OURS, THEIRS = "drain", "structured streaming"
-SEPARATE, ONE_PASS = "separate drains", "one pass"
-ENGINES: Mapping[str, Engine] = {
-    OURS: our_drain,
-    THEIRS: structured_streaming,
-    SEPARATE: separate_drains,
-    ONE_PASS: one_pass,
-}
+ANSWER = "benchmark: "
+HERE = Path(__file__).resolve().parent.parent
+PLAN_RECORDS = 1_000_000  # offsets of one plan: more of them show whether memory grows with the number of plans
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One engine, once over the stream's topic, into a new lake."""
+class Run:
+    """What is measured: one engine over so many messages of one content, with the code of one checkout.
 
+    Attributes:
+        kind: ``warm``, in a session that has drained before; or ``cold``, from the start of a process.
+        engine: Of ``ENGINES``.
+        content: Of ``CONTENTS``.
+    """
+
+    messages: int
+    kind: str
     engine: str
-    stream: Stream
-    lake: Path
-    cold: bool  # measured from the start of the process, with Python, JVM and session in it
+    content: str
+    checkout: str = str(HERE)
+
+    @property
+    def topic(self) -> str:
+        """Its name, and that of the table."""
+        return f"{self.content}_{self.messages}"
+
+    @property
+    def folder(self) -> str:
+        """Where its tables are below the lake of a checkout: stages look at the table of their drain."""
+        return f"{'streaming' if self.engine == STREAMING else 'drain'}_{self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run cost, and what its tables hold now.
+
+    Attributes:
+        stages: CPU seconds of a drain by its stages.
+        rows: Of all tables; ``None`` of an engine that writes none.
+    """
+
+    usage: Usage
+    stages: Mapping[str, float]
+    rows: int | None
+    dead_letters: int
 
 
 class Worker:
-    """A process with a warm or a cold Spark; ``carry_out`` waits for the round."""
+    """A process with a session over the code of a checkout; it ends with the context."""
 
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process would count our memory as its own
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()
+    def __init__(self, servers: str, lake: Path, checkout: Path) -> None:
+        self._lake = lake / str(checkout).strip("/").replace("/", "_")
+        # Our benchmarks over their package: nothing else of this checkout is to be found.
+        self._modules = TemporaryDirectory()
+        for package in ("benchmarks", "tests"):
+            Path(self._modules.name, package).symlink_to(HERE / package)
+        python, path = checkout / ".venv/bin/python", os.pathsep.join([self._modules.name, str(checkout)])
+        command = [str(python) if python.exists() else sys.executable, "-P", "-m", "benchmarks.worker"]
+        self._process = subprocess.Popen(
+            [*command, servers, str(self._lake)],
+            cwd=checkout,
+            env={"KDI_SPARK_MASTER": "local[*]", **os.environ, "PYTHONPATH": path, "KDI_HOME": str(checkout / ".kdi")},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
-    def carry_out(self, task: Round) -> Usage:
-        """Run one round.
+    def carry_out(self, run: Run, *, anew: bool) -> Outcome:
+        """Wait for a run; the program ends if the worker does.
 
-        Raises:
-            EOFError: The process died.
+        Args:
+            anew: Whether its tables are to be new.
         """
-        cluster = task.stream.cluster
-        # What is sent is plain: a cluster's properties may be a view of the environment.
-        plain = replace(task.stream, cluster=replace(cluster, properties=dict(cluster.properties)))
-        self._connection.send(replace(task, stream=plain))
-        outcome = self._connection.recv()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        usage: Usage = outcome
-        return usage
+        if anew:
+            rmtree(self._lake / run.folder, ignore_errors=True)
+        asked, answers = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
+        asked.write(json.dumps(asdict(run)) + "\n")
+        asked.flush()
+        for line in answers:
+            if line.startswith(ANSWER):
+                found = json.loads(line.removeprefix(ANSWER))
+                return Outcome(**{**found, "usage": Usage(**found["usage"])})
+        sys.exit(f"a worker ended during {run}")
 
-    def close(self) -> None:
-        """End the process, and its JVM with it."""
-        self._connection.close()
-        self._process.join(30)
-        self._process.kill()
-        self._process.join()
+    def __enter__(self) -> Worker:
+        return self
 
-
-def serve(connection: Connection) -> None:
-    """The worker's side: carry out what comes, until nothing more can come."""
-    while True:
-        try:
-            task: Round = connection.recv()
-        except EOFError:
-            return
-        try:
-            connection.send(measured(task))
-        except Exception as failure:  # noqa: BLE001 - handed to the other process, which raises it
-            connection.send(RuntimeError(f"{task.engine}: {failure}"))
+    def __exit__(self, *_: object) -> None:
+        started = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.communicate()  # nothing more comes: it ends
+        psutil.wait_procs(started, timeout=30)  # the end of its JVM would be work beside the next one
+        self._modules.cleanup()
 
 
-def measured(task: Round) -> Usage:
-    """Carry out one round and say what it cost."""
-    meter = Meter(from_process_start=True) if task.cold else None
+def serve(servers: str, lake: str) -> None:
+    """The worker's side: carry out what comes, line by line."""
     spark = open_session(Settings.from_environment(), app_name="kdi benchmark")
-    meter = meter or Meter()  # a warm round begins when the session is there
-    ENGINES[task.engine](task.stream, task.lake, spark)
-    return meter.read()
+    for line in sys.stdin:
+        outcome = measured(Run(**json.loads(line)), servers, lake, spark)
+        sys.stdout.write(f"{ANSWER}{json.dumps(asdict(outcome))}\n")
+        sys.stdout.flush()
+
+
+def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> Outcome:
+    """Carry out a run, and look at what it wrote."""
+    names: Fields = {"topic": run.topic, "table": f"bronze/{run.topic}", "app_id": run.topic}
+    names |= {"cluster": KafkaCluster("main", servers), "max_records": PLAN_RECORDS}
+    stream = replace(load_streams()["bronze/web_requests"], **names)
+    stream, lake = replace(stream, **CONTENTS[run.content].stream()), f"{lake}/{run.folder}"
+    meter = Meter(from_process_start=run.kind == "cold")
+    stages = StageMeter(meter)
+    tables = ENGINES[run.engine](Work(stream, lake, run.messages, spark, stages))
+    usage = meter.read()
+    stages.at("the end")
+    rows = sum(_rows(table.table_uri(lake)) for table in tables) if tables else None
+    return Outcome(usage, stages.seconds, rows, sum(_rows(table.dead_letters_uri(lake)) for table in tables))
+
+
+def _rows(uri: str) -> int:
+    """What another reader than Spark finds; 0 without a table."""
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(uri).to_pyarrow_dataset().count_rows()) if DeltaTable.is_deltatable(uri) else 0
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

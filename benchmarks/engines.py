@@ -1,0 +1,148 @@
+"""What is measured: a drain, the plans that end after one of its stages, and Structured Streaming beside them.
+
+A worker runs this over the code of another checkout, too: it calls what every checkout has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.structured_streaming import ingest
+from benchmarks.usage import StageMeter
+from kdi_assets.stream import OffsetRange, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STREAMING = "structured streaming"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine is given."""
+
+    stream: Stream
+    lake: str
+    count: int
+    spark: SparkSession
+    stages: StageMeter
+
+    def tables(self) -> list[Stream]:
+        """Streams that share the topic by their routes: each message has one table."""
+        from kdi_assets.components.route_groups import linked
+        from kdi_assets.message_rules import Route
+
+        conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
+        routes = {table: Route(when) for table, when in conditions.items()}
+        routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters")
+        return list(linked([replace(self.stream, table=table, route=route) for table, route in routes.items()]))
+
+    def ranges(self) -> list[OffsetRange]:
+        """The last offsets of the topic."""
+        from kdi_assets.sources.kafka import read_topic
+
+        partitions = read_topic(self.stream.cluster, self.stream.topic).partitions
+        each = self.count // len(partitions)
+        return [OffsetRange(tp, offsets.end - each, offsets.end) for tp, offsets in sorted(partitions.items())]
+
+    def messages(self) -> DataFrame:
+        """What a drain reads."""
+        from kdi_assets.sources.kafka_frame import read_ranges
+
+        return read_ranges(self.spark, self.stream.cluster, self.ranges())
+
+
+def drained(work: Work) -> list[Stream]:
+    """Everything that waits, by our drain."""
+    from kdi_assets.drain.drain import drain
+
+    drain(work.stream, lake=work.lake, session=lambda: work.spark, at=work.stages.at)
+    return [work.stream]
+
+
+def drained_one_by_one(work: Work) -> list[Stream]:
+    """Three tables of the topic, one after the other."""
+    from kdi_assets.drain.drain import drain
+
+    for table in work.tables():
+        drain(table, lake=work.lake, session=lambda: work.spark)
+    return work.tables()
+
+
+def drained_together(work: Work) -> list[Stream]:
+    """The same three tables in one pass."""
+    from kdi_assets.drain.together import drain_together
+
+    for outcome in drain_together(work.tables(), lake=work.lake, session=lambda: work.spark).values():
+        outcome.result()
+    return work.tables()
+
+
+def streamed(work: Work) -> list[Stream]:
+    """Everything that waits, by Structured Streaming in one micro-batch."""
+    servers, table = work.stream.cluster.bootstrap_servers, Path(work.stream.table_uri(work.lake))
+    ingest(work.spark, bootstrap_servers=servers, topic=work.stream.topic, table=table)
+    return [work.stream]
+
+
+def only_read(work: Work) -> list[Stream]:
+    """Kafka's messages into nothing."""
+    _into_nothing(work.messages())
+    return []
+
+
+def only_decoded(work: Work) -> list[Stream]:
+    """Records into nothing."""
+    from kdi_assets.drain.records import decode, stream_decoder
+    from kdi_assets.formats.decoder import RECORD
+
+    _into_nothing(decode(work.messages(), stream_decoder(work.stream)).select(RECORD))
+    return []
+
+
+def only_shaped(work: Work) -> list[Stream]:
+    """The table's columns, of every message, into nothing."""
+    from kdi_assets.drain.records import decode, stream_decoder
+    from kdi_assets.drain.shape import evaluate, shape
+
+    decoder = stream_decoder(work.stream)
+    evaluated = evaluate(decode(work.messages(), decoder), work.stream, None)
+    _into_nothing(shape(evaluated, work.stream, decoder.record, None))
+    return []
+
+
+def only_judged(work: Work) -> list[Stream]:
+    """What a drain writes, with all that it counts, into nothing."""
+    from kdi_assets.drain.stage import stage
+
+    options: dict[str, Any] = {"now": datetime.now(UTC), "dry": True}
+    if "topic_partitions" in signature(stage).parameters:
+        options["topic_partitions"] = len(work.ranges())
+    stage(work.messages(), work.stream, work.stream.table_uri(work.lake), **options)
+    return []
+
+
+def _into_nothing(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+PREFIXES: Mapping[str, Callable[[Work], list[Stream]]] = {
+    "kafka": only_read,
+    "decode": only_decoded,
+    "shape": only_shaped,
+    "rules": only_judged,
+}
+"""The first stages of a drain, each with all before it."""
+ENGINES: Mapping[str, Callable[[Work], list[Stream]]] = {
+    "drain": drained,
+    "three drains": drained_one_by_one,
+    "one pass": drained_together,
+    STREAMING: streamed,
+    **PREFIXES,
+}
+"""Each answers the streams whose tables it wrote."""

@@ -1,0 +1,195 @@
+"""The tables of docs/benchmarks.md: made of what was measured, and held to the code that they were measured with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+
+from benchmarks.contents import CONTENTS
+from benchmarks.engines import PREFIXES, STREAMING
+from benchmarks.usage import Usage
+from benchmarks.worker import HERE, Run
+
+PAGE = "docs/benchmarks.md"
+BEGIN, END = "<!-- what `make bench` measured -->", "<!-- by hand -->"
+MEASURED = ("kdi_assets/formats", "kdi_assets/drain", "kdi_assets/jvm", "kdi_assets/ledger")
+"""The code that decides what a drain costs."""
+CPU, WALL, TO_CLEAN = "CPU", "wall", "to good JSON"
+GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {
+    (1_000_000, "clean", "warm"): {CPU: 0.75, WALL: 0.80},
+    (1_000_000, "clean", "cold"): {CPU: 0.85},
+    (1_000_000, "bad", "warm"): {TO_CLEAN: 1.15},
+    (1_000_000, "unknown", "warm"): {TO_CLEAN: 1.05},
+    (1_000, "clean", "warm"): {CPU: 0.70},
+    (1_000, "clean", "cold"): {CPU: 0.60},
+    (1_000, "bad", "warm"): {TO_CLEAN: 1.30},
+}
+"""At most, by messages, content and kind."""
+
+COLUMNS = "messages", "", "", "CPU s", "wall s", "peak RSS, MB", "MB read", "CPU ratio", "wall ratio", TO_CLEAN, "goal"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A round that was measured.
+
+    Attributes:
+        sent_bytes: What the broker's process wrote meanwhile, nearly all of it to its clients.
+        stages: CPU seconds of a drain by its stages.
+    """
+
+    run: Run
+    usage: Usage
+    sent_bytes: int
+    stages: Mapping[str, float]
+
+
+def tables(results: Sequence[Result]) -> str:
+    """All that was measured, as Markdown: medians of each figure over the rounds."""
+    by_run: dict[Run, list[Result]] = {}
+    for result in results:
+        by_run.setdefault(result.run, []).append(result)
+    middle = {run: _median(run, rounds) for run, rounds in by_run.items()}
+    lines = _table(COLUMNS, [_cells(run, middle) for run in middle if run.engine not in PREFIXES])
+    staged = {run: by_stage(run, middle) for run in middle if run.engine == "drain" and _prefix(run, "kafka") in middle}
+    if staged:
+        names = [*next(iter(staged.values()))]
+        rows = [
+            (f"{run.messages:,} {_title(run)}", *(f"{cpu:.2f}" for cpu in seconds.values()))
+            for run, seconds in staged.items()
+        ]
+        lines += ["", *_table(("CPU s of a warm drain", *names), rows)]
+    others = [run for run in middle if run.checkout != str(HERE) and run.engine not in PREFIXES]
+    for other in others:
+        cpu, cpu_there = (middle[replace(other, checkout=at)].usage.cpu_seconds for at in (str(HERE), other.checkout))
+        lines.append(f"\n{cpu / cpu_there:.2f} of the CPU seconds of: {other.messages:,} {other.kind} {_title(other)}")
+    return "\n".join(lines)
+
+
+def _median(run: Run, rounds: Sequence[Result]) -> Result:
+    wall, cpu, peak = (median(figure) for figure in zip(*(astuple(r.usage) for r in rounds), strict=True))
+    stages = {stage: median(r.stages.get(stage, 0.0) for r in rounds) for stage in rounds[0].stages}
+    return Result(run, Usage(wall, cpu, round(peak)), round(median(r.sent_bytes for r in rounds)), stages)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
+
+
+def _title(run: Run) -> str:
+    checkout = "" if run.checkout == str(HERE) else f" of {run.checkout}"
+    engine = "Structured Streaming" if run.engine == STREAMING else "drain"
+    return f"{engine}{checkout}: {CONTENTS[run.content].title}"
+
+
+def _cells(run: Run, middle: Mapping[Run, Result]) -> list[str]:
+    """A row, with ratios to Structured Streaming in the same process or of the same kind, and to good messages."""
+    used, ours, ratios = middle[run].usage, run.engine == "drain", dict[str, float]()
+    if run.engine != STREAMING:
+        reference = middle[replace(run, engine=STREAMING, content="clean")].usage
+        ratios = {CPU: used.cpu_seconds / reference.cpu_seconds, WALL: used.wall_seconds / reference.wall_seconds}
+    if ours and run.content != "clean" and (clean := middle.get(replace(run, content="clean"))):
+        ratios[TO_CLEAN] = used.cpu_seconds / clean.usage.cpu_seconds
+    goals = GOALS.get((run.messages, run.content, run.kind), {}) if ours else {}
+    return [
+        f"{run.messages:,}",
+        run.kind,
+        _title(run),
+        f"{used.cpu_seconds:.2f}",
+        f"{used.wall_seconds:.2f}",
+        f"{used.peak_rss_bytes / 1e6:,.0f}",
+        f"{middle[run].sent_bytes / 1e6:,.1f}",
+        *(f"{ratios[figure]:.2f}" if figure in ratios else "" for figure in (CPU, WALL, TO_CLEAN)),
+        ", ".join(
+            f"{figure} ≤ {limit:.2f}: {'met' if round(ratios[figure], 2) <= limit else '**missed**'}"
+            for figure, limit in goals.items()
+            if figure in ratios
+        ),
+    ]
+
+
+def by_stage(run: Run, middle: Mapping[Run, Result]) -> dict[str, float]:
+    """CPU seconds of a drain's stages.
+
+    The first four are differences: of a plan that ends there, into nothing, and the one that ends a stage before. What
+    the drain took beyond them until its files were written is the write. The others are those of the drain itself.
+    """
+    seconds, before = {}, 0.0
+    for stage in PREFIXES:
+        until = middle[_prefix(run, stage)].usage.cpu_seconds
+        seconds[stage], before = until - before, until
+    others = dict(middle[run].stages)
+    seconds["write"] = others.pop("pass") - before
+    for stage in ("letters", "commit"):
+        seconds[stage] = others.pop(stage)
+    return {**seconds, "the rest": sum(others.values())}
+
+
+def _prefix(run: Run, stage: str) -> Run:
+    return replace(run, engine=stage)
+
+
+def measured_at(root: Path, warm: int, cold: int) -> str:
+    """Which code is measured, when and on what."""
+    commit = _git(root, "rev-parse", "--short", "HEAD") or "no commit"
+    changed = " with changes that are not committed" if _git(root, "status", "--porcelain", "--", *MEASURED) else ""
+    return (
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} at commit `{commit}`{changed} (sources `{sources(root)}`): "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, load average {os.getloadavg()[0]:.1f} before; "
+        f"medians of {warm} warm and {cold} cold rounds."
+    )
+
+
+def sources(root: Path) -> str:
+    """A hash of the code that decides what a drain costs."""
+    files = [file for folder in MEASURED for ending in ("py", "java") for file in (root / folder).rglob(f"*.{ending}")]
+    seen = sha256()
+    for file in sorted(files):
+        seen.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return seen.hexdigest()[:12]
+
+
+def write_page(root: Path, text: str) -> None:
+    """Put what was measured between the page's two marks."""
+    page = root / PAGE
+    before, rest = page.read_text().split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}")
+
+
+def age(root: Path) -> str:
+    """Says that the page is older than the code that it measures; empty if it is not."""
+    measured = (root / PAGE).read_text().split(BEGIN)[1].split(END)[0]
+    if f"(sources `{sources(root)}`)" in measured:
+        return ""
+    commit = measured.partition("at commit `")[2].partition("`")[0]
+    if not commit:
+        return f"{PAGE} does not say which code was measured. Run:  make bench"
+    since = (
+        _git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *MEASURED) or "unknown, this clone lacks that one"
+    )
+    return (
+        f"{PAGE} is older than the code that it measures: {', '.join(MEASURED)} are not what they were at commit "
+        f"{commit} (commits since then: {since}). Run:  make bench"
+    )
+
+
+def _git(root: Path, *command: str) -> str:
+    """What git answers; nothing where it cannot."""
+    try:
+        return subprocess.run(("git", *command), cwd=root, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+if __name__ == "__main__":
+    from rich.console import Console
+
+    if said := age(HERE):
+        Console(highlight=False, soft_wrap=True).print(said)

@@ -1,0 +1,103 @@
+"""The benchmark's tables and the page that holds them: nothing is measured here."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.engines import PREFIXES, STREAMING
+from benchmarks.page import BEGIN, END, PAGE, Result, age, measured_at, tables, write_page
+from benchmarks.run import CASES, parsed
+from benchmarks.usage import STAGES, Usage
+from benchmarks.worker import Run
+
+pytestmark = pytest.mark.unit
+
+DRAIN = Run(1_000_000, "warm", "drain", "clean")
+REFERENCE = replace(DRAIN, engine=STREAMING)
+
+
+def result(run: Run, cpu: float, wall: float = 1.0, **stages: float) -> Result:
+    return Result(run, Usage(wall, cpu, 10**9), 10**6, stages)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with a page and a module that it measures."""
+    for name, text in ((PAGE, f"before\n{BEGIN}\nreplaced\n{END}\nafter\n"), ("kdi_assets/drain/drain.py", "A = 1\n")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git(tmp_path, "init", "--quiet")
+    committed(tmp_path)
+    return tmp_path
+
+
+def git(root: Path, *command: str) -> None:
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *command], cwd=root, check=True)
+
+
+def committed(root: Path) -> None:
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "a change")
+
+
+def test_a_case_stands_for_its_drain_and_the_reference_beside_it() -> None:
+    """Purpose: a single case is measured quickly, and never without what it is measured against.
+    Procedure: parse one case, one with stages, all that are measured by default.
+    Pass: reference and drain; the stages beside them; each run once.
+    """
+    assert parsed("1m clean warm") == [REFERENCE, DRAIN]
+    assert [run.engine for run in parsed("1m clean stages")] == [STREAMING, "drain", *PREFIXES]
+    assert len(parsed(f"{CASES}, {CASES}")) == len(set(parsed(CASES)))
+
+
+def test_a_word_that_is_none_of_a_case_is_refused() -> None:
+    with pytest.raises(SystemExit, match="1k lukewarm: a case is"):
+        parsed("1k lukewarm")
+
+
+def test_the_table_says_which_goals_are_met() -> None:
+    """Purpose: a goal is held against the median of the rounds, and a missed one is seen.
+    Procedure: three rounds of 7 CPU seconds, one of them disturbed, beside 10; nine tenths of the wall seconds.
+    Pass: 0.70 is met, 0.90 is missed.
+    """
+    rounds = [result(DRAIN, cpu, wall=0.9) for cpu in (7.0, 20.0, 7.0)]
+
+    row = tables([result(REFERENCE, 10.0), *rounds]).splitlines()[-1]
+
+    assert "| 0.70 | 0.90 |" in row and "CPU ≤ 0.75: met, wall ≤ 0.80: **missed**" in row
+
+
+def test_stages_add_up_to_the_drain() -> None:
+    """Purpose: what the differences and the drain's own stages say is all of the drain, each second once.
+    Procedure: plans of 1, 2, 3 and 4 CPU seconds, a drain of one in each stage and 6 in its pass.
+    Pass: 1 for each stage, 2 for the write, the three others together.
+    """
+    prefixes = [result(replace(DRAIN, engine=engine), n) for n, engine in enumerate(PREFIXES, start=1)]
+    drain = result(DRAIN, 11.0, **{stage: 6.0 if stage == "pass" else 1.0 for stage in STAGES.values()})
+
+    row = tables([result(REFERENCE, 10.0), drain, *prefixes]).splitlines()[-1]
+
+    assert row.endswith("| 1.00 | 1.00 | 1.00 | 1.00 | 2.00 | 1.00 | 1.00 | 3.00 |")
+
+
+def test_a_page_is_written_between_its_marks_and_old_once_the_code_has_changed(checkout: Path) -> None:
+    """Purpose: who reads the figures knows which code they are of, in a shallow clone too.
+    Procedure: write the page; commit it; change the code; forget the history.
+    Pass: what is by hand stays; nothing is said until the code changes, then by how many commits, or that nobody knows.
+    """
+    write_page(checkout, measured_at(checkout, warm=5, cold=3))
+    committed(checkout)
+    assert age(checkout) == ""
+    page = (checkout / PAGE).read_text()
+    assert page.startswith("before\n") and page.endswith(f"{END}\nafter\n") and "replaced" not in page
+
+    (checkout / "kdi_assets/drain/drain.py").write_text("A = 2\n")
+    committed(checkout)
+    assert "(commits since then: 1)" in age(checkout)
+
+    (checkout / ".git").rename(checkout / "none")
+    assert "unknown, this clone lacks that one" in age(checkout)
