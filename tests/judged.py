@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.judge import condemned, counted, judge, suspects
+from kdi_assets.drain.judge import judge, letters_of
 from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
-from kdi_assets.drain.verdict import Counts
+from kdi_assets.drain.tally import Counts, Tally
 from kdi_assets.stream import KafkaCluster, Stream
 
 if TYPE_CHECKING:
@@ -50,25 +50,22 @@ def judged(
     *,
     asks: bool = False,
 ) -> Judged:
-    """Judge the messages twice, as a drain does: for the rows, then for the dead letters.
+    """Judge the messages, as a drain does.
 
     Args:
         asks: Whether messages are read for schemas first; a drain does it once it has met one that it does not know.
     """
-    from pyspark.sql import Observation
-
-    decoder, frame, counts = stream_decoder(stream), _frame(spark, messages), Observation()
+    decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
     decoder = (knowing_schemas_of(frame, decoder) if asks else None) or decoder
-    rows = judge(frame, stream, decoder, now=datetime.now(UTC), topic_partitions=1, counts=counts)
+    tally = Tally(spark, now)
+    rows = judge(frame, stream, decoder, now=now, tally=tally)
     found = [row.asDict(recursive=True) for row in rows.collect()]
-    suspected = suspects(frame, counted(counts, stream))
-    letters = [
-        row.asDict(recursive=True) for row in condemned(suspected, stream, decoder, now=datetime.now(UTC)).collect()
-    ]
+    counts = tally.counts(stream)
+    letters = letters_of(frame, stream, decoder, counts, now=now)
     return Judged(
         sorted(found, key=lambda row: (row[stream.coordinates]["offset"], row[stream.coordinates].get("index", 0))),
-        sorted(letters, key=lambda letter: int(letter["offset"])),
-        counted(counts, stream),
+        sorted((row.asDict(recursive=True) for row in letters.collect()), key=lambda letter: int(letter["offset"])),
+        counts,
         str(rows._jdf.queryExecution().toString()),
     )
 

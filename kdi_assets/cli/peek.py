@@ -141,7 +141,7 @@ def peek_at(
     exact = _ranges(stream.topic, picked)
     messages = read_ranges(spark, stream.cluster, exact)
     decoder = knowing_schemas_of(messages, decoder) or decoder
-    rows, letters = _judged(messages, stream, decoder, len(exact))
+    rows, letters = _judged(messages, stream, decoder)
     found_rows: dict[At, list[Row]] = {}
     for row in sorted(rows.collect(), key=lambda r: int(r["index"])):
         found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
@@ -216,21 +216,19 @@ def _ranges(topic: str, picked: Iterable[At]) -> list[OffsetRange]:
     return [OffsetRange(TopicPartition(topic, p), min(at), max(at) + 1) for p, at in sorted(offsets.items())]
 
 
-def _judged(
-    messages: DataFrame, stream: Stream, decoder: StreamDecoder, topic_partitions: int
-) -> tuple[DataFrame, DataFrame]:
+def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tuple[DataFrame, DataFrame]:
     """The first rows of each message as JSON, and dead letters, with their coordinates; as a drain would judge now."""
     from pyspark.errors import AnalysisException
-    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     from kdi_assets.drain.judge import condemned, judge
     from kdi_assets.drain.shape import analyse
+    from kdi_assets.drain.tally import Tally
     from kdi_assets.ledger.offsets import coordinates
 
     now = datetime.now(UTC)
     try:
-        rows = judge(messages, stream, decoder, now=now, topic_partitions=topic_partitions, counts=Observation())
+        rows = judge(messages, stream, decoder, now=now, tally=Tally(messages.sparkSession, now))
         letters = condemned(messages, stream, decoder, now=now)
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.records import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.drain.refusals import AccountingMismatch
-from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE, Counts
+from kdi_assets.drain.tally import Counts
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.digests import digest_of, digest_of_columns
 from kdi_assets.ledger.entry import RangeCounts

@@ -165,7 +165,7 @@ class RowsBeyond:
         held = [r for r in (self._held(r) for r in self.within.values()) if r.offset_count]
         if not held:
             return self.spark.createDataFrame([], "partition int, offset bigint, timestamp timestamp")
-        return read_ranges(self.spark, self.stream.cluster, held, headers=False).select(*MESSAGE)
+        return read_ranges(self.spark, self.stream.cluster, held).select(*MESSAGE)
 
     def _rows(self) -> DataFrame:
         """``coordinates`` of the rows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,19 +15,16 @@ from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, 
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import condemned, suspects
+from kdi_assets.drain.judge import letters_of
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.refusals import TopicRecreated
 from kdi_assets.drain.report import Commit
-from kdi_assets.drain.shape import conditions, expectations, expressions
 from kdi_assets.drain.stage import file_size, stage
-from kdi_assets.drain.verdict import Counts
-from kdi_assets.formats.of_stream import StreamDecoder
+from kdi_assets.drain.tally import Counts
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.next_entry import next_entry
-from kdi_assets.message_format import Envelope
 from kdi_assets.sources.kafka import read_topic
 from kdi_assets.sources.kafka_frame import read_ranges
 from kdi_assets.stream import OffsetRange, Stream
@@ -37,14 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_HEADERS = re.compile(r"headers|\bkafka\b(?!`?\s*\.\s*`?\w)", re.IGNORECASE)
-"""What may read the headers: their name, or the whole of the struct ``kafka``."""
-
-
 class ReadMessages(Protocol):
     """``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already."""
 
-    def __call__(self, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame: ...
+    def __call__(self, ranges: Sequence[OffsetRange]) -> DataFrame: ...
 
 
 def carry_out(
@@ -80,25 +72,25 @@ def carry_out(
     """
     uri = stream.table_uri(lake)
     read = read or partial(read_ranges, spark, stream.cluster)
-    messages = read(plan.ranges, headers=reads_headers(stream))
+    messages = read(plan.ranges)
     stages = _Stages()
     staged, counts, decoder = stage(
         messages,
         evolved(stream, lake, spark),
         uri,
         now=plan.now,
-        topic_partitions=len(plan.ranges),
         files=file_size(stream, lake, plan),
         at=at,
     )
     stream = decoder.stream  # its record may have gained fields
     stages.ended("read and write")
     at("files written")
-    _refuse_by_document(plan, stream, decoder, counts, read, accept_dead_letters=accept_dead_letters)
+    judged = partial(letters_of, messages, stream, decoder, counts, now=plan.now)
+    _refuse_by_document(stream, counts, judged, accept_dead_letters=accept_dead_letters)
     # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
     # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
     # order would move the position past messages that are in neither table, and no later drain looks back.
-    letters = _write_letters(plan, stream, lake, decoder, counts, read)
+    letters = _write_letters(plan, stream, lake, counts, judged)
     stages.ended("dead letters")
     at("dead letters written")
     # The last moment at which refusing costs nothing.
@@ -131,43 +123,28 @@ class _Stages:
 
 
 def _refuse_by_document(
-    plan: Plan,
-    stream: Stream,
-    decoder: StreamDecoder,
-    counts: Counts,
-    read: ReadMessages,
-    *,
-    accept_dead_letters: bool,
+    stream: Stream, counts: Counts, letters: Callable[[], DataFrame], *, accept_dead_letters: bool
 ) -> None:
     """Refuse what the stream's document does not put up with."""
     refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
     refuse_unmet(stream, counts.unmet, of=counts.became_rows)
-    condemning = partial(_letters, plan, stream, decoder, counts, read)
-    refuse_other_types(stream, condemning, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
+    refuse_other_types(stream, letters, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
     if not accept_dead_letters:
         judged = counts.became_rows + counts.dead_letters
-        refuse_too_many_letters(stream, counts.dead_letters, condemning, of=judged)
+        refuse_too_many_letters(stream, counts.dead_letters, letters, of=judged)
 
 
-def _write_letters(
-    plan: Plan, stream: Stream, lake: str, decoder: StreamDecoder, counts: Counts, read: ReadMessages
-) -> Written:
-    """Look at the ranges once more for the messages that became no row; without any, at nothing."""
+def _write_letters(plan: Plan, stream: Stream, lake: str, counts: Counts, letters: Callable[[], DataFrame]) -> Written:
+    """Append the letters of this try; without any, nothing."""
     if not counts.dead_letters:
         return Written(0, 0, plan.ledger.dead_letters_at)
-    letters = _letters(plan, stream, decoder, counts, read)
     with spark_failures(stream, "writing dead letters"):
         between = (stream.date_window.start, stream.date_window.last(plan.now))
         uri = stream.dead_letters_uri(lake)
-        written = append_letters(letters, uri, attempt_id=plan.attempt_id, between=between)
+        written = append_letters(letters(), uri, attempt_id=plan.attempt_id, between=between)
     if written.at and plan.ledger.dead_letters_at and written.at.table_id != plan.ledger.dead_letters_at.table_id:
         raise replaced(stream, lake, plan.ledger.dead_letters_at, f"replaced by table {written.at.table_id}")
     return written
-
-
-def _letters(plan: Plan, stream: Stream, decoder: StreamDecoder, counts: Counts, read: ReadMessages) -> DataFrame:
-    messages = suspects(read(plan.ranges, headers=True), counts)
-    return condemned(messages, stream, decoder, now=plan.now)
 
 
 def _refuse_recreated(plan: Plan, stream: Stream) -> None:
@@ -206,9 +183,3 @@ def _entry(
         routes=plan.routes,
         last_read=plan.last_read,
     )
-
-
-def reads_headers(stream: Stream) -> bool:
-    """Whether messages must be read with their headers, which cost time, to make rows of them."""
-    written = [*conditions(stream).values(), *expressions(stream).values(), *expectations(stream).values()]
-    return isinstance(stream.format, Envelope) or any(_HEADERS.search(sql) for sql in written)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.records import DEAD_LETTER, ROW, VERDICT, first_at
+from kdi_assets.drain.records import DEAD_LETTER, ROW, VERDICT
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.decoder import MISFITS, PATHS, RESCUED, UNKNOWN, paths_of
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -21,15 +21,11 @@ from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _OF_TYPES = ("wrong_type", "out_of_range", "too_precise")
 NAMED = 100
 """Unknown fields that are told by name, those that most messages have."""
-# What messages name at will must fill neither memory nor log: so many names of a message, so many characters of a name.
-_OF_A_MESSAGE, _CHARACTERS = 30, 120
-# Different sets of names are counted exactly up to three quarters of these; beyond, the frequent ones are.
-_TRACKED, _TAKEN = 4096, 1000
 
 
 class ContractBroken(Terminal):
@@ -90,14 +86,14 @@ def with_unknown(judged: DataFrame, stream: Stream, decoder: StreamDecoder, *, v
         values: Whether what the fields hold is asked for, too.
 
     Returns:
-        ``judged`` with ``_kdi_unknown_paths``, where the decoder knows of such fields, with ``_kdi_unknown`` where
+        ``judged`` with ``_kdi_unknown_paths``, null where the format has no such fields, with ``_kdi_unknown`` where
         values are asked for, and with ``_kdi_rescued`` for its column; ``_kdi_misfits`` is null of whatever would be
         no row.
     """
     from pyspark.sql import functions as F
 
     if not decoder.tells_unknown:
-        return judged
+        return judged.withColumn(PATHS, F.lit(None).cast("array<string>"))
     is_row = f"{VERDICT} = {ROW}"
     if values or stream.rescued:
         found = decoder.with_unknown(judged, where=is_row).withColumn(PATHS, F.expr(paths_of(UNKNOWN)))
@@ -105,7 +101,6 @@ def with_unknown(judged: DataFrame, stream: Stream, decoder: StreamDecoder, *, v
         found = decoder.with_paths(judged, where=is_row)
     if stream.contract.leaves_out:
         found = found.withColumn(MISFITS, F.expr(f"CASE WHEN {is_row} THEN {MISFITS} END"))
-        found = found.withColumn(_paths(MISFITS), F.expr(paths_of(MISFITS)))
     found = with_rescued(found, stream)
     if stream.contract.new_columns != "discard_row":
         return found
@@ -143,73 +138,15 @@ def _overlap(path: str, masked: str) -> str:
     return f"startswith({one}, {other}) OR startswith({other}, {one})"
 
 
-def contract_columns(stream: Stream, decoder: StreamDecoder) -> dict[str, str]:
-    """Column to Spark SQL over what ``with_unknown`` gives: what its aggregates are made of."""
-    return {_names(column): _told(_paths(column)) for column in _counted(stream, decoder)}
-
-
-def contract_aggregates(stream: Stream, decoder: StreamDecoder) -> list[Column]:
-    """Counts of them, and where the first ones lie."""
-    from pyspark.sql import functions as F
-
-    aggregates = []
-    for column in _counted(stream, decoder):
-        names = _names(column)
-        aggregates += [
-            F.expr(f"count({names})").alias(f"{column}_count"),
-            F.expr(f"approx_top_k({names}, {_TAKEN}, {_TRACKED})").alias(f"{column}_sets"),
-            F.expr(first_at(f"{names} IS NOT NULL")).alias(f"{column}_at"),
-        ]
-    return aggregates
-
-
-def fields_counted(seen: Mapping[str, Any], column: str) -> FieldsFound:
-    """Read them from the observation: of ``_kdi_unknown`` or ``_kdi_misfits``."""
-    if not seen.get(f"{column}_count"):
+def fields_found(seen: Mapping[str, Any]) -> FieldsFound:
+    """Read unknown fields, or misfits, from the tally."""
+    messages, *at = seen["any"]
+    if not messages:
         return FieldsFound()
-    sets = seen[f"{column}_sets"]
-    by_path: Counter[str] = Counter()
-    for item in sets:
-        for path in item["item"].split("\n") if item["item"] is not None else ():
-            by_path[path] += int(item["count"])
-    unnamed = 1 if by_path.pop("", 0) or len(sets) == _TAKEN else 0
-    named = dict(by_path.most_common(NAMED))
-    others = len(by_path) - len(named) + unnamed
-    return FieldsFound(FieldCounts(int(seen[f"{column}_count"]), named, others), tuple(seen[f"{column}_at"]))
-
-
-def _counted(stream: Stream, decoder: StreamDecoder) -> list[str]:
-    if not decoder.tells_unknown:
-        return []
-    return [UNKNOWN, MISFITS] if stream.contract.leaves_out else [UNKNOWN]
-
-
-def _paths(column: str) -> str:
-    return f"{column}_paths"
-
-
-def _names(column: str) -> str:
-    return f"{column}_names"
-
-
-def _told(paths: str) -> str:
-    """Spark SQL: the paths, each in a line of its own; null of none."""
-    lines, glued = f"array_join({paths}, '\\n')", f"array_join({paths}, '')"
-    # Asked because nearly all are: Spark interprets what makes them so.
-    short = f"(length({glued}) <= {_CHARACTERS} OR NOT {lines} RLIKE '[^\\n]{{{_CHARACTERS + 1}}}')"
-    named = f"NOT array_contains({paths}, '') AND NOT contains({glued}, '\\n')"
-    plain = f"size({paths}) <= {_OF_A_MESSAGE} AND {named} AND {short}"
-    return f"CASE WHEN {paths} IS NULL THEN NULL WHEN {plain} THEN {lines} ELSE {_cut(paths)} END"
-
-
-def _cut(paths: str) -> str:
-    """Spark SQL: the same of paths that are too many, too long, empty or not of one line."""
-    path = "coalesce(nullif(translate(path, '\\n', ' '), ''), '\"\"')"
-    cut = f"sort_array(array_distinct(transform({paths}, path -> left({path}, {_CHARACTERS}))))"
-    # An empty line stands for those that are not named.
-    more = f"CASE WHEN size(paths) > {_OF_A_MESSAGE} THEN '\\n' ELSE '' END"
-    text = f"concat(array_join(slice(paths, 1, {_OF_A_MESSAGE}), '\\n'), {more})"
-    return f"get(transform(array({cut}), paths -> {text}), 0)"
+    named = Counter({path: of[0] for path, of in seen["named"].items()})
+    told = dict(named.most_common(NAMED))
+    others = len(named) - len(told) + (1 if seen["others"] else 0)
+    return FieldsFound(FieldCounts(messages, told, others), (at[0], at[1]))
 
 
 def refuse_unknown(stream: Stream, unknown: FieldsFound, *, became_rows: int) -> None:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.judge import field_values, suspects
+from kdi_assets.drain.judge import field_values
 from kdi_assets.drain.masking import overlap
 from kdi_assets.drain.records import is_unusable, stream_decoder
 from kdi_assets.drain.shape import columns_of
 from kdi_assets.drain.table_schema import widened, widens
-from kdi_assets.drain.verdict import Counts
+from kdi_assets.drain.tally import Counts
 from kdi_assets.formats.decoder import MISFITS, UNKNOWN
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.log import TableLog
@@ -69,7 +69,7 @@ def gaining(
     if stream.contract.new_columns == "evolve":
         grown = _with_fields(grown, messages, stream, decoder, counts, now)
     if stream.contract.types == "evolve" and counts.dead_letters:
-        grown = _with_types(grown, suspects(messages, counts), stream, now)
+        grown = _with_types(grown, messages, stream, now)
     return None if grown == decoder.record else _of_record(stream, grown, messages.sparkSession)
 
 

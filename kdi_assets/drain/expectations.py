@@ -5,17 +5,20 @@ All of it is Spark SQL over the frame that ``judge`` has judged by everything el
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kdi_assets.drain.records import DEAD_LETTER, ROW, VERDICT, first_at, result
+from kdi_assets.drain.records import DEAD_LETTER, ROW, VERDICT, result
 from kdi_assets.errors import Terminal
 from kdi_assets.formats.rules import Rule, any_of, name
 from kdi_assets.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+
+
+UNMET = "_kdi_unmet"
 
 
 class ExpectationNotMet(Terminal):
@@ -61,38 +64,27 @@ def with_unmet(judged: DataFrame, stream: Stream) -> DataFrame:
         judged: With what ``shape.evaluate`` gives and the verdict, which no expectation has a part in yet.
 
     Returns:
-        ``judged`` with a ``boolean`` for each expectation, false where the verdict was another one.
+        ``judged`` with ``_kdi_unmet: array<string>``, the numbers of the expectations; null where the verdict was
+        another one.
     """
     from pyspark.sql import functions as F
 
     if not stream.expectations:
-        return judged
-    flags = {_flag(n): f"{VERDICT} = {ROW} AND {_unmet(f)}" for n, f in enumerate(_fields(stream))}
+        return judged.withColumn(UNMET, F.lit(None).cast("array<string>"))
+    numbers = ", ".join(f"CASE WHEN {_unmet(f)} THEN '{n}' END" for n, f in enumerate(_fields(stream)))
+    unmet = f"CASE WHEN {VERDICT} = {ROW} THEN array_compact(array({numbers})) END"
     dead = any_of(expectation_rules(stream))
     then = f"CASE WHEN {VERDICT} = {ROW} AND ({dead}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
-    return judged.withColumns({flag: F.expr(sql) for flag, sql in flags.items()} | {VERDICT: F.expr(then)})
+    return judged.withColumns({UNMET: F.expr(unmet), VERDICT: F.expr(then)})
 
 
-def unmet_columns(stream: Stream) -> list[str]:
-    """The columns that ``with_unmet`` adds."""
-    return [_flag(n) for n in range(len(stream.expectations))]
-
-
-def unmet_aggregates(stream: Stream) -> list[Column]:
-    """Counts of them, and where the first ones lie."""
-    from pyspark.sql import functions as F
-
-    flags = unmet_columns(stream)
-    counts = [F.expr(f"count_if({flag})").alias(f"{flag}_count") for flag in flags]
-    return counts + [F.expr(first_at(flag)).alias(f"{flag}_at") for flag in flags]
-
-
-def unmet_counted(stream: Stream, seen: Mapping[str, Any]) -> dict[str, Unmet]:
-    """Read them from the observation."""
-    return {
-        expected: Unmet(int(seen[f"{_flag(n)}_count"]), tuple(at) if (at := seen[f"{_flag(n)}_at"]) else None)
-        for n, expected in enumerate(stream.expectations)
-    }
+def unmet_counted(stream: Stream, seen: Mapping[str, Sequence[int]]) -> dict[str, Unmet]:
+    """Read them from the tally: by number, the messages, with number and offset of the first."""
+    found = {}
+    for n, expected in enumerate(stream.expectations):
+        count, *at = seen.get(str(n), (0,))
+        found[expected] = Unmet(count, (at[0], at[1]) if at else None)
+    return found
 
 
 def refuse_unmet(stream: Stream, unmet: Mapping[str, Unmet], *, of: int) -> None:
@@ -125,7 +117,3 @@ def _fields(stream: Stream) -> list[str]:
 def _unmet(field: str) -> str:
     """Not true: false, null, or raised."""
     return f"NOT coalesce({name(result(field))}.v, false)"
-
-
-def _flag(number: int) -> str:
-    return f"_kdi_unmet_{number}"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from functools import reduce
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.carry_out import ReadMessages
 from kdi_assets.drain.plan import Plan
 from kdi_assets.ledger.offsets import inside
 from kdi_assets.sources.kafka_frame import read_ranges
-from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
+from kdi_assets.stream import KafkaCluster, OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +20,8 @@ if TYPE_CHECKING:
 def kept_messages(spark: SparkSession, cluster: KafkaCluster, plans: Collection[Plan]) -> Iterator[ReadMessages]:
     """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks."""
     union = merged([r for plan in plans for r in plan.ranges])
-    read = [read_ranges(spark, cluster, ranges) for ranges in _reads(union)]
-    with kept(reduce(lambda one, more: one.unionByName(more), read)) as messages:
-        yield lambda ranges, *, headers: messages.where(inside({r.topic_partition: r for r in ranges}))
+    with kept(read_ranges(spark, cluster, union)) as messages:
+        yield lambda ranges: messages.where(inside({r.topic_partition: r for r in ranges}))
 
 
 @contextmanager
@@ -51,11 +48,3 @@ def merged(ranges: Collection[OffsetRange]) -> list[OffsetRange]:
         else:
             union.append(r)
     return union
-
-
-def _reads(union: Sequence[OffsetRange]) -> list[list[OffsetRange]]:
-    """The ranges in as few reads as have each topic partition once."""
-    by_topic_partition: dict[TopicPartition, list[OffsetRange]] = {}
-    for r in union:
-        by_topic_partition.setdefault(r.topic_partition, []).append(r)
-    return [[r for r in ranges if r] for ranges in zip_longest(*by_topic_partition.values())]

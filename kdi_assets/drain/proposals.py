@@ -192,7 +192,7 @@ def refuse_another_topic(case: Case) -> None:
     there = [OffsetRange(tp, o, o + 1) for tp, o in at.items() if tp in held and held[tp].earliest <= o < held[tp].end]
     if not there:
         return
-    messages = read_ranges(spark, stream.cluster, there, headers=False).select(*MESSAGE)
+    messages = read_ranges(spark, stream.cluster, there).select(*MESSAGE)
     both = newest.join(messages, ["partition", "offset"]).where("timestamp <> row")
     for r in both.select("partition", "offset", F.expr("date_format(row, 'yyyy-MM-dd HH:mm:ss') AS row")).take(1):
         odd = f"the row at offset {r['offset']} of {stream.topic}/{r['partition']} is of {r['row']}, the message is not"

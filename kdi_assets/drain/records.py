@@ -165,11 +165,6 @@ def steps_to(path: str, record: StructType) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def first_at(condition: str) -> str:
-    """Spark SQL of an aggregate: number and offset of the first message of which a condition holds; null of none."""
-    return f"min(CASE WHEN {condition} THEN named_struct('partition', {PARTITION}, 'offset', {OFFSET}) END)"
-
-
 def result(field: str) -> str:
     """The working column that holds what the expression in a field of the document gave."""
     return f"_kdi_x_{field}"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.evolution import gaining
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import counted, judge
+from kdi_assets.drain.judge import judge
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
-from kdi_assets.drain.verdict import Counts
+from kdi_assets.drain.tally import Counts, Tally
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
@@ -22,7 +22,7 @@ from kdi_assets.sources.kafka_frame import OFFSETS_PER_TASK
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame
 
 UNKNOWN_TOGETHER = 2
 """Bytes on the way between tasks for each byte in a file, where no drain tells: the least that was measured. Files come
@@ -38,7 +38,6 @@ def stage(
     uri: str,
     *,
     now: datetime,
-    topic_partitions: int,
     files: FileSize = AS_IT_COMES,
     at: Callable[[str], None] = lambda point: None,
     dry: bool = False,
@@ -52,7 +51,6 @@ def stage(
         messages: As ``kafka_frame.read_ranges`` gives them.
         stream: As ``evolution.evolved`` gives it.
         now: By which the date window is judged.
-        topic_partitions: How many the messages are of.
         dry: Whether to write no files, and only count.
 
     Returns:
@@ -62,12 +60,10 @@ def stage(
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
         ReadOrWriteFailed: Spark failed.
     """
-    from pyspark.sql import Observation
-
     decoder: StreamDecoder | None = stream_decoder(stream)
     while decoder is not None:
-        used, observation = decoder, Observation()
-        rows = _rows(messages, used, now, topic_partitions, observation)
+        used, tally = decoder, Tally(messages.sparkSession, now)
+        rows = _rows(messages, used, now, tally)
         refuse_other_schema(stream, uri, rows.schema)
         at("before reading")
         with spark_failures(stream, "reading messages and writing files"):
@@ -76,21 +72,19 @@ def stage(
                 rows.write.format("noop").mode("overwrite").save()
             else:
                 staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
-            counts = counted(observation, stream)
+            counts = tally.counts(stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
             if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=now)):
                 decoder = stream_decoder(grown)
     return staged, counts, used
 
 
-def _rows(
-    messages: DataFrame, decoder: StreamDecoder, now: datetime, topic_partitions: int, observation: Observation
-) -> DataFrame:
+def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: Tally) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     stream = decoder.stream
     try:
-        return judge(messages, stream, decoder, now=now, topic_partitions=topic_partitions, counts=observation)
+        return judge(messages, stream, decoder, now=now, tally=tally)
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise

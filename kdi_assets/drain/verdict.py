@@ -1,4 +1,4 @@
-"""What decides a message's verdict, as Spark SQL, and what a pass counts: rows, tombstones, letters, filtered ones.
+"""What decides a message's verdict, as Spark SQL.
 
 What a table makes of a message follows from the message, the table's document and the conditions of its route group
 alone. So each table can be drained by itself, at any time, with the same outcome as in a pass for all of them.
@@ -6,12 +6,9 @@ alone. So each table can be drained by itself, at any time, with the same outcom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from kdi_assets.drain.contract import FieldsFound
-from kdi_assets.drain.expectations import Unmet
 from kdi_assets.drain.explode import empty_rules, of_any
 from kdi_assets.drain.records import DEAD_LETTER as DEAD_LETTER
 from kdi_assets.drain.records import FILTERED as FILTERED
@@ -20,7 +17,6 @@ from kdi_assets.drain.records import TOMBSTONE as TOMBSTONE
 from kdi_assets.drain.shape import DATE, FILTER, conditions, expressions, result
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.rules import Rule, any_of, name
-from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.message_rules import ROUTE
 from kdi_assets.stream import Stream
 
@@ -108,52 +104,3 @@ def route_sql(stream: Stream) -> RouteSql:
 def _holds(field: str) -> str:
     """Whether a condition is true: neither false, nor null, nor raised."""
     return f"coalesce({name(result(field))}.v, false)"
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What one pass over the messages saw.
-
-    Attributes:
-        messages: All of them.
-        became_rows: Those that became a row, or several.
-        rows: The rows that these became.
-        others: (number of the topic partition, verdict) to messages, of those that did not.
-        digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
-        dead_letter_digest: The same of the dead letters.
-        tombstone_digest: The same of the tombstones.
-        filtered_digest: The same of the filtered messages.
-        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.freshness``.
-        message_bytes: Of their keys and values.
-        unknown_schemas: Those that name a schema which the decoder does not know.
-        unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
-        dead_letter_bloom: Bloom filter of ``xxhash64(partition, offset)`` of the dead letters; empty of none.
-        unknown: Fields that messages have and the record has not, among the same.
-        misfits: Fields that were left out because a value does not suit its type, among the same.
-    """
-
-    messages: int
-    became_rows: int
-    rows: int
-    others: Mapping[tuple[int, int], int]
-    digest: int
-    dead_letter_digest: int
-    tombstone_digest: int
-    filtered_digest: int = 0
-    ages: Mapping[int, int] = field(default_factory=dict)
-    message_bytes: int = 0
-    unknown_schemas: int = 0
-    unmet: Mapping[str, Unmet] = field(default_factory=dict)
-    dead_letter_bloom: bytes = b""
-    unknown: FieldsFound = FieldsFound()
-    misfits: FieldsFound = FieldsFound()
-
-    @property
-    def dead_letters(self) -> int:
-        """Dead letters of all topic partitions."""
-        return sum(n for (_, verdict), n in self.others.items() if verdict == DEAD_LETTER)
-
-    def noted_in(self, entry: LedgerEntry) -> LedgerEntry:
-        """The entry, with what the messages were besides their verdicts."""
-        unmet = {expected: unmet.count for expected, unmet in self.unmet.items()}
-        return replace(entry, unmet=unmet, unknown=self.unknown.fields, misfits=self.misfits.fields)

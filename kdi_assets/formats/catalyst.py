@@ -24,29 +24,6 @@ def is_ascii(spark: SparkSession, text: str) -> Column:
     return _column(spark, _invoke(spark, _parsed(spark, text), "isFullAscii", _type(spark, "boolean")))
 
 
-def bloom_filter(spark: SparkSession, number: str, *, items: int, bits: int) -> Column:
-    """Aggregate of a Bloom filter of numbers (Spark SQL of type bigint), as binary; null of none.
-
-    Args:
-        items: For how many it is made; it takes any number, and then lets more of the others pass.
-        bits: Its size.
-    """
-    jvm: Any = spark._jvm
-    aggregate = jvm.org.apache.spark.sql.catalyst.expressions.aggregate.BloomFilterAggregate
-    sizes = [_parsed(spark, f"{size}L") for size in (items, bits)]
-    return _column(spark, aggregate(_parsed(spark, number), *sizes, 0, 0).toAggregateExpression())
-
-
-def might_contain(spark: SparkSession, bloom: Column, number: str) -> Column:
-    """Whether a number (Spark SQL of type bigint) may be one of those in a Bloom filter; true for all that are.
-
-    Args:
-        bloom: What ``bloom_filter`` gave, as a scalar subquery.
-    """
-    held = _expression_utils(spark).expression(bloom._jc)
-    return _column(spark, _catalyst(spark).BloomFilterMightContain(held, _parsed(spark, number)))
-
-
 def from_kernel(
     spark: SparkSession, called: str, method: str, argument: str, *, gives: str | DataType, built_with: Sequence[Any]
 ) -> Column:
@@ -62,6 +39,18 @@ def from_kernel(
     parts = (_type(spark, part) if isinstance(part, DataType) else part for part in built_with)
     constant = _catalyst(spark).Literal.fromObject(getattr(jvm, called)(*parts), _object(spark, called))
     return _column(spark, _static(spark, called, method, gives, _parsed(spark, argument), constant))
+
+
+def counted_by(spark: SparkSession, called: str, method: str, counter: Any, arguments: Sequence[str]) -> Column:
+    """A static method of a class of the kernel that counts in an instance of it; it is called once for every row.
+
+    Args:
+        counter: The instance, one of Spark's accumulators.
+        arguments: Spark SQL of what the method takes behind it.
+    """
+    parsed = (_parsed(spark, sql) for sql in arguments)
+    constant = _catalyst(spark).Literal.fromObject(counter, _object(spark, called))
+    return _column(spark, _static(spark, called, method, "boolean", constant, *parsed, never_null=True, counts=True))
 
 
 def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
@@ -93,13 +82,19 @@ def zstd_size(spark: SparkSession, value: str) -> Column:
 
 
 def _static(
-    spark: SparkSession, class_: str, function: str, type_: str | DataType, *arguments: Any, never_null: bool = False
+    spark: SparkSession,
+    class_: str,
+    function: str,
+    type_: str | DataType,
+    *arguments: Any,
+    never_null: bool = False,
+    counts: bool = False,
 ) -> Any:
-    """A call of a static method of Java."""
+    """A call of a static method of Java: also of nulls, and neither left out nor doubled by Spark, if it counts."""
     jvm: Any = spark._jvm
     seq, nullable = jvm.PythonUtils.toSeq, not never_null
     of_class = _class(spark, class_), _type(spark, type_), function, seq(list(arguments)), seq([])
-    return _catalyst(spark).objects.StaticInvoke(*of_class, True, nullable, True, jvm.scala.Option.empty())
+    return _catalyst(spark).objects.StaticInvoke(*of_class, not counts, nullable, not counts, jvm.scala.Option.empty())
 
 
 def _new(spark: SparkSession, class_: str, *arguments: Any) -> Any:

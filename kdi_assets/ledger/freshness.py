@@ -21,21 +21,6 @@ SHARES = (0.5, 0.95, 0.99)
 PER_OCTAVE = 8
 LOWEST, HIGHEST = -3 * PER_OCTAVE, 28 * PER_OCTAVE
 """Of an eighth of a second, and of eight years; what is younger or older is in these."""
-BUCKETS = HIGHEST - LOWEST + 1
-
-
-def bucket_sql(timestamp: str, *, now: datetime) -> str:
-    """Spark SQL for the bucket of a message's age at ``now``; null where the producer gave no time.
-
-    Args:
-        timestamp: Spark SQL of the message's timestamp. Kafka's "no timestamp" is a millisecond before 1970.
-    """
-    # A decimal, because Spark hands one to the code that it generates; a double would stand in that code, and every
-    # drain would compile it anew. Of milliseconds, as Kafka's times are, it is a long inside.
-    millis = f"{round(now.timestamp() * 1e3)}BD - CAST(unix_millis({timestamp}) AS DECIMAL(16, 0))"
-    age = f"CAST({millis} AS DOUBLE) / 1e3D"
-    bucket = f"floor(log2(greatest({age}, 1e-3D)) * {PER_OCTAVE})"
-    return f"CASE WHEN unix_micros({timestamp}) >= 0 THEN least(greatest({bucket}, {LOWEST}), {HIGHEST}) END"
 
 
 def middle(bucket: int) -> float:

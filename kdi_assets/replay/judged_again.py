@@ -14,10 +14,11 @@ from kdi_assets.drain.dead_letters import refuse_too_many_letters
 from kdi_assets.drain.evolution import evolved
 from kdi_assets.drain.expectations import refuse_unmet
 from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import condemned, suspects, verdicts
+from kdi_assets.drain.judge import letters_of, verdicts
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.stage import UNKNOWN_TOGETHER, stage
-from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS, Counts
+from kdi_assets.drain.tally import Counts
+from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.coverage import coverage
 from kdi_assets.ledger.delta import FileSize, Staged
@@ -131,7 +132,6 @@ def judged_again(
         stream,
         case.ledger.uri,
         now=case.now,
-        topic_partitions=held.topic_partitions,
         files=FileSize(together=UNKNOWN_TOGETHER * (stream.target_file_size or USUAL_FILE)),
         dry=dry,
     )
@@ -165,7 +165,7 @@ def by_outcome(became: Iterable[Became]) -> dict[str, Tally]:
 
 
 def _letters(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
-    return condemned(suspects(held.messages, counts), decoder.stream, decoder, now=case.now)
+    return letters_of(held.messages, decoder.stream, decoder, counts, now=case.now)
 
 
 def _said(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:

@@ -162,7 +162,7 @@ class Held:
     """The bytes of messages that are meant, as far as their source has them.
 
     Attributes:
-        messages: As ``kafka_frame.read_ranges`` gives them, with headers.
+        messages: As ``kafka_frame.read_ranges`` gives them.
         meant: What is meant, as far as the source has it.
         missing: What Kafka has not.
         lacking: Those, as ``meant`` has its own.
@@ -172,11 +172,6 @@ class Held:
     meant: Meant
     missing: Missing = Missing()
     lacking: DataFrame | None = None
-
-    @property
-    def topic_partitions(self) -> int:
-        """How many the messages are of; 1 of none."""
-        return max(1, len(self.meant.ranges))
 
 
 @contextmanager

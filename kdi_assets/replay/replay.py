@@ -18,6 +18,7 @@ from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
+from kdi_assets.drain.tally import Tally
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry, Untraced
@@ -163,13 +164,12 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
 @contextmanager
 def _side_by_side(case: Deciding, held: Held, judged: JudgedAgain) -> Iterator[DataFrame]:
     """Every row that is meant as it is and as it would be, as ``compared`` gives it."""
-    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     stream, version = case.stream, case.ledger.version
     table = rows_with_files(case.spark, stream, case.ledger.uri, version=version, within=held.meant.bounds).drop(FILE)
-    decoder, of = judged.decoder, held.topic_partitions
-    now = judge(held.messages, decoder.stream, decoder, now=case.now, topic_partitions=of, counts=Observation())
+    decoder, tally = judged.decoder, Tally(case.spark, case.now)
+    now = judge(held.messages, decoder.stream, decoder, now=case.now, tally=tally)
     both = compared(of_messages(table, stream, judged.rows_that_go), now, stream)
     if held.lacking is not None:
         lost = compared(of_messages(table, stream, held.lacking), now.limit(0), stream)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from kdi_assets.stream import KafkaCluster, OffsetRange
 
@@ -25,43 +27,55 @@ _JAAS_MODULE = {
 }
 
 
-def read_ranges(
-    spark: SparkSession, cluster: KafkaCluster, ranges: Sequence[OffsetRange], *, headers: bool = True
-) -> DataFrame:
+def read_ranges(spark: SparkSession, cluster: KafkaCluster, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Read exactly the messages in ``ranges``; both ends are pinned, nothing is looked up later.
 
     Args:
-        ranges: Of one topic, none empty, at least one; each topic partition once.
-        headers: Whether the ``headers`` column is there; it costs time where nobody reads it.
+        ranges: None empty, at least one.
 
     Returns:
         ``key: binary, value: binary, topic: string, partition: int, offset: bigint, timestamp: timestamp,
-        timestampType: int[, headers: array<struct<key: string, value: binary>>]``, one row per visible message.
+        timestampType: int, headers: array<struct<key: string, value: binary>>``, one row per visible message.
 
-    Source: Spark's Kafka integration guide; ``assign`` because ``subscribe`` fails when a topic partition appears
-    between planning and reading, and an end of "latest" would be bound on the executors, where nobody learns it.
+    Source: Spark 4.2, ``KafkaRelation``. It asks the brokers for offsets, which are known here, and turns each message
+    into a row of Scala's and back into one of Spark's; beneath it lies what is used here.
     """
-    topic = ranges[0].topic_partition.topic
-    assigned = {topic: [r.topic_partition.partition for r in ranges]}
-    wanted = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
-    # More tasks than topic partitions where few of them hold much, so that no core waits.
-    tasks = max(len(ranges), min(wanted, spark.sparkContext.defaultParallelism))
-    reader = (
-        spark.read.format("kafka")
-        .option("assign", json.dumps(assigned))
-        .option("startingOffsets", _offsets(topic, {r.topic_partition.partition: r.start for r in ranges}))
-        .option("endingOffsets", _offsets(topic, {r.topic_partition.partition: r.end for r in ranges}))
-        .option("failOnDataLoss", "true")
-        # Each retry may wait for ANSWER_SECONDS: of a broker that stays away one should hear within a minute or so.
-        .option("fetchOffset.numRetries", "3")
-        .option("fetchOffset.retryIntervalMs", "1000")
-        .option("kafkaConsumer.pollTimeoutMs", str(MESSAGE_SECONDS * 1000))
-        .option("includeHeaders", str(headers).lower())
-        .option("minPartitions", str(tasks))
-        .options(**{f"kafka.{k}": v for k, v in java_client_config(cluster).items()})
+    from pyspark.sql import DataFrame
+
+    jvm: Any = spark._jvm
+    kafka, none = jvm.org.apache.spark.sql.kafka010, jvm.scala.Option.empty()
+    # A group of its own for each read: executors keep what they fetched by group and offset, and at the same offsets of
+    # a topic that was made anew, or cut off, lie other messages.
+    properties = jvm.PythonUtils.toScalaMap(java_client_config(cluster))
+    executors = kafka.KafkaSourceProvider.kafkaParamsForExecutors(properties, f"kdi-{uuid4()}")
+    tasks = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
+    parts = [
+        kafka.KafkaOffsetRange(_topic_partition(jvm, part), part.start, part.end, none)
+        for r in ranges
+        for part in _parts(r, ranges, min(tasks, spark.sparkContext.defaultParallelism))
+    ]
+    source = kafka.KafkaSourceRDD(
+        spark.sparkContext._jsc.sc(), executors, jvm.PythonUtils.toSeq(parts), MESSAGE_SECONDS * 1000, True
     )
+    to_row = kafka.KafkaRecordToRowConverter().toInternalRowWithHeaders()
+    row = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
+    schema = kafka.KafkaRecordToRowConverter.kafkaSchema(True)
+    rows = source.map(to_row, jvm.scala.reflect.ClassTag.apply(row))
+    messages = DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
     # Fewer where many topic partitions hold little: each would write a file of its own for every date.
-    return reader.load().coalesce(wanted) if wanted < len(ranges) else reader.load()
+    return messages.coalesce(tasks) if tasks < len(parts) else messages
+
+
+def _parts(r: OffsetRange, ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
+    """A range in as many parts as it takes of the tasks: there are more where few ranges hold much, so that no core
+    waits."""
+    share = max(1, round(tasks * r.offset_count / sum(every.offset_count for every in ranges)))
+    edges = [r.start + r.offset_count * n // share for n in range(share + 1)]
+    return [OffsetRange(r.topic_partition, start, end) for start, end in pairwise(edges)]
+
+
+def _topic_partition(jvm: Any, r: OffsetRange) -> Any:
+    return jvm.org.apache.kafka.common.TopicPartition(r.topic_partition.topic, r.topic_partition.partition)
 
 
 def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
@@ -89,7 +103,3 @@ def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
     if authority:
         config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
     return config
-
-
-def _offsets(topic: str, by_partition: Mapping[int, int]) -> str:
-    return json.dumps({topic: {str(p): o for p, o in by_partition.items()}})

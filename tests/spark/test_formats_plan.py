@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
+from kdi_assets.drain.tally import Tally
 from kdi_assets.message_format import (
     Avro,
     AvroSingleObject,
@@ -83,10 +84,8 @@ def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession
 
 def plan_of(spark: SparkSession, **fields: Any) -> str:
     """What Spark makes of the pass that writes the rows of such a stream."""
-    from pyspark.sql import Observation
-
     stream = web_requests("t", KafkaCluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], KAFKA_DDL)
     now = datetime.now(UTC)
-    rows = judge(messages, stream, stream_decoder(stream), now=now, topic_partitions=1, counts=Observation())
+    rows = judge(messages, stream, stream_decoder(stream), now=now, tally=Tally(spark, now))
     return str(rows._jdf.queryExecution().optimizedPlan().toString())

@@ -12,20 +12,19 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from kdi_assets.drain import stage
 from kdi_assets.drain.accounting import account_for
-from kdi_assets.drain.carry_out import reads_headers
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.masking import letters_hold, unlocated
 from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.records import DEAD_LETTER
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.stage import file_size, telling
-from kdi_assets.drain.verdict import DEAD_LETTER, Counts
+from kdi_assets.drain.tally import Counts
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent import LedgerCommit
-from kdi_assets.message_format import Bytes, Csv, Envelope
-from kdi_assets.message_rules import Expectation, Mask
+from kdi_assets.message_format import Bytes, Csv
+from kdi_assets.message_rules import Mask
 from kdi_assets.stream import KafkaCluster, Stream
-from tests.judged import stream_of
 from tests.unit.test_plan import P0, ledger, orders, plan, topic
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
@@ -131,24 +130,3 @@ def test_what_is_masked_lies_in_no_dead_letter_unless_the_stream_keeps_it(said: 
 
     assert letters_hold(stream, RECORD) == held
     assert held != "mask" or not unlocated(stream, RECORD)
-
-
-@pytest.mark.parametrize(
-    ("fields", "read"),
-    [
-        ({}, False),
-        (
-            {"columns": {"k": "CAST(kafka.key AS STRING)", "p": "`kafka` . `partition`", "kafkas": "my_kafka_key"}},
-            False,
-        ),
-        ({"date_expression": "to_date(KAFKA.timestamp)"}, False),
-        ({"date_expression": "to_date(CAST(`kafka`.`Headers`[0].value AS STRING))"}, True),
-        ({"filter": "exists(kafka.headers, h -> h.key = 'kept')"}, True),
-        ({"expectations": {"traced": Expectation("kafka.headers IS NOT NULL")}}, True),
-        ({"columns": {"whole": "to_json(kafka)"}}, True),
-        ({"columns": {"all": "struct(kafka.*)"}}, True),
-        ({"format": Envelope()}, True),
-    ],
-)
-def test_headers_are_read_where_an_expression_or_the_format_needs_them(fields: dict[str, Any], read: bool) -> None:
-    assert reads_headers(stream_of("id bigint", **fields)) is read

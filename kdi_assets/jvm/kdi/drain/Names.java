@@ -1,0 +1,95 @@
+package kdi.drain;
+
+import java.io.Serializable;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+
+/** How many messages have something, by its name; what messages name at will must fill neither memory nor log. */
+final class Names implements Serializable {
+  private static final int OF_A_MESSAGE = 30;
+  private static final int CHARACTERS = 120;
+  private static final int COUNTED = 4_096;
+
+  private final Map<String, Seen> byName = new HashMap<>();
+  private final Seen any = new Seen();
+  private boolean others;
+
+  /** @param names of a message, each once */
+  void add(ArrayData names, int partition, long offset) {
+    int named = Math.min(names.numElements(), OF_A_MESSAGE);
+    if (named == 0) {
+      return;
+    }
+    others |= named < names.numElements();
+    Seen message = new Seen(partition, offset);
+    any.add(message);
+    for (int at = 0; at < named; at++) {
+      add(cut(names.getUTF8String(at).toString()), message);
+    }
+  }
+
+  void merge(Names more) {
+    any.add(more.any);
+    others |= more.others;
+    more.byName.forEach(this::add);
+  }
+
+  /** Messages that have any; by name the messages, with number and offset of the first; whether there are others. */
+  Map<String, Object> told() {
+    Map<String, Object> named = new LinkedHashMap<>();
+    byName.forEach((name, seen) -> named.put(name, seen.told()));
+    return Map.of("any", any.told(), "named", named, "others", others);
+  }
+
+  private void add(String name, Seen more) {
+    Seen seen = byName.get(name);
+    if (seen != null) {
+      seen.add(more);
+    } else if (byName.size() < COUNTED) {
+      byName.put(name, new Seen(more));
+    } else {
+      others = true;
+    }
+  }
+
+  /** In one line, and never empty. */
+  private static String cut(String name) {
+    String line = name.isEmpty() ? "\"\"" : name.replace('\n', ' ');
+    int characters = line.codePointCount(0, line.length());
+    return characters <= CHARACTERS ? line : line.substring(0, line.offsetByCodePoints(0, CHARACTERS));
+  }
+
+  /** Messages, and where the first of them stands. */
+  private static final class Seen implements Serializable {
+    private long messages;
+    private int partition = Integer.MAX_VALUE;
+    private long offset;
+
+    Seen() {}
+
+    Seen(int partition, long offset) {
+      this.messages = 1;
+      this.partition = partition;
+      this.offset = offset;
+    }
+
+    Seen(Seen other) {
+      this(other.partition, other.offset);
+      this.messages = other.messages;
+    }
+
+    void add(Seen more) {
+      messages += more.messages;
+      if (more.partition < partition || more.partition == partition && more.offset < offset) {
+        partition = more.partition;
+        offset = more.offset;
+      }
+    }
+
+    long[] told() {
+      return new long[] {messages, partition, offset};
+    }
+  }
+}
