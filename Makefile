@@ -6,7 +6,7 @@
 # make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
 # make chaos   seeded runs of half a minute, and walks over decisions [SECONDS=… SEED=…]
 # make bench   our drain against Structured Streaming, 25 minutes, written into docs/benchmarks.md
-#              [CASES="1k clean bad warm" … without writing; ROUNDS=… AGAINST=another checkout]
+#              [CASES="1k clean bad warm", not written without WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour    the pictures of docs/tour.md, made by the tests of the UI
 # make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
 # Everything that these make lies in .venv and .kdi.
@@ -35,7 +35,7 @@ dev: setup
 	@$(BIN)/python -m examples.dev
 
 bench: setup
-	@$(BIN)/python -m benchmarks.run $(if $(CASES),--cases "$(CASES)") $(if $(CASES)$(AGAINST),,--write) \
+	@$(BIN)/python -m benchmarks.run $(if $(CASES),--cases "$(CASES)") $(if $(CASES)$(AGAINST),$(if $(WRITE),--write),--write) \
 	  $(if $(ROUNDS),--rounds $(ROUNDS) --cold-rounds $(ROUNDS)) $(if $(AGAINST),--against $(AGAINST))
 
 test: setup

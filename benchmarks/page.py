@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.contents import CONTENTS
 from benchmarks.engines import PREFIXES, STREAMING
@@ -33,7 +35,20 @@ GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {
 }
 """At most, by messages, content and kind."""
 
-COLUMNS = "messages", "", "", "CPU s", "wall s", "peak RSS, MB", "MB read", "CPU ratio", "wall ratio", TO_CLEAN, "goal"
+COLUMNS = (
+    "messages",
+    "",
+    "",
+    "rounds",
+    "CPU s",
+    "wall s",
+    "peak RSS, MB",
+    "MB read",
+    "CPU ratio",
+    "wall ratio",
+    TO_CLEAN,
+    "goal",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,59 @@ class Result:
     sent_bytes: int
     stages: Mapping[str, float]
 
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Result:
+        """Of what ``dataclasses.asdict`` said."""
+        return cls(**{**told, "run": Run(**told["run"]), "usage": Usage(**told["usage"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is on the page: rounds of one state of the code, of one run of the benchmark or of several.
+
+    Attributes:
+        code: The hash of the sources that are measured.
+        load: The machine's load average before the run; of several the largest.
+    """
+
+    date: str
+    commit: str
+    code: str
+    load: float
+    results: Sequence[Result] = ()
+
+    @classmethod
+    def beginning(cls, root: Path) -> Measured:
+        """Nothing yet: the code as it is, and the machine."""
+        commit = _git(root, "rev-parse", "--short", "HEAD") or "none"
+        changed = " and changes that are not committed" if _git(root, "status", "--porcelain", "--", *MEASURED) else ""
+        return cls(f"{datetime.now(UTC):%Y-%m-%d}", f"`{commit}`{changed}", sources(root), round(os.getloadavg()[0], 1))
+
+    def added_to(self, file: Path) -> Measured:
+        """With what the file has of the same code, and is not measured again by number and kind; kept in the file."""
+        before = json.loads(file.read_text()) if file.exists() else {}
+        measured, together = {(r.run.messages, r.run.kind) for r in self.results}, self
+        if before.get("code") == self.code:
+            old = [Result.read(result) for result in before["results"]]
+            kept = [r for r in old if (r.run.messages, r.run.kind) not in measured]
+            results = sorted([*kept, *self.results], key=lambda r: (-r.run.messages, r.run.kind != "warm"))
+            together = replace(self, load=max(self.load, before["load"]), results=results)
+        file.write_text(json.dumps(asdict(together), indent=1) + "\n")
+        return together
+
+    def as_markdown(self) -> str:
+        """Which code was measured when and where, and the tables."""
+        return (
+            f"Measured on {self.date} at commit {self.commit} (sources `{self.code}`): {os.cpu_count()} cores, Python "
+            f"{platform.python_version()}, load average {self.load} before.\n\n{tables(self.results)}"
+        )
+
+    def write_page(self, root: Path) -> None:
+        """Put it between the page's two marks."""
+        page = root / PAGE
+        before, rest = page.read_text().split(BEGIN)
+        page.write_text(f"{before}{BEGIN}\n\n{self.as_markdown()}\n\n{END}{rest.split(END, 1)[1]}")
+
 
 def tables(results: Sequence[Result]) -> str:
     """All that was measured, as Markdown: medians of each figure over the rounds."""
@@ -57,7 +125,7 @@ def tables(results: Sequence[Result]) -> str:
     for result in results:
         by_run.setdefault(result.run, []).append(result)
     middle = {run: _median(run, rounds) for run, rounds in by_run.items()}
-    lines = _table(COLUMNS, [_cells(run, middle) for run in middle if run.engine not in PREFIXES])
+    lines = _table(COLUMNS, [_cells(run, len(by_run[run]), middle) for run in middle if run.engine not in PREFIXES])
     staged = {run: by_stage(run, middle) for run in middle if run.engine == "drain" and _prefix(run, "kafka") in middle}
     if staged:
         names = [*next(iter(staged.values()))]
@@ -89,7 +157,7 @@ def _title(run: Run) -> str:
     return f"{engine}{checkout}: {CONTENTS[run.content].title}"
 
 
-def _cells(run: Run, middle: Mapping[Run, Result]) -> list[str]:
+def _cells(run: Run, rounds: int, middle: Mapping[Run, Result]) -> list[str]:
     """A row, with ratios to Structured Streaming in the same process or of the same kind, and to good messages."""
     used, ours, ratios = middle[run].usage, run.engine == "drain", dict[str, float]()
     if run.engine != STREAMING:
@@ -102,6 +170,7 @@ def _cells(run: Run, middle: Mapping[Run, Result]) -> list[str]:
         f"{run.messages:,}",
         run.kind,
         _title(run),
+        str(rounds),
         f"{used.cpu_seconds:.2f}",
         f"{used.wall_seconds:.2f}",
         f"{used.peak_rss_bytes / 1e6:,.0f}",
@@ -136,17 +205,6 @@ def _prefix(run: Run, stage: str) -> Run:
     return replace(run, engine=stage)
 
 
-def measured_at(root: Path, warm: int, cold: int) -> str:
-    """Which code is measured, when and on what."""
-    commit = _git(root, "rev-parse", "--short", "HEAD") or "no commit"
-    changed = " with changes that are not committed" if _git(root, "status", "--porcelain", "--", *MEASURED) else ""
-    return (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} at commit `{commit}`{changed} (sources `{sources(root)}`): "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, load average {os.getloadavg()[0]:.1f} before; "
-        f"medians of {warm} warm and {cold} cold rounds."
-    )
-
-
 def sources(root: Path) -> str:
     """A hash of the code that decides what a drain costs."""
     files = [file for folder in MEASURED for ending in ("py", "java") for file in (root / folder).rglob(f"*.{ending}")]
@@ -154,13 +212,6 @@ def sources(root: Path) -> str:
     for file in sorted(files):
         seen.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return seen.hexdigest()[:12]
-
-
-def write_page(root: Path, text: str) -> None:
-    """Put what was measured between the page's two marks."""
-    page = root / PAGE
-    before, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}")
 
 
 def age(root: Path) -> str:

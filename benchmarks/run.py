@@ -8,12 +8,11 @@ and drained into a table that is there; more are published once, and drained int
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from shutil import rmtree
@@ -23,7 +22,7 @@ from rich.console import Console
 
 from benchmarks.contents import CONTENTS
 from benchmarks.engines import PREFIXES, STREAMING
-from benchmarks.page import Result, measured_at, tables, write_page
+from benchmarks.page import Measured, Result
 from benchmarks.topic import Topic, benchmark_cluster
 from benchmarks.worker import HERE, Run, Worker
 from kdi_assets.settings import Settings
@@ -48,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="warm rounds; default: %(default)s")
     parser.add_argument("--cold-rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--against", type=Path, help="another checkout, with its own .venv and .kdi, in turn")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md, with what was written before")
     options = parser.parse_args(arguments)
-    home, at = Settings.from_environment().home, measured_at(HERE, options.rounds, options.cold_rounds)
+    home, begun = Settings.from_environment().home, Measured.beginning(HERE)
     checkouts = [HERE, *([options.against.resolve()] if options.against else [])]
     runs = [replace(run, checkout=str(checkout)) for run in parsed(options.cases) for checkout in checkouts]
     results: list[Result] = []
@@ -58,11 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for messages in dict.fromkeys(run.messages for run in runs):
             site = Site(cluster, home / "benchmark" / "lake", [run for run in runs if run.messages == messages])
             results += [*site.warm_rounds(options.rounds), *site.cold_rounds(options.cold_rounds)]
-    text = f"{at}\n\n{tables(results)}"
-    console.print(f"\n{text}")
-    (home / "benchmark.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    measured = replace(begun, results=results)
+    console.print(f"\n{measured.as_markdown()}")
     if options.write:
-        write_page(HERE, text)
+        measured.added_to(home / "benchmark.json").write_page(HERE)
 
 
 def parsed(text: str) -> list[Run]:

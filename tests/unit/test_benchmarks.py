@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engines import PREFIXES, STREAMING
-from benchmarks.page import BEGIN, END, PAGE, Result, age, measured_at, tables, write_page
+from benchmarks.page import BEGIN, END, PAGE, Measured, Result, age, tables
 from benchmarks.run import CASES, parsed
 from benchmarks.usage import STAGES, Usage
 from benchmarks.worker import Run
@@ -84,12 +84,29 @@ def test_stages_add_up_to_the_drain() -> None:
     assert row.endswith("| 1.00 | 1.00 | 1.00 | 1.00 | 2.00 | 1.00 | 1.00 | 3.00 |")
 
 
+def test_what_was_measured_in_parts_is_one_page_while_the_code_stays(tmp_path: Path) -> None:
+    """Purpose: a case can be measured again without the half hour of all of them, and never mixed with other code.
+    Procedure: keep a warm million, then a thousand, then the million again, then a thousand of other code.
+    Pass: both, with the second million and the larger load; of the other code the thousand alone.
+    """
+    file, small = tmp_path / "benchmark.json", replace(DRAIN, messages=1000)
+    first = Measured("2026-01-01", "`a`", "code", 0.2, [result(DRAIN, 1.0)])
+    first.added_to(file)
+    replace(first, load=0.1, results=[result(small, 2.0)]).added_to(file)
+
+    both = replace(first, load=0.1, results=[result(DRAIN, 3.0)]).added_to(file)
+    other = replace(first, code="other", results=[result(small, 4.0)]).added_to(file)
+
+    assert ([r.usage.cpu_seconds for r in both.results], both.load) == ([3.0, 2.0], 0.2)
+    assert [r.usage.cpu_seconds for r in other.results] == [4.0]
+
+
 def test_a_page_is_written_between_its_marks_and_old_once_the_code_has_changed(checkout: Path) -> None:
     """Purpose: who reads the figures knows which code they are of, in a shallow clone too.
     Procedure: write the page; commit it; change the code; forget the history.
     Pass: what is by hand stays; nothing is said until the code changes, then by how many commits, or that nobody knows.
     """
-    write_page(checkout, measured_at(checkout, warm=5, cold=3))
+    Measured.beginning(checkout).write_page(checkout)
     committed(checkout)
     assert age(checkout) == ""
     page = (checkout / PAGE).read_text()
