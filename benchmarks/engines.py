@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.structured_streaming import ingest
 from benchmarks.usage import StageMeter
@@ -42,19 +41,15 @@ class Work:
         routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters")
         return list(linked([replace(self.stream, table=table, route=route) for table, route in routes.items()]))
 
-    def ranges(self) -> list[OffsetRange]:
-        """The last offsets of the topic."""
+    def messages(self) -> DataFrame:
+        """The last ones of the topic, as a drain reads them."""
         from kdi_assets.sources.kafka import read_topic
+        from kdi_assets.sources.kafka_frame import read_ranges
 
         partitions = read_topic(self.stream.cluster, self.stream.topic).partitions
         each = self.count // len(partitions)
-        return [OffsetRange(tp, offsets.end - each, offsets.end) for tp, offsets in sorted(partitions.items())]
-
-    def messages(self) -> DataFrame:
-        """What a drain reads."""
-        from kdi_assets.sources.kafka_frame import read_ranges
-
-        return read_ranges(self.spark, self.stream.cluster, self.ranges())
+        ranges = [OffsetRange(tp, offsets.end - each, offsets.end) for tp, offsets in sorted(partitions.items())]
+        return read_ranges(self.spark, self.stream.cluster, ranges)
 
 
 def drained(work: Work) -> list[Stream]:
@@ -120,10 +115,7 @@ def only_judged(work: Work) -> list[Stream]:
     """What a drain writes, with all that it counts, into nothing."""
     from kdi_assets.drain.stage import stage
 
-    options: dict[str, Any] = {"now": datetime.now(UTC), "dry": True}
-    if "topic_partitions" in signature(stage).parameters:
-        options["topic_partitions"] = len(work.ranges())
-    stage(work.messages(), work.stream, work.stream.table_uri(work.lake), **options)
+    stage(work.messages(), work.stream, work.stream.table_uri(work.lake), now=datetime.now(UTC), dry=True)
     return []
 
 
