@@ -104,9 +104,9 @@ class Site:
         runs = [run for run in self._runs if run.kind == WARM]
         with ExitStack() as stack:
             workers = {at: stack.enter_context(self._worker(at)) for at in dict.fromkeys(r.checkout for r in runs)}
-            for number in range(-4 if self._grows else -1, rounds + 1 if runs else 0):
+            for number in range(-5 if self._grows else -1, rounds + 1 if runs else 0):
                 self._begin_round()
-                # Who comes second finds the other's garbage on the heap: they take turns in that too.
+                # They take turns in who finds the others' garbage on the heap. At first the drains, which make tables.
                 for run in runs if number % 2 else runs[::-1]:
                     result = self._measured(workers[run.checkout], run, number)
                     if number > 0:
