@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from random import Random
 from shutil import rmtree
 
 import psutil
@@ -104,10 +105,12 @@ class Site:
         runs = [run for run in self._runs if run.kind == WARM]
         with ExitStack() as stack:
             workers = {at: stack.enter_context(self._worker(at)) for at in dict.fromkeys(r.checkout for r in runs)}
-            for number in range(-5 if self._grows else -1, rounds + 1 if runs else 0):
+            first = -4 if self._grows else -1
+            for number in range(first, rounds + 1 if runs else first):
                 self._begin_round()
-                # They take turns in who finds the others' garbage on the heap. At first the drains, which make tables.
-                for run in runs if number % 2 else runs[::-1]:
+                # Each finds the garbage of the one before on the heap: they change places. At first in order: stages
+                # look at the table that a drain has made.
+                for run in runs if number == first else Random(number).sample(runs, len(runs)):  # noqa: S311
                     result = self._measured(workers[run.checkout], run, number)
                     if number > 0:
                         yield result
