@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from shutil import rmtree
@@ -34,6 +35,7 @@ from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Session = Callable[[], "SparkSession"]
 PARTITIONS, COMMITS, WARM_ROUNDS = 4, 10, 3
 LETTER_EVERY, TOMBSTONE_EVERY = 97, 101
 STREAM = Stream(
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lake = folder / str(offsets)
             in_process(_make, lake, offsets, options.delete)
             warm = in_process(_audit, lake, offsets, options.delete)
-            show(offsets, "warm session", Usage(*(median(figure) for figure in zip(*warm, strict=True))))
+            show(offsets, "warm process", Usage(*(median(figure) for figure in zip(*warm, strict=True))))
             show(offsets, "`kdi audit`, cold", command(lake))
     finally:
         rmtree(folder, ignore_errors=True)
@@ -86,8 +88,9 @@ def show(offsets: int, how: str, usage: Usage) -> None:
     console.print(f"{offsets:,} offsets, {how}: {figures}")
 
 
-def _make(spark: SparkSession, lake: Path, offsets: int, delete: int) -> None:
+def _make(session: Session, lake: Path, offsets: int, delete: int) -> None:
     """A table of so many offsets in ten commits over four topic partitions; some letters, some tombstones."""
+    spark = session()
     uri, each = STREAM.table_uri(str(lake)), offsets // PARTITIONS // COMMITS
     tps = [TopicPartition(STREAM.topic, n) for n in range(PARTITIONS)]
     entry = LedgerEntry(-1, "start", STREAM.app_id, "start", STREAM.topic, "topic", "", dict.fromkeys(tps, 0))
@@ -147,14 +150,14 @@ def _messages(spark: SparkSession, first: int, each: int) -> DataFrame:
     return ids.selectExpr("id", f"CAST(id div {each} AS int) AS partition", f"{first} + id % {each} AS offset")
 
 
-def _audit(spark: SparkSession, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
+def _audit(session: Session, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
     """Audit some rounds behind a first one, and check what the audit says."""
     from kdi_assets.ledger.audit import audit
 
     usages = []
     for number in range(WARM_ROUNDS + 1):
         meter = Meter()
-        report = audit(STREAM, lake=str(lake), session=lambda: spark)
+        report = audit(STREAM, lake=str(lake), session=session)
         if not report.complete or report.offsets != offsets or bool(report.deleted) != bool(delete):
             sys.exit(report.line())
         if number == 0:
@@ -166,7 +169,7 @@ def _audit(spark: SparkSession, lake: Path, offsets: int, delete: int) -> list[t
 
 
 def in_process(work: object, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
-    """Do a piece of work in a process with a Spark of its own."""
+    """Do a piece of work in a process of its own, with a Spark of its own if it asks for one."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(work, lake, offsets, delete, theirs))
@@ -180,9 +183,13 @@ def in_process(work: object, lake: Path, offsets: int, delete: int) -> list[tupl
 
 
 def _serve(work: object, lake: Path, offsets: int, delete: int, connection: Connection) -> None:
-    spark = open_session(Settings.from_environment(), app_name="kdi benchmark")
-    connection.send(work(spark, lake, offsets, delete) if callable(work) else None)
-    close_session(spark)
+    @cache
+    def session() -> SparkSession:
+        return open_session(Settings.from_environment(), app_name="kdi benchmark")
+
+    connection.send(work(session, lake, offsets, delete) if callable(work) else None)
+    if session.cache_info().currsize:
+        close_session(session())
 
 
 @dataclass

@@ -126,9 +126,9 @@ CheckName = Literal[
     "expectations",
     "fresh",
 ]
-"""The checks of a table; the first three need Spark."""
+"""The checks of a table; the first three may need Spark."""
 COSTLY: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates", "schema_as_declared")
-"""They need Spark, and the first reads the whole table."""
+"""They may need Spark, and the first reads the whole table."""
 READING_ROWS: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates")
 
 

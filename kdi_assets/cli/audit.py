@@ -40,6 +40,9 @@ def audit(
 ) -> None:
     """Account for every offset from the first position to the current one.
 
+    Needs Spark where counts and a digest do not prove that all is there,
+    within bounds, and with --against-kafka.
+
     An offset needs --partition where the topic has several. A moment is
     translated by the broker: the first message at or behind it.
 
@@ -60,7 +63,6 @@ def audit(
 def _audited(
     stream: Stream, asked: Asked, session: OneSession, *, against_kafka: bool
 ) -> tuple[AuditReport, Comparison | None]:
-    from kdi_assets.drain.compare import compare
     from kdi_assets.ledger.audit import audit as account
     from kdi_assets.ledger.audit import audited_history
     from kdi_assets.ledger.coverage import coverage
@@ -69,7 +71,11 @@ def _audited(
     if asked != (None, None, None):
         bounds = bounds_meant(stream, *asked, coverage(audited_history(stream, lake).entries).bounds())
     report = account(stream, lake=lake, session=session, bounds=bounds)
-    return report, compare(stream, lake=lake, session=session, bounds=bounds) if against_kafka else None
+    if not against_kafka:
+        return report, None
+    from kdi_assets.drain.compare import compare
+
+    return report, compare(stream, lake=lake, session=session, bounds=bounds)
 
 
 def _details(report: AuditReport) -> list[str]:

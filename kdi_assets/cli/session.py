@@ -149,15 +149,21 @@ def session_over(stream: Stream, command: str, *, as_json: bool) -> Iterator[One
         DriverGone: The warm driver ended.
         SparkFailed: The body failed in Spark, or lost it.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import AnalysisException, PySparkException
-
-    from kdi_assets.drain.failures import root_cause
-
     with refusal_in_json(stream.name, as_json=as_json), one_session(command) as session, session.watched():
         try:
             yield session
-        except AnalysisException:
-            raise
-        except (PySparkException, Py4JError, ConnectionError) as lost:  # the last: what py4j lets pass if the JVM died
+        except Exception as lost:
+            if not _failed_in_spark(lost):
+                raise
+            from kdi_assets.drain.failures import root_cause
+
             raise SparkFailed(stream=stream.name, command=command, detail=root_cause(lost)) from lost
+
+
+def _failed_in_spark(failed: Exception) -> bool:
+    # Imported where something failed, and not before: most audits need no Spark.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, PySparkException
+
+    lost = (PySparkException, Py4JError, ConnectionError)  # the last: what py4j lets pass if the JVM died
+    return isinstance(failed, lost) and not isinstance(failed, AnalysisException)

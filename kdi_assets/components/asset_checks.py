@@ -14,7 +14,7 @@ from kdi_assets.stream import COSTLY, CheckName, Stream
 
 SAYS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "
-    "a declared loss, and none is there twice. Reads the whole table with Spark.",
+    "a declared loss, and none is there twice. Reads the whole table; needs Spark where that is not proved by counts.",
     "no_duplicate_coordinates": "No message is there twice in the dates that the last drains touched. Needs Spark.",
     "schema_as_declared": "The table has the columns that the document declares. Needs Spark, reads no data.",
     "positions_never_go_back": "No commit set a position below an earlier one, unless a RESTORE or `kdi resolve` did.",

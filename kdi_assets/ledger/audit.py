@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.coverage import Bounds, Coverage, coverage, offsets_in
 from kdi_assets.ledger.history import LiveHistory, live_history
 from kdi_assets.ledger.letters import letters_now
+from kdi_assets.ledger.offset_counts import count_without_spark
 from kdi_assets.ledger.offsets import Found, count, inside, messages_in, ours, rows_at
 from kdi_assets.ledger.offsets import highest_offsets as highest_offsets
 from kdi_assets.ledger.reckoning import Reckoned, reckon
@@ -26,10 +27,11 @@ def audit(
 ) -> AuditReport:
     """Account for every offset from the first position to the current one.
 
-    The fast way compares counts by topic partition, and one digest over all offsets, with what the entries recorded
-    when they read the topic. Only where these differ, single offsets are looked at.
+    Counts by topic partition, and one digest over all offsets, are compared with what the entries recorded when they
+    read the topic. That needs no Spark; only where these differ, single offsets are looked at.
 
     Args:
+        session: Gives the Spark session; not called where counts and digest prove that everything is there.
         bounds: Only these offsets; by default all.
 
     Raises:
@@ -39,19 +41,9 @@ def audit(
     covered = coverage(history.entries)
     if bounds is not None:
         covered = covered.within(bounds)
-    spark = session()
-    found = _found(spark, stream, lake, history, bounds)
-    own = found.where(ours(covered.begin))
-    counted = count(own)
-    if _agrees(counted, covered):
-        result = Reckoned(untraced=covered.recorded_untraced)
-    else:
-        if not all(c.has_one_each for c in counted.values()):
-            found = messages_in(found)
-            counted = count(found.where(ours(covered.begin)))
-        result = reckon(spark, stream, lake, found.where("counts"), covered, history)
-        if result.not_ours:
-            counted = count(found)
+    counted, result = count_without_spark(stream, lake, covered, history), _nothing_wrong(covered)
+    if counted is None or not _agrees(counted, covered):
+        counted, result = _in_spark(session(), stream, lake, covered, history, bounds)
     return AuditReport(
         complete=not (covered.torn or result.at_odds or result.missing or result.twice),
         stream=stream.name,
@@ -87,6 +79,25 @@ def audited_history(stream: Stream, lake: str) -> LiveHistory:
         knows = history is not None and history.knows_ledger
         raise NothingToAudit(stream=stream.name, uri=uri, archive_uri=archive_uri, knows_ledger=knows)
     return history
+
+
+def _in_spark(
+    spark: SparkSession, stream: Stream, lake: str, covered: Coverage, history: LiveHistory, bounds: Bounds | None
+) -> tuple[Mapping[int, Found], Reckoned]:
+    """The same counts by another reader and, where they differ from the entries', what became of single offsets."""
+    found = _found(spark, stream, lake, history, bounds)
+    counted = count(found.where(ours(covered.begin)))
+    if _agrees(counted, covered):
+        return counted, _nothing_wrong(covered)
+    if not all(c.has_one_each for c in counted.values()):
+        found = messages_in(found)
+        counted = count(found.where(ours(covered.begin)))
+    result = reckon(spark, stream, lake, found.where("counts"), covered, history)
+    return count(found) if result.not_ours else counted, result
+
+
+def _nothing_wrong(covered: Coverage) -> Reckoned:
+    return Reckoned(untraced=covered.recorded_untraced)
 
 
 def _found(spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, bounds: Bounds | None) -> DataFrame:

@@ -36,22 +36,24 @@ def digest_of_columns(partitions: NDArray[np.int64], starts: NDArray[np.int64], 
         numbers = np.arange(first, min(first + _AT_A_TIME, int(upto[-1])))
         at = np.searchsorted(upto, numbers, side="right")
         offsets = starts[at] + numbers - (upto - counts)[at]
-        digest ^= np.bitwise_xor.reduce(_xxhash64(partitions[at].astype(np.uint64), offsets.astype(np.uint64)))
+        digest ^= np.bitwise_xor.reduce(xxhash64(partitions[at], offsets))
     return int(digest.astype(np.int64))
 
 
-def _xxhash64(partitions: NDArray[np.uint64], offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spark's ``xxhash64(INT, BIGINT)``: the hash of the first is the seed of the second.
+def xxhash64(partitions: NDArray[np.int64], *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Spark's ``xxhash64(INT, BIGINT, …)``: each hash is the seed of the next one.
 
     Source: Spark, ``XXH64.hashInt`` and ``XXH64.hashLong``. Unsigned numbers wrap around, as Java's do.
     """
     import numpy as np
 
     p1, p2, p3, p4 = map(np.uint64, (_P1, _P2, _P3, _P4))
-    mixed = np.uint64(_SEED + _P5 + 4) ^ partitions * p1
-    seeds = _finished(_rotated(mixed, 23) * p2 + p3)
-    mixed = seeds + np.uint64(_P5 + 8) ^ _rotated(offsets * p2, 31) * p1
-    return _finished(_rotated(mixed, 27) * p1 + p4)
+    mixed = np.uint64(_SEED + _P5 + 4) ^ partitions.astype(np.uint64) * p1
+    hashed = _finished(_rotated(mixed, 23) * p2 + p3)
+    for each in numbers:
+        mixed = hashed + np.uint64(_P5 + 8) ^ _rotated(each.astype(np.uint64) * p2, 31) * p1
+        hashed = _finished(_rotated(mixed, 27) * p1 + p4)
+    return hashed
 
 
 def _rotated(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:

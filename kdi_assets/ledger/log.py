@@ -105,6 +105,11 @@ class TableLog:
     def version(self) -> int:
         return self._table.version()
 
+    @property
+    def delta_table(self) -> DeltaTable:
+        """The same for queries of delta-rs."""
+        return self._table
+
     @cached_property
     def table_id(self) -> str:
         return str(self._table.metadata().id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.ledger.coverage import Bounds, Coverage, Piece
 from kdi_assets.ledger.log import TableLog
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 BUCKET_BITS = 17
 """Offsets are compared in buckets of 131,072; only in those that differ, one by one."""
 DIGEST = "bit_xor(xxhash64(partition, offset))"
+COUNTS = {
+    "became_rows": "count(*) FILTER (WHERE is_row AND index = 0)",
+    "rows": "coalesce(sum(CASE WHEN is_row THEN rows END), 0)",
+    "told": "coalesce(sum(CASE WHEN is_row AND index = 0 THEN count END), 0)",
+    "letters": "count(*) FILTER (WHERE counts AND NOT is_row)",
+    "ghosts": "count(*) FILTER (WHERE NOT counts)",
+}
+"""What ``Found`` holds beside digests, in SQL that Spark and delta-rs understand."""
 _CHUNK = "partition int, start bigint, end bigint, version bigint, bucket bigint"
 
 
@@ -83,13 +91,24 @@ def _quoted(path: str) -> str:
 
 def explodes(table: DataFrame, stream: Stream) -> bool:
     """Whether the table may have several rows of one message: by its columns, not by the stream's document."""
-    from pyspark.sql.types import StructType
+    return "index" in struct_at(table.schema.jsonValue(), stream.coordinates)[1]
 
-    here: object = table.schema
-    for step in stream.coordinates.lower().split("."):
-        inner = here.fields if isinstance(here, StructType) else []
-        here = next((f.dataType for f in inner if f.name.lower() == step), None)
-    return isinstance(here, StructType) and "index" in here.names
+
+def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Collection[str]]:
+    """A struct's path as the table spells it, and the names of its fields; none where there is no such struct.
+
+    Args:
+        schema: Of the table, as JSON.
+        path: In any case, as Spark takes it.
+    """
+    steps: list[str] = []
+    for step in path.lower().split("."):
+        inner = schema.get("fields", ())
+        found = next((f for f in inner if f["name"].lower() == step and isinstance(f["type"], dict)), None)
+        if found is None:
+            return (), ()
+        steps, schema = [*steps, found["name"]], found["type"]
+    return steps, [f["name"] for f in schema.get("fields", ())]
 
 
 def messages_in(rows: DataFrame) -> DataFrame:
@@ -155,11 +174,7 @@ def count(found: DataFrame) -> dict[int, Found]:
     # A link has two ends: where all rows of a message are there, each end is met twice and cancels out.
     link = "xxhash64(partition, offset, index) ^ xxhash64(partition, offset, (index + 1) % count)"
     counts = found.groupBy("partition").agg(
-        F.expr("count_if(is_row AND index = 0)").alias("became_rows"),
-        F.expr("coalesce(sum(CASE WHEN is_row THEN rows END), 0L)").alias("rows"),
-        F.expr("coalesce(sum(CASE WHEN is_row AND index = 0 THEN count END), 0L)").alias("told"),
-        F.expr("count_if(counts AND NOT is_row)").alias("letters"),
-        F.expr("count_if(NOT counts)").alias("ghosts"),
+        *(F.expr(sql).alias(name) for name, sql in COUNTS.items()),
         F.expr(f"coalesce(bit_xor(CASE WHEN counts AND index = 0 THEN {one} END), 0L)").alias("digest"),
         F.expr(f"coalesce(bit_xor(CASE WHEN count > 1 THEN {link} END), 0L)").alias("links"),
     )

@@ -18,11 +18,15 @@ from deltalake import DeltaTable, write_deltalake
 from kdi_assets.cli.audit import bounds_meant
 from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.drain.resolve import NothingToResolve
+from kdi_assets.ledger import audit as account
 from kdi_assets.ledger import offsets
 from kdi_assets.ledger.audit import AuditReport, audit, audited_history
 from kdi_assets.ledger.coverage import coverage
+from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.report import Hole
-from kdi_assets.stream import DateWindow, OffsetRange
+from kdi_assets.replay.chosen import Chosen
+from kdi_assets.stream import DateWindow, OffsetRange, Stream
+from tests.condemned import replayed, with_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
@@ -119,22 +123,72 @@ def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_
     assert [(h.range.start, h.range.end, h.taken_by) for h in ours.holes] == [(last, last + 1, 6)]
 
 
-def test_an_audit_during_a_drain_sees_one_version(driven: DrivenFactory) -> None:
+@pytest.mark.parametrize("in_spark", [False, True])
+def test_an_audit_during_a_drain_sees_one_version(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, in_spark: bool
+) -> None:
+    """Procedure: once the audit has read the history, a drain writes its letters, which is audited, and commits."""
     web = driven(partitions=1)
     web.produce(30, bad=0.2, seed=1)
     web.drain()
     web.produce(30, bad=0.2, seed=2)
     within: list[AuditReport] = []
 
-    def drained_meanwhile() -> SparkSession:
+    def drained_meanwhile(stream: Stream, lake: str) -> LiveHistory:
+        history = audited_history(stream, lake)
+        monkeypatch.setattr(account, "audited_history", audited_history)
         web.drain(at=lambda point: within.append(web.audit()) if point == "dead letters written" else None)
-        return web.session()
+        return history
 
-    across = audit(web.stream, lake=web.lake, session=drained_meanwhile)
+    if in_spark:
+        monkeypatch.setattr(account, "count_without_spark", lambda *_: None)
+    monkeypatch.setattr(account, "audited_history", drained_meanwhile)
+    across = web.audit()
 
     seen = [(r.complete, r.version, r.offsets) for r in (*within, across, web.audit())]
     assert seen == [(True, 1, 30), (True, 1, 30), (True, 2, 60)]
     assert within[0].ghosts > 0  # letters of the drain that had not committed yet
+
+
+def test_an_audit_without_spark_says_what_one_in_spark_says(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: everything is condemned; a part is replayed; tombstones follow; columns
+    are mapped; rows are deleted by deletion vectors, come back by a RESTORE, and are put into other files.
+    """
+    web = with_letters(driven, 40)
+    replayed(web, chosen=Chosen(offsets=OffsetRange(web.tp(1), 5, 15)))
+    reports = [both_ways(web, monkeypatch)]
+    web.produce(40, bad=0.2, tombstones=0.1, seed=1)
+    web.drain()
+    reports.append(both_ways(web, monkeypatch))
+    spark, table = web.session(), f"delta.`{web.uri}`"
+    properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
+    for name, value in properties.items():
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{name}' = '{value}')")
+    version = web.version()
+    spark.sql(f"DELETE FROM {table} WHERE meta.kafka.offset IN (21, 22)")
+    deleted = web.audit()
+    spark.sql(f"RESTORE {table} TO VERSION AS OF {version}")
+    spark.sql(f"OPTIMIZE {table}")
+    reports.append(both_ways(web, monkeypatch))
+
+    assert [r.offsets for r in reports] == [40, 80, 80]
+    assert all(r.complete and adds_up(r) for r in reports)
+    assert deleted.complete and deleted.deleted and adds_up(deleted)
+
+
+def both_ways(web: DrivenStream, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
+    """The report of an audit that must not ask for Spark, which is that of one that counts in Spark."""
+
+    def session() -> SparkSession:
+        raise AssertionError("Spark was asked for")
+
+    report = audit(web.stream, lake=web.lake, session=session)
+    with monkeypatch.context() as patched:
+        patched.setattr(account, "count_without_spark", lambda *_: None)
+        assert web.audit() == report
+    return report
 
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
