@@ -266,14 +266,15 @@ def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: DrivenStream, monkey
     assert (told["error"]["type"], told["error"]["retry_helps"]) == ("BrokerUnreachable", True)
 
 
-def test_plan_and_status_load_no_spark(environment: Settings, orders: DrivenStream) -> None:
+def test_plan_status_and_an_audit_that_finds_nothing_load_no_spark(environment: Settings, orders: DrivenStream) -> None:
     publish(orders, good=2)
+    orders.drain()
     script = (
         "import sys; from kdi_assets.cli.main import app; app(sys.argv[1:], standalone_mode=False);"
         " print([m for m in ('dagster', 'pandas', 'pyspark') if m in sys.modules], file=sys.stderr)"
     )
 
-    for command in (["plan", "orders"], ["status"]):
+    for command in (["plan", "orders"], ["status"], ["audit", "orders"]):
         run = subprocess.run(
             [sys.executable, "-c", script, *command], capture_output=True, text=True, check=True, timeout=60
         )
