@@ -267,19 +267,25 @@ def test_a_silent_broker_is_worth_a_retry(kdi: Kdi, orders: DrivenStream, monkey
 
 
 def test_plan_status_and_an_audit_that_finds_nothing_load_no_spark(environment: Settings, orders: DrivenStream) -> None:
-    publish(orders, good=2)
-    orders.drain()
     script = (
         "import sys; from kdi_assets.cli.main import app; app(sys.argv[1:], standalone_mode=False);"
         " print([m for m in ('dagster', 'pandas', 'pyspark') if m in sys.modules], file=sys.stderr)"
     )
 
-    for command in (["plan", "orders"], ["status"], ["audit", "orders"]):
+    def alone(*command: str) -> str:
         run = subprocess.run(
             [sys.executable, "-c", script, *command], capture_output=True, text=True, check=True, timeout=60
         )
         assert run.stderr == "[]\n"
-        assert "bronze/orders" in run.stdout
+        return run.stdout
+
+    publish(orders, good=2)
+    before = alone("plan", "orders"), alone("status")
+    orders.drain()
+    audited = alone("audit", "orders")
+
+    assert all("bronze/orders" in answer for answer in before)
+    assert audited.startswith("audit of bronze/orders") and "none missing" in audited
 
 
 def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(
