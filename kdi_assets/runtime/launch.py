@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from kdi_assets.errors import Terminal
+from kdi_assets.runtime.archive import archive_options
 from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
 from kdi_assets.runtime.jars import jar_paths
 from kdi_assets.runtime.java import find_java, proxy_options
@@ -29,6 +30,16 @@ AVRO_LIMITS = (
     f"-Dorg.apache.avro.limits.string.maxLength={64 * 1024 * 1024}",
     f"-Dorg.apache.avro.limits.collectionItems.maxLength={8 * 1024 * 1024}",
 )
+# The optimizing compiler would take a third of a small drain's CPU for methods that are not called again. At 30 times
+# its usual thresholds a small drain ends before it begins, and a large one passes them within a second or two.
+PATIENT_COMPILER = (
+    "-XX:Tier4InvocationThreshold=150000",
+    "-XX:Tier4MinInvocationThreshold=18000",
+    "-XX:Tier4CompileThreshold=450000",
+    "-XX:Tier4BackEdgeThreshold=1200000",
+)
+# Of the JVM that works out the command line of the other, and ends.
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -70,7 +81,7 @@ def start_spark(
     jvm_config = _jvm_config(settings, config, app_name)
     if SparkContext._gateway is not None:
         _end_jvm(SparkContext._gateway)  # its context was stopped, or it died: PySpark would go on with it
-    with environment_set(_environment(java_home)), interrupts_kept():
+    with environment_set(_environment(settings.home, java_home)), interrupts_kept():
         conf = _launch(jvm_config, java_home, output)
         # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
         loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
@@ -79,12 +90,12 @@ def start_spark(
         return SparkSession(SparkContext(conf=conf))
 
 
-def stop_spark(session: SparkSession) -> None:
-    """Stop the context and end the JVM, so that this process could start another."""
+def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
+    """Stop the context and end the JVM, so that this process could start another; kill it after so long."""
     gateway = gateway_of(session)
     if jvm_of(session).poll() is None:
         session.stop()
-    _end_jvm(gateway)
+    _end_jvm(gateway, within_seconds)
 
 
 def gateway_of(session: SparkSession) -> JavaGateway:
@@ -113,14 +124,14 @@ def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None
     return SparkConf(_jvm=gateway.jvm)
 
 
-def _end_jvm(gateway: JavaGateway) -> None:
+def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:
     forget_jvm()
     gateway.close(keep_callback_server=True)
     jvm: subprocess.Popen[bytes] = gateway.proc
     if jvm.stdin:
         jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
     try:
-        jvm.wait(timeout=10)
+        jvm.wait(timeout=within_seconds)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
@@ -137,13 +148,15 @@ def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) ->
     return {"spark.app.name": app_name, **limits, **master, **config, **class_paths}
 
 
-def _environment(java_home: Path) -> dict[str, str]:
+def _environment(home: Path, java_home: Path) -> dict[str, str]:
     """What the JVM and its Python workers read; all of it gives way to what Spark's own configuration says."""
-    java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), os.environ.get("SPARK_SUBMIT_OPTS", "")]
+    quick = [*archive_options(home, java_home), *PATIENT_COMPILER]
+    java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), *quick, os.environ.get("SPARK_SUBMIT_OPTS", "")]
     return {
         "JAVA_HOME": str(java_home),
         "PYSPARK_PIN_THREAD": "true",  # a thread of ours has one in the JVM, with its session and its job group
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS),
         "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),  # spark.driver.memory goes before it
         "SPARK_SUBMIT_OPTS": " ".join(filter(None, java_options)),
     }
