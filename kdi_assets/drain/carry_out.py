@@ -141,7 +141,8 @@ def _write_letters(plan: Plan, stream: Stream, lake: str, counts: Counts, letter
     with spark_failures(stream, "writing dead letters"):
         between = (stream.date_window.start, stream.date_window.last(plan.now))
         uri = stream.dead_letters_uri(lake)
-        written = append_letters(letters(), uri, attempt_id=plan.attempt_id, between=between)
+        few = counts.letters is not None
+        written = append_letters(letters(), uri, attempt_id=plan.attempt_id, between=between, few=few)
     if written.at and plan.ledger.dead_letters_at and written.at.table_id != plan.ledger.dead_letters_at.table_id:
         raise replaced(stream, lake, plan.ledger.dead_letters_at, f"replaced by table {written.at.table_id}")
     return written

@@ -11,13 +11,14 @@ from kdi_assets.stream import Stream
 
 @contextmanager
 def spark_failures(stream: Stream, step: str) -> Iterator[None]:
-    """Translate Spark's failures into ours; an error of ours passes."""
+    """Translate failures of Spark, and of what writes beside it, into ours; an error of ours passes."""
+    from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError, ConnectionError) as failed:
+    except (PySparkException, Py4JError, DeltaError, OSError) as failed:
         detail = root_cause(failed)
         if "DELTA_VIOLATE_CONSTRAINT" in detail or "DELTA_NOT_NULL_CONSTRAINT" in detail:
             raise TableRefusesRows(stream=stream.name, detail=detail) from failed

@@ -44,6 +44,8 @@ RUNTIME_CONFIG: Mapping[str, str] = MappingProxyType(
         # Text that only Spark 2 read as a date is no date; the default ends the whole job when it meets one.
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
         "spark.sql.parquet.compression.codec": "zstd",
+        # Of zstd's levels the cheapest; what JSON holds came out no larger than by the default, 3.
+        "parquet.compression.codec.zstd.level": "1",
         # The default, INT96, has no statistics, and other readers wrap dates beyond 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Upper bounds: adaptive execution joins small partitions, Delta's log of one table is small work.

@@ -88,6 +88,10 @@ def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
         # What a range holds is there. Spark asks for a partition's bounds behind every fetch, on the connection where
         # the next fetch already waits for new messages: by default half a second for each topic partition and read.
         "fetch.max.wait.ms": "10",
+        # Many small fetches cost more than few: of a topic partition each brings a megabyte by default, and each poll
+        # hands over 500 messages of it.
+        "max.partition.fetch.bytes": str(4 << 20),
+        "max.poll.records": "5000",
         "request.timeout.ms": str(ANSWER_SECONDS * 1000),
         **properties,
         "bootstrap.servers": cluster.bootstrap_servers,

@@ -116,7 +116,7 @@ public final class JsonDecoder implements Serializable {
       pass.problem = BLANK;
       return null;
     }
-    if (!UTF8String.fromBytes(pass.payload).isValid()) {
+    if (!Text.isValid(pass.payload)) {
       pass.problem = INVALID_UTF8;
       return null;
     }

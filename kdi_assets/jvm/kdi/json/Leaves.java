@@ -43,7 +43,7 @@ final class Leaves {
     Object read(JsonParser parser, Pass pass) throws IOException {
       switch (parser.currentToken()) {
         case VALUE_STRING:
-          UTF8String text = Text.of(parser);
+          UTF8String text = Text.of(parser, pass.payload);
           return text == null ? pass.misfit(problems.invalidUtf8) : text;
         case VALUE_NUMBER_INT:
         case VALUE_TRUE:

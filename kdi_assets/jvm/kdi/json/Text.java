@@ -2,6 +2,8 @@ package kdi.json;
 
 import com.fasterxml.jackson.core.JsonParser;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
@@ -11,8 +13,38 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class Text {
   private Text() {}
 
-  /** The text of the current token; null if an escape in it names half a character, which UTF-8 cannot hold. */
-  static UTF8String of(JsonParser parser) throws IOException {
+  /** Whether it is UTF-8. Nearly all messages are ASCII, which is told eight bytes at a time. */
+  static boolean isValid(byte[] bytes) {
+    return isAscii(ByteBuffer.wrap(bytes).order(ByteOrder.nativeOrder())) || UTF8String.fromBytes(bytes).isValid();
+  }
+
+  private static boolean isAscii(ByteBuffer bytes) {
+    long bits = 0;
+    while (bytes.remaining() >= Long.BYTES) {
+      bits |= bytes.getLong();
+    }
+    while (bytes.hasRemaining()) {
+      bits |= bytes.get();
+    }
+    return (bits & 0x8080808080808080L) == 0;
+  }
+
+  /**
+   * The text of the current token; null if an escape in it names half a character, which UTF-8 cannot hold.
+   *
+   * @param payload all that the parser reads; plain text is not copied out of it
+   */
+  static UTF8String of(JsonParser parser, byte[] payload) throws IOException {
+    int from = (int) parser.currentTokenLocation().getByteOffset() + 1;
+    int to = from;
+    while (to < payload.length && payload[to] >= ' ' && payload[to] != '"' && payload[to] != '\\') {
+      to++;
+    }
+    boolean plain = to < payload.length && payload[to] == '"';
+    return plain ? UTF8String.fromBytes(payload, from, to - from) : decoded(parser);
+  }
+
+  private static UTF8String decoded(JsonParser parser) throws IOException {
     char[] characters = parser.getTextCharacters();
     int from = parser.getTextOffset();
     int length = parser.getTextLength();
