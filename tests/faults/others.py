@@ -53,6 +53,12 @@ def replace_where(web: DrivenStream) -> None:
     kept.option("replaceWhere", "meta.kafka.offset >= 6").save(web.uri)
 
 
+def constrain_letters(web: DrivenStream) -> None:
+    """Give the dead letters a constraint: a feature with which Spark writes them, however few they are."""
+    letters = web.stream.dead_letters_uri(web.lake)
+    web.session().sql(f"ALTER TABLE delta.`{letters}` ADD CONSTRAINT placed CHECK (offset >= 0)")
+
+
 def alter(web: DrivenStream) -> None:
     DeltaTable(web.uri).alter.set_table_properties({"mine": "yes"}, raise_if_not_exists=False)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from shutil import rmtree
+from typing import Any
 
+import deltalake
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.drain.refusals import DeadLettersReplaced
+from kdi_assets.drain.refusals import DeadLettersReplaced, ReadOrWriteFailed
 from kdi_assets.ledger.letters import remove_ghosts
 from kdi_assets.ledger.log import TableLog
 from tests.conftest import DrivenFactory
@@ -108,3 +110,32 @@ def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_i
 
     dropped = before if happened == "dropped" else set()
     web.assert_each_offset_once([m for m in produced if m.offset not in dropped])
+
+
+@scenario("dead letters cannot be written")
+@pytest.mark.parametrize("written", [False, True])
+def test_few_letters_that_cannot_be_appended_hold_the_commit_back(
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    """Purpose: few letters are appended without Spark, and storage may fail there as well, or its answer may be lost.
+    Procedure: the append of a drain's letters fails, before or behind its commit; drain again.
+    Pass: refused with the cause, and nothing committed; in the end each offset exactly once.
+    """
+    web = driven(partitions=1)
+    web.drain_rounds(1, 20, bad=0.3)
+    produced, version = web.produce(20, bad=0.3, seed=2), web.version()
+
+    def fails(*arguments: Any, **options: Any) -> None:
+        if written:
+            write_deltalake(*arguments, **options)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as storage:
+        storage.setattr(deltalake, "write_deltalake", fails)
+        with pytest.raises(ReadOrWriteFailed, match="No space left on device"):
+            web.drain()
+    assert web.version() == version
+    web.drain()
+
+    web.assert_each_offset_once(produced)
+    assert bool(web.found().ghosts) is written

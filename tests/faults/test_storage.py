@@ -87,6 +87,7 @@ def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
     drain_well(storage, web)
     before = list(web.drain_rounds(1, 6))
     others.checkpoint(web)
+    others.constrain_letters(web)  # storage fails under Spark alone
     produced = web.produce(20, bad=0.2, seed=2)
     version = web.version()
 
