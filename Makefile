@@ -35,6 +35,7 @@ dev: setup
 	@$(BIN)/python -m examples.dev
 
 bench: setup
+	@$(BIN)/python -c 'from kdi_assets.cli.main import main; main()' jars >/dev/null  # with the class-data archive
 	@$(BIN)/python -m benchmarks.run $(if $(CASES),--cases "$(CASES)") $(if $(CASES)$(AGAINST),$(if $(WRITE),--write),--write) \
 	  $(if $(ROUNDS),--rounds $(ROUNDS) --cold-rounds $(ROUNDS)) $(if $(AGAINST),--against $(AGAINST))
 

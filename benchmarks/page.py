@@ -100,8 +100,7 @@ class Measured:
         if before.get("code") == self.code:
             old = [Result.read(result) for result in before["results"]]
             kept = [r for r in old if (r.run.messages, r.run.kind) not in measured]
-            results = sorted([*kept, *self.results], key=lambda r: (-r.run.messages, r.run.kind != "warm"))
-            together = replace(self, load=max(self.load, before["load"]), results=results)
+            together = replace(self, load=max(self.load, before["load"]), results=[*kept, *self.results])
         file.write_text(json.dumps(asdict(together), indent=1) + "\n")
         return together
 
@@ -122,7 +121,7 @@ class Measured:
 def tables(results: Sequence[Result]) -> str:
     """All that was measured, as Markdown: medians of each figure over the rounds."""
     by_run: dict[Run, list[Result]] = {}
-    for result in results:
+    for result in sorted(results, key=lambda result: _place(result.run)):
         by_run.setdefault(result.run, []).append(result)
     middle = {run: _median(run, rounds) for run, rounds in by_run.items()}
     lines = _table(COLUMNS, [_cells(run, len(by_run[run]), middle) for run in middle if run.engine not in PREFIXES])
@@ -139,6 +138,12 @@ def tables(results: Sequence[Result]) -> str:
         cpu, cpu_there = (middle[replace(other, checkout=at)].usage.cpu_seconds for at in (str(HERE), other.checkout))
         lines.append(f"\n{cpu / cpu_there:.2f} of the CPU seconds of: {other.messages:,} {other.kind} {_title(other)}")
     return "\n".join(lines)
+
+
+def _place(run: Run) -> tuple[object, ...]:
+    """In the tables: the most messages first, warm before cold, the reference before what is held against it."""
+    place = [*CONTENTS].index(run.content)
+    return -run.messages, run.kind != "warm", run.engine != STREAMING, place, run.engine, run.checkout != str(HERE)
 
 
 def _median(run: Run, rounds: Sequence[Result]) -> Result:

@@ -57,11 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with benchmark_cluster(home / "benchmark") as cluster:
         for messages in dict.fromkeys(run.messages for run in runs):
             site = Site(cluster, home / "benchmark" / "lake", [run for run in runs if run.messages == messages])
-            results += [*site.warm_rounds(options.rounds), *site.cold_rounds(options.cold_rounds)]
-    measured = replace(begun, results=results)
-    console.print(f"\n{measured.as_markdown()}")
-    if options.write:
-        measured.added_to(home / "benchmark.json").write_page(HERE)
+            found = [*site.warm_rounds(options.rounds), *site.cold_rounds(options.cold_rounds)]
+            if options.write:
+                replace(begun, results=found).added_to(home / "benchmark.json").write_page(HERE)
+            results += found
+    console.print(f"\n{replace(begun, results=results).as_markdown()}")
 
 
 def parsed(text: str) -> list[Run]:

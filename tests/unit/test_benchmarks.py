@@ -97,7 +97,7 @@ def test_what_was_measured_in_parts_is_one_page_while_the_code_stays(tmp_path: P
     both = replace(first, load=0.1, results=[result(DRAIN, 3.0)]).added_to(file)
     other = replace(first, code="other", results=[result(small, 4.0)]).added_to(file)
 
-    assert ([r.usage.cpu_seconds for r in both.results], both.load) == ([3.0, 2.0], 0.2)
+    assert ([r.usage.cpu_seconds for r in both.results], both.load) == ([2.0, 3.0], 0.2)
     assert [r.usage.cpu_seconds for r in other.results] == [4.0]
 
 
