@@ -212,7 +212,7 @@ def commit_before_letters(patch: MonkeyPatch) -> None:
     put_off: list[Callable[[], object]] = []
 
     def later(plan: Plan, *rest: Any) -> Written:
-        counts = rest[3]
+        counts = rest[2]
         put_off.append(lambda: write(plan, *rest))
         return Written(counts.dead_letters, counts.dead_letter_digest, plan.ledger.dead_letters_at)
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from confluent_kafka.admin import ResourceType
 
+from kdi_assets.drain import tally
 from kdi_assets.drain.accounting import UnexplainedGap
 from kdi_assets.drain.refusals import AccountingMismatch
 from kdi_assets.drain.report import DrainReport
@@ -172,13 +173,15 @@ def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_wher
 
 @pytest.mark.parametrize("point", ["before reading", "files written"])
 def test_messages_that_go_under_a_drain_are_gaps_and_none_is_counted_that_is_not_kept(
-    driven: DrivenFactory, point: str
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Purpose: the cleaner does not wait for a drain that has planned; and dead letters are read a second time.
-    Procedure: three rounds of ten keys, some malformed; drain, and let the cleaner go between plan and reading, or
-    between rows and dead letters; in the second case, drain again.
+    """Purpose: the cleaner does not wait for a drain that has planned; and dead letters that are too many to be kept
+    are read a second time.
+    Procedure: three rounds of ten keys, some malformed, no letter is kept; drain, and let the cleaner go between plan
+    and reading, or between rows and dead letters; in the second case, drain again.
     Pass: bad messages that were counted and are gone commit nothing; what is left arrives, the rest are confirmed gaps.
     """
+    monkeypatch.setattr(tally, "LETTERS_BYTES", 0)
     web = driven(partitions=1, config=COMPACTED)
     produced = produce_rounds(web, rounds=2, keys=10, bad=0.5)
     left: set[int] = set()

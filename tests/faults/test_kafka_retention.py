@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.drain import tally
 from kdi_assets.drain.look import look
 from kdi_assets.drain.refusals import RetentionPassedPosition
 from kdi_assets.drain.resolve import Decision
@@ -62,14 +63,15 @@ def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: Drive
 
 @pytest.mark.parametrize(("point", "until"), [("before reading", 20), ("files written", 15)])
 def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
-    driven: DrivenFactory, point: str, until: int
+    driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, point: str, until: int
 ) -> None:
-    """Purpose: what a plan pinned may be gone when it is read, or when the dead letters are read again.
+    """Purpose: what a plan pinned may be gone when it is read, or when dead letters too many to be kept are read again.
     Procedure: drain; produce good and malformed messages; drain, and records of topic partition 1 are deleted between
     plan and reading, or between rows and dead letters; accept the loss that the refusal names; drain.
     Pass: the refusal names the exact range; the version stays; the loss is in the ledger, and everything else in the
     tables.
     """
+    monkeypatch.setattr(tally, "LETTERS_BYTES", 0)
     web = driven(partitions=2)
     web.drain_rounds(1, 20)
     produced = web.produce(20, bad=0.3)
@@ -83,6 +85,22 @@ def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
 
     assert recorded_losses(web) == list(decision.declared_losses)
     web.assert_each_offset_once(produced, given_up=decision.declared_losses)
+    assert web.audit().complete
+
+
+def test_what_was_read_is_committed_though_retention_deletes_it_before_the_dead_letters_are_written(
+    driven: DrivenFactory,
+) -> None:
+    """Purpose: dead letters that were kept need their messages no more.
+    Procedure: drain good and malformed messages; all records are deleted between rows and dead letters.
+    Pass: the drain ends well, and every offset is there exactly once.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(20, bad=0.3)
+
+    web.drain(at=Once("files written", lambda: delete_records(web, {0: 20})))
+
+    web.assert_each_offset_once(produced)
     assert web.audit().complete
 
 
