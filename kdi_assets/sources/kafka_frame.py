@@ -84,6 +84,7 @@ def java_client_config(cluster: KafkaCluster) -> dict[str, str]:
     mechanism = properties.pop("sasl.mechanisms", None) or properties.get("sasl.mechanism")
     user, password = properties.pop("sasl.username", None), properties.pop("sasl.password", None)
     authority = properties.pop("ssl.ca.location", None)
+    properties.pop("group.id", None)  # each read has one of its own
     config = {
         # What a range holds is there. Spark asks for a partition's bounds behind every fetch, on the connection where
         # the next fetch already waits for new messages: by default half a second for each topic partition and read.

@@ -35,6 +35,10 @@ def test_a_document_cannot_let_a_drain_read_what_was_never_committed() -> None:
     assert config["isolation.level"] == "read_committed"
 
 
+def test_reads_share_no_consumer_group_since_executors_keep_by_group_what_they_fetched() -> None:
+    assert "group.id" not in java_client_config(KafkaCluster("main", "nowhere:1", {"group.id": "mine"}))
+
+
 def test_a_password_with_quotes_reaches_the_java_client_whole() -> None:
     properties = {"sasl.mechanisms": "PLAIN", "sasl.username": "kdi", "sasl.password": 'a"b', "ssl.ca.location": "/ca"}
     config = java_client_config(KafkaCluster("main", "nowhere:1", properties))
