@@ -140,16 +140,16 @@ class Site:
     def _measured(self, worker: Worker, run: Run, number: int) -> Result:
         """One run, checked: every message is in a table."""
         topic, before = self._topics[run.topic], self._broker.io_counters().write_chars
-        outcome = worker.carry_out(run, anew=run.engine not in PREFIXES and not self._grows)
+        answer = worker.carry_out(run, anew=run.engine not in PREFIXES and not self._grows)
         sent = self._broker.io_counters().write_chars - before
         expected = (topic.published - topic.bad, topic.bad)
-        if outcome.rows is not None and (outcome.rows, outcome.dead_letters) != expected:
-            sys.exit(f"{run}: {outcome.rows:,} rows and {outcome.dead_letters:,} dead letters, not {expected}")
-        cpu, wall = outcome.usage.cpu_seconds, outcome.usage.wall_seconds
+        if answer.rows is not None and (answer.rows, answer.dead_letters) != expected:
+            sys.exit(f"{run}: {answer.rows:,} rows and {answer.dead_letters:,} dead letters, not {expected}")
+        cpu, wall = answer.usage.cpu_seconds, answer.usage.wall_seconds
         label = f"{run.messages:,} {run.content}, {run.kind} {number}, {run.engine}"
         other = f" of {run.checkout}" if run.checkout != str(HERE) else ""
         console.print(f"{label}{other}: {cpu:.2f} CPU s, {wall:.2f} s")
-        return Result(run, outcome.usage, sent, outcome.stages)
+        return Result(run, answer.usage, sent, answer.stages)
 
 
 if __name__ == "__main__":

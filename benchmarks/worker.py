@@ -62,7 +62,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunAnswer:
     """What a run cost, and what its tables hold now.
 
     Attributes:
@@ -96,7 +96,7 @@ class Worker:
             stdout=subprocess.PIPE,
         )
 
-    def carry_out(self, run: Run, *, anew: bool) -> Outcome:
+    def carry_out(self, run: Run, *, anew: bool) -> RunAnswer:
         """Wait for a run; the program ends if the worker does.
 
         Args:
@@ -110,7 +110,7 @@ class Worker:
         for line in answers:
             if line.startswith(ANSWER):
                 found = json.loads(line.removeprefix(ANSWER))
-                return Outcome(**{**found, "usage": Usage(**found["usage"])})
+                return RunAnswer(**{**found, "usage": Usage(**found["usage"])})
         sys.exit(f"a worker ended during {run}")
 
     def __enter__(self) -> Worker:
@@ -127,12 +127,12 @@ def serve(servers: str, lake: str) -> None:
     """The worker's side: carry out what comes, line by line."""
     spark = open_session(Settings.from_environment(), app_name="kdi benchmark")
     for line in sys.stdin:
-        outcome = measured(Run(**json.loads(line)), servers, lake, spark)
-        sys.stdout.write(f"{ANSWER}{json.dumps(asdict(outcome))}\n")
+        answer = measured(Run(**json.loads(line)), servers, lake, spark)
+        sys.stdout.write(f"{ANSWER}{json.dumps(asdict(answer))}\n")
         sys.stdout.flush()
 
 
-def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> Outcome:
+def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> RunAnswer:
     """Carry out a run, and look at what it wrote."""
     names: Fields = {"topic": run.topic, "table": f"bronze/{run.topic}", "app_id": run.topic}
     names |= {"cluster": KafkaCluster("main", servers), "max_records": PLAN_RECORDS}
@@ -144,7 +144,7 @@ def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> Outcome:
     usage = meter.read()
     stages.at("the end")
     rows = sum(_rows(table.table_uri(lake)) for table in tables) if tables else None
-    return Outcome(usage, stages.seconds, rows, sum(_rows(table.dead_letters_uri(lake)) for table in tables))
+    return RunAnswer(usage, stages.seconds, rows, sum(_rows(table.dead_letters_uri(lake)) for table in tables))
 
 
 def _rows(uri: str) -> int:

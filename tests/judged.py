@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.judge import judge, letters_of
 from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
-from kdi_assets.drain.tally import Counts, Tally
+from kdi_assets.drain.tally import Counts, PassTally
 from kdi_assets.stream import KafkaCluster, Stream
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def judged(
     """
     decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
     decoder = (knowing_schemas_of(frame, decoder) if asks else None) or decoder
-    tally = Tally(spark, now)
+    tally = PassTally(spark, now)
     rows = judge(frame, stream, decoder, now=now, tally=tally)
     found = [row.asDict(recursive=True) for row in rows.collect()]
     counts = tally.counts(stream)

@@ -143,9 +143,9 @@ def peek_at(
     decoder = knowing_schemas_of(messages, decoder) or decoder
     rows, letters = _judged(messages, stream, decoder)
     found_rows: dict[At, list[Row]] = {}
-    for row in sorted(rows.collect(), key=lambda r: int(r["index"])):
+    for row in sorted(rows, key=lambda r: int(r["index"])):
         found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
-    found_letters = {(r["partition"], r["offset"]): r for r in letters.collect()}
+    found_letters = {(r["partition"], r["offset"]): r for r in letters}
     peeked = []
     for at, said in sorted(picked.items()):
         letter, of_one = found_letters.get(at), found_rows.get(at, [])
@@ -216,22 +216,23 @@ def _ranges(topic: str, picked: Iterable[At]) -> list[OffsetRange]:
     return [OffsetRange(TopicPartition(topic, p), min(at), max(at) + 1) for p, at in sorted(offsets.items())]
 
 
-def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tuple[DataFrame, DataFrame]:
+def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tuple[list[Row], list[Row]]:
     """The first rows of each message as JSON, and dead letters, with their coordinates; as a drain would judge now."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    from kdi_assets.drain.judge import condemned, judge
+    from kdi_assets.drain.judge import judge, letters_of
     from kdi_assets.drain.shape import analyse
-    from kdi_assets.drain.tally import Tally
+    from kdi_assets.drain.tally import PassTally
     from kdi_assets.ledger.offsets import coordinates
 
     now = datetime.now(UTC)
+    tally = PassTally(messages.sparkSession, now)
     try:
-        rows = judge(messages, stream, decoder, now=now, tally=Tally(messages.sparkSession, now))
-        letters = condemned(messages, stream, decoder, now=now)
+        rows = judge(messages, stream, decoder, now=now, tally=tally)
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # says which field of the document it is
         raise
     said = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
-    return rows.select(*coordinates(rows, stream), said).where(F.col("index") < SHOWN_ROWS), letters
+    found = rows.select(*coordinates(rows, stream), said).where(F.col("index") < SHOWN_ROWS).collect()
+    return found, letters_of(messages, stream, decoder, tally.counts(stream), now=now).collect()

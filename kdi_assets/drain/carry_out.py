@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kdi_assets.drain.accounting import Account, account_for
 from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class ReadMessages(Protocol):
-    """``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already."""
-
-    def __call__(self, ranges: Sequence[OffsetRange]) -> DataFrame: ...
+ReadMessages = Callable[[Sequence[OffsetRange]], "DataFrame"]
+"""``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already."""
 
 
 def carry_out(

@@ -18,15 +18,12 @@ from kdi_assets.ledger.log import CommitUnreadable, TableLog
 from kdi_assets.stream import Stream
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame
 
 
 _TRIES = 3
 _EPOCH, _DAY_MICROSECONDS = date(1970, 1, 1), 86_400_000_000
 _DATES = "dates"
-_PLAIN = (1, 2)
-"""Versions for readers and writers of a table without features beyond constraints of its columns."""
 _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
 
 
@@ -57,8 +54,37 @@ def append_letters(
     Returns:
         What was written, and where: the version holds them, it may hold others' too.
     """
-    if few and (table := _plain_table(uri)):
-        return _append_few(letters, table, uri, attempt_id=attempt_id, between=between)
+    table = TableLog.open(uri) if few and "://" not in uri else None
+    if table and table.has_no_features:
+        count, digest, days = _append_here(letters, table, attempt_id)
+    else:
+        count, digest, days = _append_by_spark(letters, uri, attempt_id, between)
+    log = TableLog.existing(uri)
+    by_date = {_EPOCH + timedelta(days=day): n for day, n in sorted(days.items()) if _lies_in(between, day)}
+    return Written(count, digest, DeadLettersAt(log.table_id, log.version), by_date)
+
+
+_Appended = tuple[int, int, Mapping[int, int]]
+"""How many, their digest, and how many there are by the day of their messages' timestamps (UTC), since 1970."""
+
+
+def _append_here(letters: DataFrame, table: TableLog, attempt_id: str) -> _Appended:
+    """By delta-rs."""
+    import numpy as np
+    import pyarrow as pa
+    from deltalake import PostCommitHookProperties, write_deltalake
+
+    rows = letters.toArrow()
+    stamped = rows.append_column("attempt_id", pa.repeat(attempt_id, len(rows)))
+    kept = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+    write_deltalake(table.delta_table, stamped, mode="append", schema_mode="merge", post_commithook_properties=kept)
+    partitions, offsets = (rows[c].to_numpy().astype(np.int64) for c in ("partition", "offset"))
+    days = rows["timestamp"].cast(pa.int64()).to_numpy() // _DAY_MICROSECONDS
+    return len(rows), digest_of_columns(partitions, offsets, offsets + 1), Counter(days.tolist())
+
+
+def _append_by_spark(letters: DataFrame, uri: str, attempt_id: str, between: tuple[date, date] | None) -> _Appended:
+    """By Spark, which makes the table, too; days outside ``between`` are left out."""
     from delta.exceptions import ConcurrentWriteException, MetadataChangedException, ProtocolChangedException
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -77,50 +103,16 @@ def append_letters(
                 raise
             continue
         break
-    log = TableLog.existing(uri)
     seen = written.get
-    days: Counter[date] = Counter()
-    for bin_ in sorted(seen.get(_DATES) or ()):
-        days[_EPOCH + timedelta(days=int(bin_["x"]))] += int(bin_["y"])  # of each task a bin of its own
-    return Written(int(seen["letters"]), int(seen["digest"] or 0), DeadLettersAt(log.table_id, log.version), dict(days))
+    days: Counter[int] = Counter()
+    for bin_ in seen.get(_DATES) or ():
+        days[int(bin_["x"])] += int(bin_["y"])  # of each task a bin of its own
+    return int(seen["letters"]), int(seen["digest"] or 0), days
 
 
-def _plain_table(uri: str) -> DeltaTable | None:
-    """The table, if delta-rs appends to it as Spark would: on this machine, and without features of its own."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    if "://" in uri:
-        return None
-    try:
-        table = DeltaTable(uri)
-    except (DeltaError, OSError):  # it is not there yet, or Spark says what is wrong with it
-        return None
-    protocol = table.protocol()
-    return table if (protocol.min_reader_version, protocol.min_writer_version) == _PLAIN else None
-
-
-def _append_few(
-    letters: DataFrame, table: DeltaTable, uri: str, *, attempt_id: str, between: tuple[date, date] | None
-) -> Written:
-    import numpy as np
-    import pyarrow as pa
-    from deltalake import PostCommitHookProperties, write_deltalake
-
-    rows = letters.toArrow()
-    stamped = rows.append_column("attempt_id", pa.repeat(attempt_id, len(rows)))
-    kept = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-    write_deltalake(table, stamped, mode="append", schema_mode="merge", post_commithook_properties=kept)
-    log = TableLog.existing(uri)
-    partitions, offsets = (rows[c].to_numpy().astype(np.int64) for c in ("partition", "offset"))
-    days = Counter((rows["timestamp"].cast(pa.int64()).to_numpy() // _DAY_MICROSECONDS).tolist())
-    first, last = ((day - _EPOCH).days for day in between or (_EPOCH, _EPOCH - timedelta(1)))
-    return Written(
-        len(rows),
-        digest_of_columns(partitions, offsets, offsets + 1),
-        DeadLettersAt(log.table_id, log.version),
-        {_EPOCH + timedelta(days=day): n for day, n in sorted(days.items()) if first <= day <= last},
-    )
+def _lies_in(between: tuple[date, date] | None, day: int) -> bool:
+    # Compared as numbers: timestamps are whatever producers say, and not all of their days are dates.
+    return between is not None and (between[0] - _EPOCH).days <= day <= (between[1] - _EPOCH).days
 
 
 def _dates(between: tuple[date, date] | None) -> list[Column]:

@@ -11,7 +11,7 @@ from kdi_assets.drain.explode import ITEMS, Elements, apart, elements_of, in_row
 from kdi_assets.drain.masking import letters_hold, payload, with_secrets
 from kdi_assets.drain.records import DEAD_LETTER, FILTERED, ROW, VERDICT, decode
 from kdi_assets.drain.shape import evaluate, table_columns
-from kdi_assets.drain.tally import Counts, Tally
+from kdi_assets.drain.tally import Counts, PassTally
 from kdi_assets.drain.verdict import ELSEWHERE, TOMBSTONE_RULE, VERDICTS, route_sql, row_rules, verdict_sql
 from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, PATHS, UNKNOWN, VALUE, paths_of
 from kdi_assets.formats.of_stream import StreamDecoder
@@ -27,7 +27,7 @@ _RULE = "_kdi_rule"
 _IS_ROW = "_kdi_is_row"
 
 
-def judge(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime, tally: Tally) -> DataFrame:
+def judge(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime, tally: PassTally) -> DataFrame:
     """Decode, shape, judge and count; keep the rows.
 
     Args:
@@ -69,7 +69,7 @@ def condemned(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, no
     """The messages that ``judge`` condemned, with the reason.
 
     Args:
-        messages: The same ranges that were judged, with headers.
+        messages: As ``judge`` takes them.
 
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, key: binary,

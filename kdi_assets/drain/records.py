@@ -32,7 +32,7 @@ KAFKA_DDL = (
 )
 OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 """The working columns."""
-VERDICT, PARTITION, OFFSET = "_kdi_verdict", "_kdi_partition", "_kdi_offset"
+VERDICT = "_kdi_verdict"
 ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
 """Numbers of verdicts."""
 

@@ -13,7 +13,7 @@ from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
 from kdi_assets.drain.shape import analyse
 from kdi_assets.drain.table_schema import refuse_other_schema
-from kdi_assets.drain.tally import Counts, Tally
+from kdi_assets.drain.tally import Counts, PassTally
 from kdi_assets.formats.of_stream import StreamDecoder
 from kdi_assets.ledger.delta import AS_IT_COMES, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
@@ -62,7 +62,7 @@ def stage(
     """
     decoder: StreamDecoder | None = stream_decoder(stream)
     while decoder is not None:
-        used, tally = decoder, Tally(messages.sparkSession, now)
+        used, tally = decoder, PassTally(messages.sparkSession, now)
         rows = _rows(messages, used, now, tally)
         refuse_other_schema(stream, uri, rows.schema)
         at("before reading")
@@ -79,7 +79,7 @@ def stage(
     return staged, counts, used
 
 
-def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: Tally) -> DataFrame:
+def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: PassTally) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     stream = decoder.stream

@@ -19,7 +19,7 @@ from kdi_assets.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_CLASS = "kdi.drain.Tally"
+_CLASS = "kdi.drain.PassTally"
 LETTERS_BYTES = 64 << 20
 """Dead letters of a pass are kept in the driver's memory up to this; of more, their messages are judged once more."""
 LETTER_DDL = (
@@ -28,7 +28,7 @@ LETTER_DDL = (
 )
 
 
-class Tally:
+class PassTally:
     """Counts the messages of one pass.
 
     Args:
@@ -39,14 +39,14 @@ class Tally:
         jvm: Any = spark._jvm
         ages = jvm.kdi.drain.Ages(round(now.timestamp() * 1000), PER_OCTAVE, LOWEST, HIGHEST)
         letter = jvm.org.apache.spark.sql.types.DataType.fromDDL(LETTER_DDL)
-        tally = jvm.kdi.drain.Tally(ages, letter, LETTERS_BYTES)
+        tally = jvm.kdi.drain.PassTally(ages, letter, LETTERS_BYTES)
         self._spark, self._tally = spark, tally.registered(spark.sparkContext._jsc.sc())
 
     def counted(self, arguments: Sequence[str]) -> Column:
         """Count a message, and say whether it becomes rows; for one action alone, else it counts twice.
 
         Args:
-            arguments: Spark SQL of what ``kdi.drain.Tally.counted`` takes of a message.
+            arguments: Spark SQL of what ``kdi.drain.PassTally.counted`` takes of a message.
         """
         return counted_by(self._spark, _CLASS, "counted", self._tally, arguments)
 

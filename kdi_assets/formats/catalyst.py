@@ -50,7 +50,7 @@ def counted_by(spark: SparkSession, called: str, method: str, counter: Any, argu
     """
     parsed = (_parsed(spark, sql) for sql in arguments)
     constant = _catalyst(spark).Literal.fromObject(counter, _object(spark, called))
-    return _column(spark, _static(spark, called, method, "boolean", constant, *parsed, never_null=True, counts=True))
+    return _column(spark, _static(spark, called, method, "boolean", constant, *parsed, counts=True))
 
 
 def gunzipped(spark: SparkSession, value: str, *, at_most: int) -> Column:
@@ -87,14 +87,13 @@ def _static(
     function: str,
     type_: str | DataType,
     *arguments: Any,
-    never_null: bool = False,
     counts: bool = False,
 ) -> Any:
-    """A call of a static method of Java: also of nulls, and neither left out nor doubled by Spark, if it counts."""
+    """A call of a static method of Java: one that counts is called for nulls, and neither left out nor doubled."""
     jvm: Any = spark._jvm
-    seq, nullable = jvm.PythonUtils.toSeq, not never_null
+    seq, pure = jvm.PythonUtils.toSeq, not counts
     of_class = _class(spark, class_), _type(spark, type_), function, seq(list(arguments)), seq([])
-    return _catalyst(spark).objects.StaticInvoke(*of_class, not counts, nullable, not counts, jvm.scala.Option.empty())
+    return _catalyst(spark).objects.StaticInvoke(*of_class, pure, pure, pure, jvm.scala.Option.empty())
 
 
 def _new(spark: SparkSession, class_: str, *arguments: Any) -> Any:

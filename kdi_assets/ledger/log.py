@@ -110,6 +110,12 @@ class TableLog:
         """The same for queries of delta-rs."""
         return self._table
 
+    @property
+    def has_no_features(self) -> bool:
+        """Whether its protocol is the oldest that Spark makes, which delta-rs writes as Spark does."""
+        protocol = self._table.protocol()
+        return (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+
     @cached_property
     def table_id(self) -> str:
         return str(self._table.metadata().id)

@@ -18,7 +18,7 @@ from kdi_assets.drain.failures import spark_failures
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.kept import kept
 from kdi_assets.drain.report import Commit
-from kdi_assets.drain.tally import Tally
+from kdi_assets.drain.tally import PassTally
 from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.ledger.delta import Staged
 from kdi_assets.ledger.entry import LedgerEntry, Untraced
@@ -168,7 +168,7 @@ def _side_by_side(case: Deciding, held: Held, judged: JudgedAgain) -> Iterator[D
 
     stream, version = case.stream, case.ledger.version
     table = rows_with_files(case.spark, stream, case.ledger.uri, version=version, within=held.meant.bounds).drop(FILE)
-    decoder, tally = judged.decoder, Tally(case.spark, case.now)
+    decoder, tally = judged.decoder, PassTally(case.spark, case.now)
     now = judge(held.messages, decoder.stream, decoder, now=case.now, tally=tally)
     both = compared(of_messages(table, stream, judged.rows_that_go), now, stream)
     if held.lacking is not None:

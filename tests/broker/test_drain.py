@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from kdi_assets.drain import stage
 from kdi_assets.drain.look import look
@@ -124,6 +126,24 @@ def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
     assert {date: len(rows) for date, rows in together.items()} == dict.fromkeys(first, 1)
     assert all(sorted(f)[1:] == [rows] * (len(f) - 1) and len(f) > 1 for f in cut.values()), cut
     web.assert_each_offset_once(produced)
+
+
+def test_files_tell_the_least_of_numbers_and_times_and_of_text_where_the_document_asks(driven: DrivenFactory) -> None:
+    web = driven(partitions=1)
+    asks = {"delta.dataSkippingStatsColumns": "method,meta.kafka.offset"}
+    asked = web.with_definition(table=f"{web.stream.table}_asked", app_id="asked", properties=asks)
+    web.produce(20)
+    for stream in (web, asked):
+        stream.drain()
+
+    assert least_values(web) == {"status", "meta.kafka.partition", "meta.kafka.offset", "meta.kafka.timestamp"}
+    assert least_values(asked) == {"method", "meta.kafka.offset"}
+
+
+def least_values(web: DrivenStream) -> set[str]:
+    """Columns of which the log has the least value of the files."""
+    [*columns] = pa.table(DeltaTable(web.uri).get_add_actions(flatten=True)).column_names
+    return {column.removeprefix("min.") for column in columns if column.startswith("min.")}
 
 
 def files_added(web: DrivenStream) -> list[dict[str, list[int]]]:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.drain.judge import judge
 from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
-from kdi_assets.drain.tally import Tally
+from kdi_assets.drain.tally import PassTally
 from kdi_assets.message_format import (
     Avro,
     AvroSingleObject,
@@ -87,5 +87,5 @@ def plan_of(spark: SparkSession, **fields: Any) -> str:
     stream = web_requests("t", KafkaCluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], KAFKA_DDL)
     now = datetime.now(UTC)
-    rows = judge(messages, stream, stream_decoder(stream), now=now, tally=Tally(spark, now))
+    rows = judge(messages, stream, stream_decoder(stream), now=now, tally=PassTally(spark, now))
     return str(rows._jdf.queryExecution().optimizedPlan().toString())

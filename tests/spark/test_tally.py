@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kdi_assets.drain import tally as tallies
 from kdi_assets.drain.judge import condemned, judge, letters_of
 from kdi_assets.drain.records import stream_decoder
-from kdi_assets.drain.tally import Counts, Tally
+from kdi_assets.drain.tally import Counts, PassTally
 from kdi_assets.ledger.digests import digest_of
 from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE
 from kdi_assets.stream import OffsetRange, TopicPartition
@@ -96,6 +96,6 @@ def _messages(spark: SparkSession, bad: str) -> DataFrame:
 
 
 def _judged(messages: DataFrame) -> Counts:
-    tally, decoder = Tally(messages.sparkSession, NOW), stream_decoder(STREAM)
+    tally, decoder = PassTally(messages.sparkSession, NOW), stream_decoder(STREAM)
     judge(messages, STREAM, decoder, now=NOW, tally=tally).write.format("noop").mode("overwrite").save()
     return tally.counts(STREAM)

@@ -20,7 +20,7 @@ import scala.Option;
  * What a pass over messages saw, counted in the tasks that judge them and added up by Spark: of each task that ended
  * well, once.
  */
-public final class Tally extends AccumulatorV2<Tally, Tally> {
+public final class PassTally extends AccumulatorV2<PassTally, PassTally> {
   private static final int ROW = 0;
   private static final int VERDICTS = 4;
   /** Of Spark's {@code xxhash64}. */
@@ -45,14 +45,14 @@ public final class Tally extends AccumulatorV2<Tally, Tally> {
    * @param letterType of a dead letter
    * @param mostBytes of dead letters that are kept; of more, none is
    */
-  public Tally(Ages ages, StructType letterType, long mostBytes) {
+  public PassTally(Ages ages, StructType letterType, long mostBytes) {
     this.ages = ages;
     this.letterType = letterType;
     this.letters = new Letters(letterType, mostBytes);
   }
 
   /** The same, known to Spark. */
-  public Tally registered(SparkContext context) {
+  public PassTally registered(SparkContext context) {
     register(context, Option.empty(), false);
     return this;
   }
@@ -69,7 +69,7 @@ public final class Tally extends AccumulatorV2<Tally, Tally> {
    * @return whether it becomes rows
    */
   public static boolean counted(
-      Tally tally,
+      PassTally tally,
       int verdict,
       int partition,
       long offset,
@@ -144,15 +144,15 @@ public final class Tally extends AccumulatorV2<Tally, Tally> {
   }
 
   @Override
-  public Tally copy() {
-    Tally copy = copyAndReset();
+  public PassTally copy() {
+    PassTally copy = copyAndReset();
     copy.merge(this);
     return copy;
   }
 
   @Override
-  public Tally copyAndReset() {
-    return new Tally(ages.none(), letterType, letters.mostBytes());
+  public PassTally copyAndReset() {
+    return new PassTally(ages.none(), letterType, letters.mostBytes());
   }
 
   @Override
@@ -161,13 +161,13 @@ public final class Tally extends AccumulatorV2<Tally, Tally> {
   }
 
   @Override
-  public void add(Tally more) {
+  public void add(PassTally more) {
     merge(more);
   }
 
   @Override
-  public void merge(AccumulatorV2<Tally, Tally> other) {
-    Tally more = (Tally) other;
+  public void merge(AccumulatorV2<PassTally, PassTally> other) {
+    PassTally more = (PassTally) other;
     for (int verdict = 0; verdict < VERDICTS; verdict++) {
       byVerdict[verdict] += more.byVerdict[verdict];
       digests[verdict] ^= more.digests[verdict];
@@ -189,7 +189,7 @@ public final class Tally extends AccumulatorV2<Tally, Tally> {
   }
 
   @Override
-  public Tally value() {
+  public PassTally value() {
     return this;
   }
 
