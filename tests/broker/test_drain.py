@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from kdi_assets.drain import stage
 from kdi_assets.drain.look import look
@@ -141,21 +140,32 @@ def test_files_tell_the_least_of_numbers_and_times_and_of_text_where_the_documen
 
 
 def least_values(web: DrivenStream) -> set[str]:
-    """Columns of which the log has the least value of the files."""
-    [*columns] = pa.table(DeltaTable(web.uri).get_add_actions(flatten=True)).column_names
-    return {column.removeprefix("min.") for column in columns if column.startswith("min.")}
+    """Columns of which the log has the least value of a file."""
+    least = [json.loads(add["stats"]).get("minValues", {}) for adds in adds_of(web) for add in adds]
+    return {".".join(path) for values in least for path in leaves(values)}
+
+
+def leaves(values: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, value in values.items():
+        yield from ((name, *path) for path in leaves(value)) if isinstance(value, dict) else [(name,)]
 
 
 def files_added(web: DrivenStream) -> list[dict[str, list[int]]]:
     """By date, the rows of the files that each commit added, of the commits that added any."""
     commits = []
-    for file in sorted((Path(web.uri) / "_delta_log").glob("*.json")):
-        adds = [json.loads(line).get("add") for line in file.read_text().splitlines()]
+    for adds in adds_of(web):
         added: dict[str, list[int]] = defaultdict(list)
-        for add in filter(None, adds):
+        for add in adds:
             added[add["partitionValues"]["date"]].append(json.loads(add["stats"])["numRecords"])
         commits += [dict(added)] if added else []
     return commits
+
+
+def adds_of(web: DrivenStream) -> Iterator[list[dict[str, Any]]]:
+    """The files that each commit added."""
+    for file in sorted((Path(web.uri) / "_delta_log").glob("*.json")):
+        actions = (json.loads(line) for line in file.read_text().splitlines())
+        yield [action["add"] for action in actions if "add" in action]
 
 
 @pytest.mark.scenario("poison message")
