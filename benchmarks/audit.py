@@ -26,11 +26,11 @@ from rich.console import Console
 
 from benchmarks.usage import Meter, Usage
 from kdi_assets.ledger.commit import commit, create_table
-from kdi_assets.ledger.delta import stage_rows
+from kdi_assets.ledger.delta_transaction import stage_rows
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.runtime.session import close_session, open_session
+from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +43,7 @@ STREAM = Stream(
     table="bronze/audited",
     record_ddl="id bigint, name string",
     date_expression="date'2026-01-01'",
-    cluster=KafkaCluster("main", "localhost:9092"),
+    cluster=Cluster("main", "localhost:9092"),
     properties={"delta.enableChangeDataFeed": "true", "delta.enableExpiredLogCleanup": "false"},
 )
 DOCUMENT = """
@@ -152,7 +152,7 @@ def _messages(spark: SparkSession, first: int, each: int) -> DataFrame:
 
 def _audit(session: Session, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
     """Audit some rounds behind a first one, and check what the audit says."""
-    from kdi_assets.ledger.audit import audit
+    from kdi_assets.audit.audit import audit
 
     usages = []
     for number in range(WARM_ROUNDS + 1):

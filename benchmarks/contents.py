@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kdi_assets.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
+from kdi_assets.stream.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
 
 Fields = dict[str, Any]
 """Fields of the demo's stream that are replaced."""

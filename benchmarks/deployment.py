@@ -16,7 +16,7 @@ import psutil
 from dagster import DagsterRunStatus, RunsFilter
 from rich.console import Console
 
-from kdi_assets.runtime.broker import start_broker
+from kdi_assets.dev.broker import start_broker
 from tests.conftest import CHECKOUT
 from tests.deployed import Deployment, running_postgres
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.structured_streaming import ingest
 from benchmarks.usage import StageMeter
-from kdi_assets.stream import OffsetRange, Stream
+from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +33,8 @@ class Work:
 
     def tables(self) -> list[Stream]:
         """Streams that share the topic by their routes: each message has one table."""
-        from kdi_assets.components.route_groups import linked
-        from kdi_assets.message_rules import Route
+        from kdi_assets.config.route_groups import linked
+        from kdi_assets.stream.message_rules import Route
 
         conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
         routes = {table: Route(when) for table, when in conditions.items()}
@@ -43,8 +43,8 @@ class Work:
 
     def messages(self) -> DataFrame:
         """The last ones of the topic, as a drain reads them."""
-        from kdi_assets.sources.kafka import read_topic
-        from kdi_assets.sources.kafka_frame import read_ranges
+        from kdi_assets.sources.kafka.reader import read_ranges
+        from kdi_assets.sources.kafka.topic import read_topic
 
         partitions = read_topic(self.stream.cluster, self.stream.topic).partitions
         each = self.count // len(partitions)
@@ -71,7 +71,7 @@ def drained_one_by_one(work: Work) -> list[Stream]:
 
 def drained_together(work: Work) -> list[Stream]:
     """The same three tables in one pass."""
-    from kdi_assets.drain.together import drain_together
+    from kdi_assets.drain.shared_read import drain_together
 
     for outcome in drain_together(work.tables(), lake=work.lake, session=lambda: work.spark).values():
         outcome.result()
@@ -93,7 +93,7 @@ def only_read(work: Work) -> list[Stream]:
 
 def only_decoded(work: Work) -> list[Stream]:
     """Records into nothing."""
-    from kdi_assets.drain.records import decode, stream_decoder
+    from kdi_assets.drain.rules.records import decode, stream_decoder
     from kdi_assets.formats.decoder import RECORD
 
     _into_nothing(decode(work.messages(), stream_decoder(work.stream)).select(RECORD))
@@ -102,8 +102,8 @@ def only_decoded(work: Work) -> list[Stream]:
 
 def only_shaped(work: Work) -> list[Stream]:
     """The table's columns, of every message, into nothing."""
-    from kdi_assets.drain.records import decode, stream_decoder
-    from kdi_assets.drain.shape import evaluate, shape
+    from kdi_assets.drain.rules.records import decode, stream_decoder
+    from kdi_assets.drain.rules.shape import evaluate, shape
 
     decoder = stream_decoder(work.stream)
     evaluated = evaluate(decode(work.messages(), decoder), work.stream, None)

@@ -20,13 +20,13 @@ import psutil
 from rich.console import Console
 
 from kdi_assets.components.names import dates, table_key
+from kdi_assets.dev.broker import start_broker
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
-from kdi_assets.runtime.broker import start_broker
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka import TopicState, read_topics
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.sources.kafka.topic import TopicState, read_topics
+from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from sensors.lag import lag_sensors
 
 COLUMNS = [("id", "long"), ("date", "date")]
@@ -48,18 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[KafkaCluster]:
+def running_cluster(folder: Path) -> Iterator[Cluster]:
     """A new broker, ended and removed at the end."""
     shutil.rmtree(folder, ignore_errors=True)
     broker = start_broker(folder / "broker", home=Settings.from_environment().home)
     try:
-        yield KafkaCluster("main", broker.bootstrap_servers)
+        yield Cluster("main", broker.bootstrap_servers)
     finally:
         broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def stream_of(cluster: KafkaCluster, number: int) -> Stream:
+def stream_of(cluster: Cluster, number: int) -> Stream:
     """One of many streams."""
     return Stream(f"topic_{number}", f"bronze/table_{number}", "id bigint", "current_date()", cluster)
 

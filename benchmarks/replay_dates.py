@@ -20,18 +20,18 @@ from rich.table import Table
 
 from benchmarks.topic import PARTITIONS, benchmark_cluster
 from benchmarks.usage import jvm_cpu_seconds
-from kdi_assets.components.load import load_streams
+from kdi_assets.audit.audit import AuditReport, audit
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.generator import Traffic
+from kdi_assets.dev.publisher import publish
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.audit import AuditReport, audit
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.runtime.session import open_session
+from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.sources.generator import Traffic
-from kdi_assets.sources.publisher import publish
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

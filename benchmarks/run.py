@@ -27,7 +27,7 @@ from benchmarks.page import Measured, Result
 from benchmarks.topic import Topic, benchmark_cluster
 from benchmarks.worker import HERE, Run, Worker
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 
 WARM, COLD, STAGES = KINDS = "warm", "cold", "stages"
 SIZE = re.compile(r"(\d+)([km]?)")
@@ -89,7 +89,7 @@ def parsed(text: str) -> list[Run]:
 class Site:
     """The topics of one number of messages, and the tables that are made of them."""
 
-    def __init__(self, cluster: KafkaCluster, lake: Path, runs: Sequence[Run]) -> None:
+    def __init__(self, cluster: Cluster, lake: Path, runs: Sequence[Run]) -> None:
         rmtree(lake, ignore_errors=True)
         self._servers, self._lake, self._runs = cluster.bootstrap_servers, lake, runs
         (self._broker,) = psutil.Process().children()

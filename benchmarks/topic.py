@@ -9,21 +9,21 @@ from pathlib import Path
 from shutil import rmtree
 
 from benchmarks.contents import Content
-from kdi_assets.runtime.broker import start_broker
-from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.sources.publisher import BATCH, Outbox, ensure_topic
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.dev.broker import start_broker
+from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.dev.publisher import BATCH, Outbox, ensure_topic
+from kdi_assets.stream.stream import Cluster
 
 PARTITIONS, DATES = 4, 3
 
 
 @contextmanager
-def benchmark_cluster(folder: Path) -> Iterator[KafkaCluster]:
+def benchmark_cluster(folder: Path) -> Iterator[Cluster]:
     """A broker of its own; the folder is gone afterwards."""
     rmtree(folder, ignore_errors=True)
     broker = start_broker(folder / "broker")
     try:
-        yield KafkaCluster("main", broker.bootstrap_servers)
+        yield Cluster("main", broker.bootstrap_servers)
     finally:
         broker.stop()
         rmtree(folder, ignore_errors=True)
@@ -37,7 +37,7 @@ class Topic:
         bad: Those of them that cannot become a row.
     """
 
-    def __init__(self, cluster: KafkaCluster, name: str, content: Content) -> None:
+    def __init__(self, cluster: Cluster, name: str, content: Content) -> None:
         ensure_topic(cluster, name, partitions=PARTITIONS)
         self.name, self.published, self.bad = name, 0, 0
         self._cluster, self._content = cluster, content

@@ -21,10 +21,10 @@ import psutil
 from benchmarks.contents import CONTENTS, Fields
 from benchmarks.engines import ENGINES, STREAMING, Work
 from benchmarks.usage import Meter, StageMeter, Usage
-from kdi_assets.components.load import load_streams
-from kdi_assets.runtime.session import open_session
+from kdi_assets.config.loader import load_streams
+from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +135,7 @@ def serve(servers: str, lake: str) -> None:
 def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> RunAnswer:
     """Carry out a run, and look at what it wrote."""
     names: Fields = {"topic": run.topic, "table": f"bronze/{run.topic}", "app_id": run.topic}
-    names |= {"cluster": KafkaCluster("main", servers), "max_records": PLAN_RECORDS}
+    names |= {"cluster": Cluster("main", servers), "max_records": PLAN_RECORDS}
     stream = replace(load_streams()["bronze/web_requests"], **names)
     stream, lake = replace(stream, **CONTENTS[run.content].stream()), f"{lake}/{run.folder}"
     meter = Meter(from_process_start=run.kind == "cold")

@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from examples.parts import BIN, CHECKOUT, PartFailed, say, stopped_at_the_end
-from kdi_assets.components.load import load_streams
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.broker import start_broker
+from kdi_assets.dev.generator import Traffic
+from kdi_assets.dev.publisher import publish
 from kdi_assets.errors import KdiError
-from kdi_assets.runtime.broker import start_broker
 from kdi_assets.settings import Settings
-from kdi_assets.sources.generator import Traffic
-from kdi_assets.sources.publisher import publish
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 MESSAGES, BAD = 2_000, 0.002
 

@@ -26,14 +26,14 @@ from examples.parts import (
     write,
 )
 from examples.watch import BEGINNING, Seen, Watch, cancel_orphans
-from kdi_assets.components.load import load_streams
+from kdi_assets.audit.audit import audit
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.generator import Traffic
+from kdi_assets.dev.publisher import publish
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.audit import audit
-from kdi_assets.runtime.session import close_session, open_session
+from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.sources.generator import Traffic
-from kdi_assets.sources.publisher import publish
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 FIRST, MORE, MORE_PER_SECOND, BAD = 200_000, 50_000, 10_000, 0.01
 LIMIT_SECONDS = 600.0

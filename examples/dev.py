@@ -18,8 +18,8 @@ from examples.parts import (
     stopped_at_the_end,
 )
 from examples.watch import cancel_orphans
+from kdi_assets.dev.broker import free_port
 from kdi_assets.errors import KdiError
-from kdi_assets.runtime.ports import free_port
 from kdi_assets.runtime.processes import Child
 
 UI_PORT = 3000

@@ -15,8 +15,9 @@ from shutil import copyfile
 import psutil
 from rich.console import Console
 
-from kdi_assets.runtime.broker import USUAL_PORT, Broker, start_broker
-from kdi_assets.runtime.control import DriverGone, driver_status
+from kdi_assets.dev.broker import USUAL_PORT, Broker, start_broker
+from kdi_assets.runtime.driver.control import driver_status
+from kdi_assets.runtime.driver.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 
 CHECKOUT = Path(__file__).parent.parent

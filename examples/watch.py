@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from kdi_assets.components.names import table_key
-from kdi_assets.drain.survey import survey
-from kdi_assets.stream import Stream
+from kdi_assets.drain.snapshot import take_snapshot
+from kdi_assets.stream.stream import Stream
 
 BEGINNING = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
 UNFINISHED = (*BEGINNING, dg.DagsterRunStatus.STARTED)
@@ -63,7 +63,7 @@ class Watch:
         since = dg.RunsFilter(created_after=self._began)
         records = reversed(self._instance.get_run_records(since))
         runs = {record.dagster_run.run_id: record.dagster_run.status for record in records}
-        return Seen(runs, survey(self._stream, self._lake).backlog())
+        return Seen(runs, take_snapshot(self._stream, self._lake).backlog())
 
     def dates(self) -> Set[str]:
         """Dates that Dagster shows as materialized."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from kdi_assets.components.load import defs_folder, load_streams
+from kdi_assets.components.component_tree import component_definitions
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.components.tree import component_definitions
+from kdi_assets.config.loader import defs_folder, load_streams
 from resources.spark import SparkResource
 from sensors.check_tables import check_schedules, table_check_job
 from sensors.downstream import downstream_sensors

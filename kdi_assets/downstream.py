@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 from dagster import AutomationCondition
 
-from kdi_assets.components.load import load_streams, select_streams
 from kdi_assets.components.names import dates
+from kdi_assets.config.loader import load_streams, select_streams
 
 LABEL = "on_new_upstream_data"
 FAILED = "failed, tried again every hour"

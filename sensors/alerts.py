@@ -15,11 +15,11 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from kdi_assets.drain.backlog import Backlog
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.table_facts import HOUR, TableFacts, TableWatch
+from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 from sensors.explain import listed
 from sensors.incidents import News, follow, judge, news, told
 from sensors.memory import Followed, Memory
@@ -28,7 +28,7 @@ TIMEOUT_SECONDS, READ_SECONDS = 3.0, 3.0
 """What a tick spends on the webhook, and on logs that it has not read yet."""
 
 
-class DeliveryFailed(Exception):
+class WebhookFailed(Exception):
     """The webhook did not take the message; says why, and not where: the address is a secret."""
 
 
@@ -64,7 +64,7 @@ class Alerts:
             return followed, []
         try:
             post(settings.alert_webhook, message(fresh, cluster=self._cluster, now=now))
-        except DeliveryFailed as failed:
+        except WebhookFailed as failed:
             return followed, [f"alerts: {len(fresh)} could not be told, next try at the next tick: {failed}"]
         return told(followed, fresh), [f"alerts: told of {len(fresh)}"]
 
@@ -123,13 +123,13 @@ def post(url: str, body: Mapping[str, Any]) -> None:
         DeliveryFailed: It was not taken, or nobody knows.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise DeliveryFailed("KDI_ALERT_WEBHOOK is no http or https address")
+        raise WebhookFailed("KDI_ALERT_WEBHOOK is no http or https address")
     given = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - looked at above
     try:
         with build_opener(_NoRedirects).open(given, timeout=TIMEOUT_SECONDS):
             pass
     except HTTPError as answer:
         answer.close()
-        raise DeliveryFailed(f"the webhook answered {answer.code}") from None
+        raise WebhookFailed(f"the webhook answered {answer.code}") from None
     except (OSError, HTTPException, ValueError) as failed:
-        raise DeliveryFailed(f"no answer from the webhook ({type(failed).__name__})") from None
+        raise WebhookFailed(f"no answer from the webhook ({type(failed).__name__})") from None

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import found
-from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation, is_told_again
-from kdi_assets.components.failures import RETRY_TAG
 from kdi_assets.components.names import check_key
-from kdi_assets.drain.look import look_at
+from kdi_assets.components.run_failures import RETRY_TAG
 from kdi_assets.errors import Transient
+from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
-from kdi_assets.stream import COSTLY, CheckName, Stream
+from kdi_assets.stream.stream import COSTLY, CheckName, Stream
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ COSTLY_TAG = "kdi/costly_checks"
 READING_TAG = "kdi/reading"
 """Whose table a run reads, or read when it was ended."""
 NIGHTS = 100
-Made = tuple[Stream, CheckName, Finding | Transient]
+Made = tuple[Stream, CheckName, CheckResult | Transient]
 
 
 class CheckTables(dg.Config):
@@ -117,21 +117,21 @@ def findings(
         reads: Told of each stream before its costly checks.
     """
     asking = [s for s in streams if "backlog_after_drain" in s.check_names]
-    backlogs = {b.stream: b for b in look_at(asking, lake=lake)}
+    backlogs = {b.stream: b for b in read_backlogs(asking, lake=lake)}
     for stream in streams:
-        yield from _of_one(Subject(stream, lake, session, backlog=backlogs.get(stream.name)), costly=False)
+        yield from _of_one(CheckSubject(stream, lake, session, backlog=backlogs.get(stream.name)), costly=False)
     for stream in streams if costly else ():
         reads(stream)
-        yield from _of_one(Subject(stream, lake, session), costly=True)
+        yield from _of_one(CheckSubject(stream, lake, session), costly=True)
 
 
-def _of_one(subject: Subject, *, costly: bool) -> Iterator[Made]:
+def _of_one(subject: CheckSubject, *, costly: bool) -> Iterator[Made]:
     for name in subject.stream.check_names:
         if (name in COSTLY) == costly:
             yield subject.stream, name, _made(name, subject)
 
 
-def _made(name: CheckName, subject: Subject) -> Finding | Transient:
+def _made(name: CheckName, subject: CheckSubject) -> CheckResult | Transient:
     try:
         return found(name, subject)
     except Transient as refusal:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kdi_assets.drain.backlog import Backlog
-from sensors.policy import Decision
+from kdi_assets.monitoring.backlog import Backlog
+from sensors.policy import TickDecision
 
 LISTED = 20
 """Streams that a line names, and lines of a kind; a tick of hundreds must stay readable, and Dagster keeps many."""
 
 
-def explain(decision: Decision) -> str:
+def explain(decision: TickDecision) -> str:
     """One line per group that has streams, and one per refusal; the first names the largest backlog."""
     idle = (
         *decision.below,

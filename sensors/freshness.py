@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import found
-from kdi_assets.checks.subject import Subject
 from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.names import identifier
-from kdi_assets.drain.look import Look, LookAt, by_cluster
 from kdi_assets.errors import Transient
+from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
+from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,13 +32,15 @@ _CURSOR = TypeAdapter(dict[str, tuple[str, float]])
 """By stream, level and time of what was told."""
 
 
-def freshness_sensors(streams: Collection[Stream], *, look: LookAt | None = None) -> list[dg.SensorDefinition]:
+def freshness_sensors(streams: Collection[Stream], *, look: ReadBacklogs | None = None) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``freshness_<cluster>``, for its streams that have the check."""
     clusters = by_cluster(s for s in streams if "fresh" in s.check_names)
-    return [freshness_sensor(name, own, look=look or Look(leader_seconds=0.0)) for name, own in clusters.items()]
+    return [
+        freshness_sensor(name, own, look=look or BacklogReader(leader_seconds=0.0)) for name, own in clusters.items()
+    ]
 
 
-def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -> dg.SensorDefinition:
+def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: ReadBacklogs) -> dg.SensorDefinition:
     """A hung stream starts no run, and so no check: somebody else must look."""
 
     @dg.sensor(
@@ -52,7 +54,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -
         now, lake = datetime.now(UTC), Settings.from_environment().lake
         told = _told(context.cursor)
         looked = zip(streams, look(streams, lake=lake), strict=True)
-        subjects = [Subject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in looked]
+        subjects = [CheckSubject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in looked]
         made = [(subject.stream, finding) for subject in subjects if (finding := _verdict(subject))]
         news = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
         new = sorted(news, key=lambda one: one[1].passed)[:TOLD_PER_TICK]
@@ -67,7 +69,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: LookAt) -
     return freshness
 
 
-def _verdict(subject: Subject) -> Finding | None:
+def _verdict(subject: CheckSubject) -> CheckResult | None:
     """``None``: the check blocks, and nobody answers."""
     try:
         return found("fresh", subject)
@@ -83,7 +85,7 @@ def _told(cursor: str | None) -> dict[str, tuple[str, float]]:
         return {}
 
 
-def _is_new(before: tuple[str, float] | None, finding: Finding, now: datetime) -> bool:
+def _is_new(before: tuple[str, float] | None, finding: CheckResult, now: datetime) -> bool:
     return before is None or before[0] != finding.level or now.timestamp() - before[1] >= AGAIN_SECONDS
 
 

@@ -9,7 +9,7 @@ from dagster import DagsterInstance
 
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.components.table_run import BACKFILL_TAG
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 UNFINISHED = (
     dg.DagsterRunStatus.NOT_STARTED,

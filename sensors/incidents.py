@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kdi_assets.drain.backlog import Backlog, State
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.table_facts import TableFacts
-from kdi_assets.stream import Stream
+from kdi_assets.monitoring.backlog import Backlog, State
+from kdi_assets.monitoring.table_facts import TableFacts
+from kdi_assets.stream.stream import Stream
 from sensors.memory import Followed, Memory
 from sensors.policy import loss_near, progress
 
@@ -22,7 +22,7 @@ RUN_SECONDS, RUN_FACTOR = 600.0, 3.0
 """A run in flight commits when it ends: so long, or so many times its expected length, it is not taken for a stop."""
 
 
-class Kind(StrEnum):
+class IncidentKind(StrEnum):
     """Kinds of incidents; the value is what programs are told."""
 
     STANDS_STILL = "stands_still"
@@ -101,28 +101,28 @@ def judge(
     return judged
 
 
-Told = Iterator[tuple[Kind, Incident | None]]
+Announced = Iterator[tuple[IncidentKind, Incident | None]]
 
 
-def _of_refusal(backlog: Backlog) -> Told:
+def _of_refusal(backlog: Backlog) -> Announced:
     refusal = backlog.refusal
     if isinstance(refusal, Transient):
         # Whether something must be decided as well cannot be seen now.
-        yield Kind.UNREACHABLE, Incident(refusal.parts()[0], MOMENT_SECONDS)
+        yield IncidentKind.UNREACHABLE, Incident(refusal.parts()[0], MOMENT_SECONDS)
         return
-    yield Kind.UNREACHABLE, None
+    yield IncidentKind.UNREACHABLE, None
     happened, _, run = refusal.parts() if refusal else ("", "", "")
-    yield Kind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
+    yield IncidentKind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
 
 
-def _of_backlog(backlog: Backlog, stream: Stream, *, runs: bool) -> Told:
+def _of_backlog(backlog: Backlog, stream: Stream, *, runs: bool) -> Announced:
     if backlog.known and not (backlog.offsets and backlog.time_to_loss_seconds is None):
-        yield Kind.LOSS_NEAR, _loss(backlog, stream)
+        yield IncidentKind.LOSS_NEAR, _loss(backlog, stream)
     if backlog.refusal is None and backlog.word is not None:  # else the refusal is what is wrong
         stands = stream.status == "active" and backlog.word in (State.STOP, State.STALL)
         patience = max(RUN_SECONDS, RUN_FACTOR * backlog.pace.seconds_for(backlog.offsets)) if runs else MOMENT_SECONDS
         detail = f"{backlog.word.value}: {_waiting(backlog)}"
-        yield Kind.STANDS_STILL, Incident(detail, patience) if stands else None
+        yield IncidentKind.STANDS_STILL, Incident(detail, patience) if stands else None
 
 
 def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
@@ -136,7 +136,7 @@ def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
     return Incident(f"{near}: {_waiting(backlog)}", patience if backlog.refusal is None else 0.0)
 
 
-def _of_table(table: TableFacts | None, stream: Stream) -> Told:
+def _of_table(table: TableFacts | None, stream: Stream) -> Announced:
     if table is None or not table.messages_1h:
         return  # without a message, nothing says that they are better now
     letters = table.dead_letters_1h
@@ -145,10 +145,10 @@ def _of_table(table: TableFacts | None, stream: Stream) -> Told:
     detail = (
         f"{letters:,} of {table.messages_1h:,} messages of the last hour are dead letters; the limit is {limit:.2%}"
     )
-    yield Kind.DEAD_LETTERS, Incident(detail) if bad else None
+    yield IncidentKind.DEAD_LETTERS, Incident(detail) if bad else None
 
 
-def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Told:
+def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Announced:
     """The position decides, as for the holds: a run that moved none did nothing, whatever its status says."""
     if backlog.refusal is not None:
         return
@@ -157,7 +157,7 @@ def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Told:
     detail = (
         f"the last {memory.futile + 1:,} runs moved no position" if memory.futile else "the last run moved no position"
     )
-    yield Kind.RUNS_FAIL, Incident(detail, MOMENT_SECONDS) if futile else None
+    yield IncidentKind.RUNS_FAIL, Incident(detail, MOMENT_SECONDS) if futile else None
 
 
 def _waiting(backlog: Backlog) -> str:

@@ -11,16 +11,16 @@ import dagster as dg
 
 from kdi_assets.components.asset_checks import standing_failures
 from kdi_assets.components.names import identifier, table_key
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.look import Look, LookAt, by_cluster
+from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 from sensors.alerts import Alerts
 from sensors.explain import explain
 from sensors.in_flight import assets_in_flight, run_of
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
 from sensors.observe import Observations
-from sensors.policy import Decision, progress, streams_to_drain
+from sensors.policy import TickDecision, progress, streams_to_drain
 from sensors.reconcile import reconcile_all
 from sensors.requests import run_requests, without_today
 from sensors.table_log import TableLogs
@@ -39,11 +39,13 @@ def lag_sensors(streams: Collection[Stream]) -> list[dg.SensorDefinition]:
     # A tick does not wait for leaders: the next one comes in five seconds.
     # Nor do they all wait for runs: the daemon ticks a few sensors at a time, or one by one.
     share = WAIT_SECONDS / max(1, len(clusters))
-    return [lag_sensor(c, own, look=Look(leader_seconds=0.0), wait_seconds=share) for c, own in clusters.items()]
+    return [
+        lag_sensor(c, own, look=BacklogReader(leader_seconds=0.0), wait_seconds=share) for c, own in clusters.items()
+    ]
 
 
 def lag_sensor(
-    cluster: str, streams: Sequence[Stream], *, look: LookAt, wait_seconds: float = 0.0
+    cluster: str, streams: Sequence[Stream], *, look: ReadBacklogs, wait_seconds: float = 0.0
 ) -> dg.SensorDefinition:
     """The sensor that requests runs for streams over their ``drain_when``, packed into as few as Dagster takes.
 
@@ -70,7 +72,7 @@ def lag_sensor(
 class _Tick:
     """What the sensor does every few seconds, and what it need not find out anew each time."""
 
-    def __init__(self, cluster: str, streams: Sequence[Stream], look: LookAt, wait_seconds: float) -> None:
+    def __init__(self, cluster: str, streams: Sequence[Stream], look: ReadBacklogs, wait_seconds: float) -> None:
         self._streams, self._by_name, self._look = streams, {s.name: s for s in streams}, look
         self._wait_seconds = wait_seconds
         self._logs, self._observations, self._alerts = TableLogs(), Observations(), Alerts(cluster)
@@ -112,7 +114,7 @@ class _Tick:
 
     def _decided(
         self, lake: str, instance: dg.DagsterInstance, memories: Mapping[str, Memory]
-    ) -> tuple[datetime, Sequence[Backlog], dict[str, str], Decision]:
+    ) -> tuple[datetime, Sequence[Backlog], dict[str, str], TickDecision]:
         """The moment, what waits then, the streams that a run is about, and what to make of it."""
         now = datetime.now(UTC)
         # In flight before the look as well as after: a run that ended in between has drained what was seen.
@@ -156,7 +158,7 @@ def _told(untold: Sequence[dg.AssetMaterialization]) -> list[str]:
 
 
 def _remembered(
-    decision: Decision,
+    decision: TickDecision,
     memories: Mapping[str, Memory],
     streams: Mapping[str, Stream],
     *,

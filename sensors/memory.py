@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from kdi_assets.field_types import Declared
+from kdi_assets.stream.field_types import Declared
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 
 from kdi_assets.components.names import topic_key
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.stream import Stream, TopicPartition, offsets_digest
+from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.stream.stream import Stream, TopicPartition, offsets_digest
 from sensors.policy import progress
 
 OBSERVE_SECONDS = 120.0

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.stream import DrainWhen, Stream, last_time, offsets_digest
+from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.stream.stream import DrainWhen, Stream, last_time, offsets_digest
 from sensors.memory import Memory
 
 FIRST_WAIT_SECONDS = 10.0
@@ -35,7 +35,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TickDecision:
     """What a tick makes of every stream that has something to say; a stream without a backlog is in none of these.
 
     Attributes:
@@ -66,7 +66,7 @@ def streams_to_drain(
     in_flight: Mapping[str, str],
     memories: Mapping[str, Memory],
     now: float,
-) -> Decision:
+) -> TickDecision:
     """Judge every stream once.
 
     Args:
@@ -86,7 +86,7 @@ def streams_to_drain(
     below = [b for b in free if b.offsets and b.stream not in names]
     along = [d for d in _taken_along(below, due, streams, memories) if not _rest_seconds(d, streams, memories, now)]
     taken = {d.backlog.stream for d in along}
-    return Decision(
+    return TickDecision(
         due=tuple(sorted((*due, *along), key=_urgency)),
         below=tuple(b for b in below if b.stream not in taken),
         resting=tuple(resting),

@@ -16,18 +16,18 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.components import events
-from kdi_assets.components.events import ATTEMPT_TAG, DATA_VERSION_TAG
+from kdi_assets.components import materializations
+from kdi_assets.components.materializations import ATTEMPT_TAG, DATA_VERSION_TAG
 from kdi_assets.components.names import letters_key, table_key
 from kdi_assets.drain.report import Commit
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.letters import remove_ghosts
-from kdi_assets.ledger.log import CommitUnreadable
-from kdi_assets.stream import Stream
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.stream.stream import Stream
 from sensors.in_flight import assets_in_flight, run_of
 from sensors.memory import Memory
-from sensors.table_log import Piece, read_piece
+from sensors.table_log import NewEntries, read_piece
 
 EVENTS_PER_PAGE = 200
 TOLD_BY = "told_by"
@@ -39,7 +39,7 @@ def reconcile_all(
     lake: str,
     instance: DagsterInstance,
     memories: Mapping[str, Memory],
-    read: Callable[..., Piece | None] = read_piece,
+    read: Callable[..., NewEntries | None] = read_piece,
 ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
     """Compare every stream's log with Dagster's events; what is missing, and how far each comparison came.
 
@@ -67,8 +67,8 @@ def untold(
     found = []
     commits = [Commit.of(entry) for entry in entries]
     for key, dates_of, event_of in (
-        (table_key(stream), events.touched_dates, events.materialization),
-        (letters_key(stream), events.letters_dates, events.letters_materialization),
+        (table_key(stream), materializations.touched_dates, materializations.materialization),
+        (letters_key(stream), materializations.letters_dates, materializations.letters_materialization),
     ):
         touched = [(commit, day) for commit in commits for day in dates_of(stream, commit)]
         if not touched:
@@ -76,14 +76,14 @@ def untold(
         told = _told(instance, key, sorted({day for _, day in touched}), since=entries[0].version)
         for commit, day in touched:
             if (commit.attempt_id, day.isoformat()) not in told.pairs:
-                letters = events.where_letters_are(stream, [commit], lake=lake)
+                letters = materializations.where_letters_are(stream, [commit], lake=lake)
                 metadata = {**letters, **_origin(commit, instance)}
                 found.append(event_of(stream, commit, day, metadata=metadata, data_version=told.newest(day)))
     return found
 
 
 @dataclass(slots=True)
-class Told:
+class KnownVersions:
     """What Dagster's events say of some dates: which attempts they name, and each date's newest table version."""
 
     pairs: set[tuple[str, str]] = field(default_factory=set)
@@ -94,9 +94,9 @@ class Told:
         return self.versions.get(day.isoformat(), -1)
 
 
-def _told(instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, since: int) -> Told:
+def _told(instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, since: int) -> KnownVersions:
     """Read an asset's events of dates, newest first, as far back as they can speak of a version from ``since`` on."""
-    told = Told()
+    told = KnownVersions()
     of_days = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day.isoformat() for day in days])
     cursor: str | None = None
     while True:
@@ -149,7 +149,7 @@ def sweep(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, known: i
 
     if suspects_ghosts(entries, known=known):
         try:
-            remove_ghosts(stream, lake)
+            remove_orphaned_dead_letters(stream, lake)
         except (KdiError, CommitUnreadable, DeltaError, OSError):
             return known  # they count for nothing, so a tick must not fail for them
     return _letters_version(entries, known)

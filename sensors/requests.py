@@ -10,7 +10,7 @@ import dagster as dg
 from kdi_assets.components.asset_checks import made_with_every_drain
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 from sensors.policy import Due
 
 LANES = 2

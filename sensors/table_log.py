@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from time import monotonic
 
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.marks import LogCache
-from kdi_assets.stream import Stream
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.ledger.latest_version import LogCache
+from kdi_assets.stream.stream import Stream
 
 COMMITS_PER_TICK = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class NewEntries:
     """Ledger entries of a table, oldest first, and the version up to which the log was read for them, inclusive."""
 
     table_id: str
@@ -28,7 +29,7 @@ class TableLogs:
     """Reads on in many logs; opens a table only if its log has moved on."""
 
     def __init__(self) -> None:
-        self._cache: LogCache[Piece] = LogCache()
+        self._cache: LogCache[NewEntries] = LogCache()
         self._first = 0
 
     def in_turn(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:
@@ -40,7 +41,7 @@ class TableLogs:
             self._first = first + number + 1
             yield stream
 
-    def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
+    def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
         """As ``read_piece`` below; of a log that has not moved, an empty piece."""
         known = self._cache.current(uri)
         if known and known.through == since:
@@ -48,11 +49,11 @@ class TableLogs:
         piece = read_piece(uri, app_id, table_id=table_id, since=since)
         if piece:
             # Without its entries: who asks again has had them.
-            self._cache.keep(uri, Piece(piece.table_id, (), piece.through), version=piece.through)
+            self._cache.keep(uri, NewEntries(piece.table_id, (), piece.through), version=piece.through)
         return piece
 
 
-def read_piece(uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
+def read_piece(uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
     """Read on behind ``since``; from the beginning if the table is another one than ``table_id``.
 
     Returns:
@@ -67,7 +68,7 @@ def read_piece(uri: str, app_id: str, *, table_id: str, since: int) -> Piece | N
         return None
 
 
-def _piece(log: TableLog, app_id: str, *, after: int) -> Piece:
+def _piece(log: TableLog, app_id: str, *, after: int) -> NewEntries:
     entries: list[LedgerEntry] = []
     through = after
     for version in range(after + 1, min(log.version, after + COMMITS_PER_TICK) + 1):
@@ -82,7 +83,7 @@ def _piece(log: TableLog, app_id: str, *, after: int) -> Piece:
         through = version
         if entry is not None:
             entries.append(entry)
-    return Piece(log.table_id, tuple(entries), through)
+    return NewEntries(log.table_id, tuple(entries), through)
 
 
 def _readable(log: TableLog, version: int) -> bool:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 from tests.driven import DrivenStream, web_requests
 from tests.interpreted import interpreting
 from tests.kafka_log import Publisher
@@ -124,9 +124,9 @@ def broker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> KafkaCluster:
+def cluster(broker: Broker) -> Cluster:
     """The broker as streams know it."""
-    return KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers)
+    return Cluster(name="main", bootstrap_servers=broker.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
@@ -160,8 +160,8 @@ def producer(broker: Broker) -> Publisher:
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> Iterator[SparkSession]:
     """The Spark session of the test process, in a JVM of its own."""
-    from kdi_assets.runtime.launch import stop_spark
-    from kdi_assets.runtime.session import open_session
+    from kdi_assets.runtime.spark import open_session
+    from kdi_assets.runtime.spark_jvm import stop_spark
 
     config = {
         "spark.driver.memory": "2g",
@@ -221,7 +221,7 @@ class DrivenFactory(Protocol):
 def driven(
     pytestconfig: pytest.Config,
     topic: TopicFactory,
-    cluster: KafkaCluster,
+    cluster: Cluster,
     producer: Publisher,
     lake: str,
     spark: SparkSession,

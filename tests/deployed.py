@@ -24,7 +24,7 @@ import psycopg2
 import yaml
 from dagster import DagsterInstance
 
-from kdi_assets.runtime.ports import free_port
+from kdi_assets.dev.broker import free_port
 from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from kdi_assets.drain.compare import Comparison, compare
+from kdi_assets.audit.audit import AuditReport, audit
+from kdi_assets.audit.kafka_comparison import Comparison, compare
+from kdi_assets.dev.generator import Traffic, WebRequests
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import Action, Decision, carry_out_decision, decide
-from kdi_assets.ledger.audit import AuditReport, audit
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.recovery.resolve import Action, Decision, carry_out_decision, decide
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Headers, Produced, Publisher
 from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, attempts_that_count, entries, read_back
 
@@ -42,7 +42,7 @@ AS_DECODED: dict[str, Any] = {
 """Fields of a stream whose columns are those of its format."""
 
 
-def web_requests(topic: str, cluster: KafkaCluster, **fields: Any) -> Stream:
+def web_requests(topic: str, cluster: Cluster, **fields: Any) -> Stream:
     """The demo's stream over another topic."""
     given = {
         "topic": topic,

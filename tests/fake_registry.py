@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from kdi_assets.connections import SchemaRegistry, Tls
 from kdi_assets.formats.registry import connection
+from kdi_assets.stream.connections import Registry, Tls
 
 
 @dataclass
@@ -143,11 +143,11 @@ class RunningRegistry:
             self._server.server_close()
             self._server = None
 
-    def described(self, **properties: str) -> SchemaRegistry:
+    def described(self, **properties: str) -> Registry:
         """The registry as streams know it."""
         tls = {name.removeprefix("tls__"): value for name, value in properties.items() if name.startswith("tls__")}
         more = {name: value for name, value in properties.items() if not name.startswith("tls__")}
-        return SchemaRegistry("main", self.url, tls=Tls(**tls), **more)
+        return Registry("main", self.url, tls=Tls(**tls), **more)
 
 
 def _not_there(code: int, message: str) -> tuple[int, Any]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.judge import judge, letters_of
-from kdi_assets.drain.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
-from kdi_assets.drain.tally import Counts, PassTally
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.drain.rules.judge import judge, letters_of
+from kdi_assets.drain.rules.records import KAFKA_DDL, knowing_schemas_of, stream_decoder
+from kdi_assets.drain.rules.tally import Counts, PassTally
+from kdi_assets.stream.stream import Cluster, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ class Judged:
 def stream_of(ddl: str, **fields: Any) -> Stream:
     """A stream that no broker has."""
     given = {"date_expression": "current_date()", **fields}
-    return Stream("t", "bronze/t", ddl, cluster=KafkaCluster("main", "nowhere:1"), **given)
+    return Stream("t", "bronze/t", ddl, cluster=Cluster("main", "nowhere:1"), **given)
 
 
 def judged(

@@ -17,10 +17,10 @@ from urllib.parse import urlparse
 
 from deltalake import DeltaTable
 
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import live_history, readable, walk_back
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Produced
 
 Row = Mapping[str, Any]

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from kdi_assets.connections import SchemaRegistry
-from kdi_assets.runtime.broker import QUICK_START
+from kdi_assets.dev.broker import QUICK_START, free_port, is_free
 from kdi_assets.runtime.jars import LOG, ivy_jvm
 from kdi_assets.runtime.java import find_java
-from kdi_assets.runtime.ports import free_port, is_free
 from kdi_assets.runtime.processes import Child
+from kdi_assets.stream.connections import Registry
 
 ORGANISATION, MODULE, VERSION = "io.apicurio", "apicurio-registry-app", "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
@@ -54,9 +53,9 @@ class RealRegistry:
             raise
 
     @property
-    def described(self) -> SchemaRegistry:
+    def described(self) -> Registry:
         """The registry as streams know it."""
-        return SchemaRegistry("main", f"http://127.0.0.1:{self._port}{API}")
+        return Registry("main", f"http://127.0.0.1:{self._port}{API}")
 
     def stop(self) -> None:
         """End it; what it holds is gone."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kdi_assets.components.route_groups import linked
-from kdi_assets.drain.together import Drained, drain_together
-from kdi_assets.message_rules import Route
-from kdi_assets.stream import Stream
+from kdi_assets.config.route_groups import linked
+from kdi_assets.drain.shared_read import Drained, drain_together
+from kdi_assets.stream.message_rules import Route
+from kdi_assets.stream.stream import Stream
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced
 from tests.oracle import WEB_REQUESTS

@@ -10,13 +10,13 @@ from typing import Any
 
 import yaml
 
-from kdi_assets.components.load import Loaded, read_streams
-from kdi_assets.proposal.document import document
-from kdi_assets.proposal.propose import Proposal, propose
-from kdi_assets.proposal.recognise import Ask
-from kdi_assets.sources.kafka import BrokerOffsets, TopicState
-from kdi_assets.sources.kafka_sample import Sample, Sampled
-from kdi_assets.stream import TopicPartition
+from kdi_assets.config.loader import Loaded, read_streams
+from kdi_assets.scaffold.document import document
+from kdi_assets.scaffold.propose import Proposal, propose
+from kdi_assets.scaffold.recognise_format import Ask
+from kdi_assets.sources.kafka.sample import Sampled, TopicSample
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.stream import TopicPartition
 from tests.documents import CLUSTER, REGISTRY, written
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -27,7 +27,9 @@ def proposed(values: Sequence[bytes | None], *, ask: Ask | None = None) -> Propo
     tp, count = TopicPartition("orders", 0), len(values)
     times = [NOW - timedelta(seconds=count - 1 - n) for n in range(count)]
     messages = [Sampled(tp, n, times[n], value) for n, value in enumerate(values)]
-    return propose(Sample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages), now=NOW, ask=ask)
+    return propose(
+        TopicSample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages), now=NOW, ask=ask
+    )
 
 
 def text_of(proposal: Proposal) -> str:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 TOPIC = "orders"
 TP = TopicPartition(TOPIC, 0)
@@ -21,7 +21,7 @@ TP = TopicPartition(TOPIC, 0)
 
 def orders(**fields: Any) -> Stream:
     """A stream whose broker does not exist."""
-    main = KafkaCluster("main", "127.0.0.1:1")
+    main = Cluster("main", "127.0.0.1:1")
     return Stream(TOPIC, "bronze/orders", "id bigint", "current_date()", main, **fields)
 
 

@@ -6,10 +6,10 @@ from collections import UserDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdi_assets.formats.of_stream import decoder_of
 from kdi_assets.formats.rules import field_told_by, first_of, reason_told_by
-from kdi_assets.message_format import Compression, Format
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.formats.stream_decoder import decoder_of
+from kdi_assets.stream.message_format import Compression, Format
+from kdi_assets.stream.stream import Cluster, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def verdicts_of(
     """The verdict of every message, as the decoder of such a stream gives it."""
     from pyspark.sql import functions as F
 
-    nowhere = KafkaCluster("main", "nowhere:1")
+    nowhere = Cluster("main", "nowhere:1")
     decoder = decoder_of(Stream("t", "t", ddl, "current_date()", nowhere, format=format_, compression=compression))
     rules = decoder.rules()
     undecoded = F.expr("NOT _kdi_decoded")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, moment_meant, stream_meant, topic_partition_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamName, moment_meant, stream_meant, topic_partition_meant
 from kdi_assets.cli.output import EXIT_DECIDE, answer, counted, progress
 from kdi_assets.cli.session import OneSession, session_over
 from kdi_assets.settings import Settings
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
-    from kdi_assets.drain.compare import Comparison
-    from kdi_assets.ledger.coverage import Bounds
-    from kdi_assets.ledger.report import AuditReport
+    from kdi_assets.audit.kafka_comparison import Comparison
+    from kdi_assets.audit.report import AuditReport
+    from kdi_assets.ledger.coordinates import Bounds
 
 Asked = tuple[TopicPartition | None, str | None, str | None]
 FROM, TO, PARTITION = "--from", "--to", "--partition"
@@ -63,9 +63,9 @@ def audit(
 def _audited(
     stream: Stream, asked: Asked, session: OneSession, *, against_kafka: bool
 ) -> tuple[AuditReport, Comparison | None]:
-    from kdi_assets.ledger.audit import audit as account
-    from kdi_assets.ledger.audit import audited_history
-    from kdi_assets.ledger.coverage import coverage
+    from kdi_assets.audit.audit import audit as account
+    from kdi_assets.audit.audit import audited_history
+    from kdi_assets.audit.coverage import coverage
 
     lake, bounds = Settings.from_environment().lake, None
     if asked != (None, None, None):
@@ -73,7 +73,7 @@ def _audited(
     report = account(stream, lake=lake, session=session, bounds=bounds)
     if not against_kafka:
         return report, None
-    from kdi_assets.drain.compare import compare
+    from kdi_assets.audit.kafka_comparison import compare
 
     return report, compare(stream, lake=lake, session=session, bounds=bounds)
 
@@ -128,7 +128,7 @@ def _offsets(
     stream: Stream, text: str | None, chosen: Mapping[TopicPartition, OffsetRange], option: str
 ) -> Mapping[TopicPartition, int]:
     """The first offset at or behind what was typed; before the broker's earliest there is no way to tell."""
-    from kdi_assets.sources.kafka import offsets_at, read_topic
+    from kdi_assets.sources.kafka.topic import offsets_at, read_topic
 
     if text is None:
         return {}

@@ -25,7 +25,7 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Folder of its data; default: broker in KDI_HOME.")] = None,
 ) -> None:
     """Run a broker on the loopback until Ctrl-C; its data stays."""
-    from kdi_assets.runtime.broker import USUAL_PORT, run_broker
+    from kdi_assets.dev.broker import USUAL_PORT, run_broker
 
     home = Settings.from_environment().home
     run_broker(data or home / "broker", home=home, port=port or USUAL_PORT, report=typer.echo)

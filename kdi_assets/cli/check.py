@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs
+from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import EXIT_DECIDE, exit_code, json_line, refuse
 from kdi_assets.cli.session import one_session
 from kdi_assets.errors import KdiError
-from kdi_assets.message_rules import ROUTE
+from kdi_assets.stream.message_rules import ROUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
-    from kdi_assets.components.documents import Document, DocumentMistake
-    from kdi_assets.components.load import Loaded
-    from kdi_assets.drain.records import ShapeMistake
-    from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
-    from kdi_assets.stream import Stream
+    from kdi_assets.config.errors import DocumentMistake
+    from kdi_assets.config.loader import Loaded
+    from kdi_assets.config.yaml_documents import YamlDocument
+    from kdi_assets.drain.rules.errors import ShapeMistake
+    from kdi_assets.formats.registry.errors import SubjectVersionUnknown
+    from kdi_assets.stream.stream import Stream
 
 RIGHT = {
     "schema": "Spark DDL, e.g. id bigint, at timestamp",
@@ -48,8 +49,8 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1. With
     none, and a registry that does not answer, it is 75.
     """
-    from kdi_assets.components.documents import in_order
-    from kdi_assets.components.load import defs_folder, read_streams
+    from kdi_assets.config.loader import defs_folder, read_streams
+    from kdi_assets.config.yaml_documents import in_order
 
     loaded = read_streams(defs or defs_folder())
     if not as_json:
@@ -95,8 +96,8 @@ def asked_of_spark(loaded: Loaded) -> Answers:
     return answers
 
 
-def _ask(stream: Stream, document: Document, session: SparkSession, answers: Answers) -> None:
-    from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
+def _ask(stream: Stream, document: YamlDocument, session: SparkSession, answers: Answers) -> None:
+    from kdi_assets.formats.registry.errors import SubjectVersionUnknown
 
     registry = stream.registry.name if stream.registry else ""
     if registry in answers.refusals:
@@ -115,7 +116,7 @@ def _ask(stream: Stream, document: Document, session: SparkSession, answers: Ans
         answers.unchecked.append(stream.name)
 
 
-def _unknown(unknown: SubjectVersionUnknown, document: Document) -> DocumentMistake:
+def _unknown(unknown: SubjectVersionUnknown, document: YamlDocument) -> DocumentMistake:
     """The mistake of a document that asks for what its registry does not have."""
     given = (re.fullmatch(r"attributes\.(format\.\w+)\.registry", path) for path in document.lines)
     format_ = next((found[1] for found in given if found), "format")
@@ -128,8 +129,8 @@ def _unknown(unknown: SubjectVersionUnknown, document: Document) -> DocumentMist
 
 def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
     """All that is wrong with a stream: ``analyse`` stops at the first, so it is taken out and the rest asked again."""
-    from kdi_assets.drain.records import ShapeMistake
-    from kdi_assets.drain.shape import analyse
+    from kdi_assets.drain.rules.errors import ShapeMistake
+    from kdi_assets.drain.rules.shape import analyse
 
     rest: Stream | None = stream
     if stream.route and stream.route.others:  # each is asked for in its own document

@@ -9,25 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
+from kdi_assets.cli.errors import NothingToCheck
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import EXIT_DECIDE, columns, json_line, progress
-from kdi_assets.errors import Terminal
 
 if TYPE_CHECKING:
     from kdi_assets.components.gate import Gate
-    from kdi_assets.stream import Stream
+    from kdi_assets.stream.stream import Stream
 
 HEAD = ("STREAM", "CHECK", "RESULT", "WHAT IT FOUND")
-
-
-class NothingToCheck(Terminal):
-    """No document describes a stream: a gate that passed here could never fail."""
-
-    folder: str
-
-    what_happened = "no document in {folder} describes a stream, so nothing was checked."
-    what_is_safe = "nothing was drained."
-    what_to_run = "kdi check-assets --defs FOLDER    (or set KDI_DEFS to the folder of the documents)"
 
 
 def check_assets(
@@ -48,7 +38,7 @@ def check_assets(
     import dagster as dg
 
     from kdi_assets.components.gate import through_gate
-    from kdi_assets.components.load import defs_folder
+    from kdi_assets.config.loader import defs_folder
 
     logging.getLogger("dagster").setLevel(logging.CRITICAL)
     gates = []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.dead_letters_told import letter_fields, letter_text, listed
-from kdi_assets.cli.given import (
+from kdi_assets.cli.dead_letters_output import letter_fields, letter_text, listed
+from kdi_assets.cli.options import (
     DATE,
     AsJson,
     Defs,
@@ -19,15 +19,15 @@ from kdi_assets.cli.given import (
     whoami,
 )
 from kdi_assets.cli.output import answer, refusal_in_json
-from kdi_assets.cli.replay_told import tell
+from kdi_assets.cli.replay_output import tell
 from kdi_assets.cli.session import session_over
 from kdi_assets.settings import Settings
-from kdi_assets.stream import OffsetRange, Stream
+from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kdi_assets.replay.chosen import Chosen
+    from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 
 app = typer.Typer(no_args_is_help=True, help="Messages that could not become rows: list, show, replay, discard, view.")
 
@@ -38,9 +38,9 @@ First = Annotated[
 Last = Annotated[
     datetime | None, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")
 ]
-Reason = Annotated[str, typer.Option(help="Only those with this reason, as `list` shows it.")]
-Field = Annotated[str, typer.Option(help="Only those that failed at this field.")]
-At = Annotated[str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this topic partition.")]
+ReasonOption = Annotated[str, typer.Option(help="Only those with this reason, as `list` shows it.")]
+FieldOption = Annotated[str, typer.Option(help="Only those that failed at this field.")]
+AtOption = Annotated[str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this topic partition.")]
 Offset = Annotated[int | None, typer.Option(min=0, help="Only this offset; needs one topic partition.")]
 WhichState = Annotated[
     Literal["open", "resolved", "discarded", "all"], typer.Option("--state", help="open, resolved, discarded or all.")
@@ -63,7 +63,7 @@ def list_(
 
     Exit codes: 0 listed; 1 someone must decide; 75 a retry helps.
     """
-    from kdi_assets.replay.chosen import groups
+    from kdi_assets.replay.dead_letter_filter import groups
 
     chosen = stream_meant(stream, defs)
     which = _chosen(chosen, first, last)
@@ -81,9 +81,9 @@ def show(
     state: WhichState = "open",
     first: First = None,
     last: Last = None,
-    reason: Reason = "",
-    field: Field = "",
-    topic_partition: At = None,
+    reason: ReasonOption = "",
+    field: FieldOption = "",
+    topic_partition: AtOption = None,
     offset: Offset = None,
     defs: Defs = None,
     as_json: AsJson = False,
@@ -107,9 +107,9 @@ def replay(
     stream: StreamName,
     first: First = None,
     last: Last = None,
-    reason: Reason = "",
-    field: Field = "",
-    topic_partition: At = None,
+    reason: ReasonOption = "",
+    field: FieldOption = "",
+    topic_partition: AtOption = None,
     offset: Offset = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become of them.")] = False,
     defs: Defs = None,
@@ -139,9 +139,9 @@ def discard(
     because: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stays in the table's ledger.")],
     first: First = None,
     last: Last = None,
-    reason: Reason = "",
-    field: Field = "",
-    topic_partition: At = None,
+    reason: ReasonOption = "",
+    field: FieldOption = "",
+    topic_partition: AtOption = None,
     offset: Offset = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only counted.")] = False,
     defs: Defs = None,
@@ -215,8 +215,8 @@ def _chosen(
     field: str = "",
     topic_partition: str | None = None,
     offset: int | None = None,
-) -> Chosen:
-    from kdi_assets.replay.chosen import Chosen
+) -> DeadLetterFilter:
+    from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 
     refuse_empty_span(first, last)
     only = topic_partition_meant(topic_partition, stream)
@@ -225,11 +225,11 @@ def _chosen(
     offsets = None
     if only is not None:
         offsets = OffsetRange(only, 0, 2**63 - 1) if offset is None else OffsetRange(only, offset, offset + 1)
-    return Chosen(first and first.date(), last and last.date(), reason, field, offsets)
+    return DeadLetterFilter(first and first.date(), last and last.date(), reason, field, offsets)
 
 
 def _letters(
-    spark: SparkSession, stream: Stream, state: str, chosen: Chosen, *, with_messages: bool
+    spark: SparkSession, stream: Stream, state: str, chosen: DeadLetterFilter, *, with_messages: bool
 ) -> DataFrame | None:
     """The letters that are meant; ``None`` where there is no table."""
     from kdi_assets.ledger.history import live_history

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamNames
+from kdi_assets.cli.options import AsJson, Defs, StreamNames
 from kdi_assets.cli.output import columns, exit_code, json_line, printable
 from kdi_assets.settings import Settings
 
@@ -31,7 +31,7 @@ def doctor(
     Exit codes: 0 all fine, or warnings only; 1 something is wrong; 2 usage;
     75 all that is wrong may heal by itself, a retry helps.
     """
-    from kdi_assets.components.load import defs_folder, read_streams, select_streams
+    from kdi_assets.config.loader import defs_folder, read_streams, select_streams
     from kdi_assets.doctor.doctor import examine
     from kdi_assets.doctor.finding import Verdict
 

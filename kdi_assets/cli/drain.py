@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, streams_meant
+from kdi_assets.cli.options import AsJson, Defs, streams_meant
 from kdi_assets.cli.output import answer, counted, exit_code, progress, refuse
 from kdi_assets.cli.session import OneSession, one_session
 from kdi_assets.errors import KdiError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kdi_assets.drain.report import Commit, Commits, DrainReport
-    from kdi_assets.stream import Stream
+    from kdi_assets.stream.stream import Stream
 
 
 def drain(
@@ -44,7 +44,7 @@ def drain(
         raise typer.BadParameter(
             "name the streams whose dead letters you have seen", param_hint="--accept-dead-letters"
         )
-    from kdi_assets.drain.together import in_passes
+    from kdi_assets.drain.shared_read import in_passes
 
     refusals: list[KdiError] = []
     chosen = streams_meant(streams or (), defs)
@@ -59,7 +59,7 @@ def _drain(
     together: Sequence[Stream], session: OneSession, *, accept_dead_letters: bool, as_json: bool
 ) -> Iterator[KdiError]:
     """Drain streams in one pass, with a line of progress for every step; say what became of each."""
-    from kdi_assets.drain.together import drain_together
+    from kdi_assets.drain.shared_read import drain_together
 
     def on_commit(stream: Stream, commit: Commit) -> None:
         progress(f"{stream.name}: committed v{commit.version}: {counted(commit.rows, 'row')}")

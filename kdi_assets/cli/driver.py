@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson
+from kdi_assets.cli.options import AsJson
 from kdi_assets.cli.output import answer
 from kdi_assets.settings import Settings
 
@@ -23,7 +23,7 @@ def run(
     ] = 1000,
 ) -> None:
     """Own a warm driver in the foreground, until Ctrl-C."""
-    from kdi_assets.runtime.driver import Ending, run_driver
+    from kdi_assets.runtime.driver.driver import Ending, run_driver
 
     ending = Ending.RECYCLED
     while ending is Ending.RECYCLED:
@@ -38,7 +38,7 @@ def run(
 @app.command()
 def status(as_json: AsJson = False) -> None:
     """Say who is attached to the warm driver."""
-    from kdi_assets.runtime.control import driver_status
+    from kdi_assets.runtime.driver.control import driver_status
 
     told = driver_status(Settings.from_environment().home)
     idle = "" if told["idle_seconds"] is None else f", idle for {told['idle_seconds']:.0f} s"
@@ -50,6 +50,6 @@ def status(as_json: AsJson = False) -> None:
 @app.command()
 def stop() -> None:
     """Stop the warm driver, and the jobs of whoever is attached."""
-    from kdi_assets.runtime.driver import stop_driver
+    from kdi_assets.runtime.driver.driver import stop_driver
 
     stop_driver(Settings.from_environment().home)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import columns, duration, exit_code, json_line, refuse
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from kdi_assets.ledger.freshness import Freshness
-    from kdi_assets.stream import Stream
+    from kdi_assets.stream.stream import Stream
 
 HEAD = ("STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS")
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson
+from kdi_assets.cli.options import AsJson
 from kdi_assets.cli.output import answer, progress
 
 if TYPE_CHECKING:
-    from kdi_assets.sources.generator import Traffic
-    from kdi_assets.sources.publisher import Published
-    from kdi_assets.stream import KafkaCluster
+    from kdi_assets.dev.generator import Traffic
+    from kdi_assets.dev.publisher import Published
+    from kdi_assets.stream.stream import Cluster
 
 PROGRESS_SECONDS = 2.0
 
@@ -32,7 +32,7 @@ def generate(
     """Publish realistic web_requests messages, and wait until every one is acknowledged."""
     import random
 
-    from kdi_assets.sources.generator import Traffic
+    from kdi_assets.dev.generator import Traffic
 
     if count is None and rate is None:
         raise typer.BadParameter("give --count, or --rate to go on until Ctrl-C: full speed without end fills the disk")
@@ -51,7 +51,7 @@ def publish_until_stopped(
     import signal
     from threading import Event
 
-    from kdi_assets.sources.publisher import publish
+    from kdi_assets.dev.publisher import publish
 
     stop, next_line = Event(), time.monotonic() + PROGRESS_SECONDS
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -75,9 +75,9 @@ def publish_until_stopped(
     )
 
 
-def cluster_of(topic: str) -> KafkaCluster:
+def cluster_of(topic: str) -> Cluster:
     """The cluster of the stream that drains the topic, else the cluster ``main``."""
-    from kdi_assets.components.load import defs_folder, read_streams
+    from kdi_assets.config.loader import defs_folder, read_streams
 
     loaded = read_streams(defs_folder())  # with mistakes in some document, messages can be published all the same
     draining = (stream.cluster for stream in loaded.streams.values() if stream.topic == topic)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant
 from kdi_assets.cli.output import answer, clock, columns, printable, refusal_in_json
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.ledger.life import Event
+    from kdi_assets.monitoring.commit_history import Event
 
 
 _MARKS = {True: "", False: "[undone]", None: "[undone?]"}
@@ -40,11 +40,11 @@ def history(
 
     Exit codes: 0 shown; 1 the log cannot be read; 75 a retry helps.
     """
-    from kdi_assets.ledger.life import life
+    from kdi_assets.monitoring.commit_history import commit_history
 
     chosen = stream_meant(stream, defs)
     with refusal_in_json(chosen.name, as_json=as_json):
-        told = life(chosen, Settings.from_environment().lake)
+        told = commit_history(chosen, Settings.from_environment().lake)
         events = list(islice((e for e in told if not (decisions and e.what == "drain")), count))
     text = _text(events) if events else f"{chosen.name}: nothing happened yet; the table does not exist"
     answer(text, {"stream": chosen.name, "commits": [_fields(e) for e in events]}, as_json=as_json)

@@ -24,6 +24,6 @@ def jars(
     home = Settings.from_environment().home
     fetch_jars(directory or home / "jars", home=home, report=typer.echo)
     if archive and directory is None:  # it holds for jars in one place
-        from kdi_assets.drain.rehearsal import make_archive
+        from kdi_assets.upkeep.rehearsal import make_archive
 
         make_archive(home, typer.echo)

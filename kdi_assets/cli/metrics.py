@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli.given import Defs, streams_meant
+from kdi_assets.cli.options import Defs, streams_meant
 from kdi_assets.cli.output import counted, progress
 from kdi_assets.settings import Settings
 
@@ -34,7 +34,7 @@ def serve(
     """
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from kdi_assets.metrics.collector import stream_collector
+    from kdi_assets.monitoring.metrics.collector import stream_collector
 
     streams = streams_meant((), defs)
     registry = CollectorRegistry()

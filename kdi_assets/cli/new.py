@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs
+from kdi_assets.cli.options import AsJson, Defs
 from kdi_assets.cli.output import answer, progress, refusal_in_json
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.proposal.propose import Proposal
+    from kdi_assets.scaffold.propose import Proposal
 
 Described = TypeVar("Described")
 
@@ -43,11 +43,11 @@ def new(
 
     Exit codes: 0 written, or printed; 1 someone must decide; 2 usage; 75 a retry helps.
     """
-    from kdi_assets.components.load import defs_folder, read_streams
-    from kdi_assets.proposal.document import document
-    from kdi_assets.proposal.place import place, sampled, write
-    from kdi_assets.proposal.propose import propose
-    from kdi_assets.proposal.registered import subject_of
+    from kdi_assets.config.loader import defs_folder, read_streams
+    from kdi_assets.scaffold.document import document
+    from kdi_assets.scaffold.propose import propose
+    from kdi_assets.scaffold.registry_lookup import subject_of
+    from kdi_assets.scaffold.sample_and_folder import place, sampled, write
 
     table = table or f"bronze/{re.sub(r'^[^A-Za-z0-9]+', '', topic) or 'topic'}"
     with refusal_in_json(table, as_json=as_json):
@@ -83,8 +83,8 @@ def _meant(name: str | None, known: Mapping[str, Described], option: str) -> Des
 
 
 def _written(proposal: Proposal, table: str, file: Path) -> str:
-    from kdi_assets.components.folder import shown
-    from kdi_assets.proposal.document import outcome_in_words
+    from kdi_assets.config.folder import shown
+    from kdi_assets.scaffold.document import outcome_in_words
 
     found, sample = proposal.recognised, len(proposal.sample.messages)
     return (
@@ -96,7 +96,7 @@ def _written(proposal: Proposal, table: str, file: Path) -> str:
 
 def _fields(proposal: Proposal, table: str, cluster: str, file: Path | None, text: str) -> dict[str, object]:
     """As programs read it."""
-    from kdi_assets.components.folder import shown
+    from kdi_assets.config.folder import shown
 
     found = proposal.outcome
     return {

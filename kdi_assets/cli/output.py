@@ -15,7 +15,7 @@ import typer
 
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from kdi_assets.wording import counted as counted
 from kdi_assets.wording import duration as duration
 
@@ -44,8 +44,7 @@ def exit_code(refusals: Iterable[KdiError]) -> int:
 
 
 def _code(refusal: KdiError) -> int:
-    from kdi_assets.components.folder import DefsFolderMissing
-    from kdi_assets.components.load import AmbiguousStream, UnknownStream
+    from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, UnknownStream
 
     if isinstance(refusal, AmbiguousStream | UnknownStream | DefsFolderMissing):
         return EXIT_USAGE  # what was typed is wrong, not what it was about

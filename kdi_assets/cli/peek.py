@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant, topic_partition_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant, topic_partition_meant
 from kdi_assets.cli.output import answer, clock, decoded, printable, progress, shown
 from kdi_assets.cli.session import session_over
-from kdi_assets.message_rules import TombstonePolicy
 from kdi_assets.settings import Settings
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.message_rules import TombstonePolicy
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from kdi_assets.drain.look import Backlog
-    from kdi_assets.formats.of_stream import StreamDecoder
+    from kdi_assets.formats.stream_decoder import StreamDecoder
+    from kdi_assets.monitoring.backlog_reader import Backlog
 
 WINDOW = 1000
 """Offsets of a topic partition looked through for its first or last messages; markers and compacted ones are none."""
@@ -129,9 +129,9 @@ def peek_at(
     Raises:
         ShapeMistake: The stream's document does not work.
     """
-    from kdi_assets.drain.evolution import evolved
-    from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
-    from kdi_assets.sources.kafka_frame import read_ranges
+    from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
+    from kdi_assets.drain.rules.schema_evolution import evolved
+    from kdi_assets.sources.kafka.reader import read_ranges
 
     stream = evolved(stream, Settings.from_environment().lake, spark)
     decoder = stream_decoder(stream)
@@ -160,9 +160,9 @@ def peek_at(
 
 def _looked(stream: Stream) -> Backlog:
     """The stream's backlog; what a drain would refuse is said, and does not keep us from looking at messages."""
-    from kdi_assets.drain.look import look
+    from kdi_assets.monitoring.backlog_reader import read_backlog
 
-    backlog = look(stream, Settings.from_environment().lake)
+    backlog = read_backlog(stream, Settings.from_environment().lake)
     if backlog.refusal and not backlog.topic_partitions:
         raise backlog.refusal
     if backlog.refusal:
@@ -221,10 +221,10 @@ def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tupl
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    from kdi_assets.drain.judge import judge, letters_of
-    from kdi_assets.drain.shape import analyse
-    from kdi_assets.drain.tally import PassTally
-    from kdi_assets.ledger.offsets import coordinates
+    from kdi_assets.drain.rules.judge import judge, letters_of
+    from kdi_assets.drain.rules.shape import analyse
+    from kdi_assets.drain.rules.tally import PassTally
+    from kdi_assets.ledger.coordinates import coordinates
 
     now = datetime.now(UTC)
     tally = PassTally(messages.sparkSession, now)

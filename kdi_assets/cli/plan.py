@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant
 from kdi_assets.cli.output import answer, columns, counted, refusal_in_json
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 
 if TYPE_CHECKING:
     from kdi_assets.drain.plan import Plan
-    from kdi_assets.drain.settle import Settlement
-    from kdi_assets.drain.survey import Survey
-    from kdi_assets.stream import Stream
+    from kdi_assets.drain.position_commit import PositionCommit
+    from kdi_assets.drain.snapshot import Snapshot
+    from kdi_assets.stream.stream import Stream
 
 
 def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None:
@@ -24,18 +24,18 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     Exit codes: 0 there is a plan, or nothing is left to drain; 1 the drain would
     be refused, and someone must decide; 75 it would, and a retry helps.
     """
-    from kdi_assets.drain.survey import survey
+    from kdi_assets.drain.snapshot import take_snapshot
 
     chosen = stream_meant(stream, defs)
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
-        seen = survey(chosen, lake)
+        seen = take_snapshot(chosen, lake)
         plan = None if seen.settlement else _plan(chosen, lake, seen)
     answer(_text(chosen, seen, plan), _fields(chosen, seen, plan), as_json=as_json)
 
 
-def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
-    from kdi_assets.drain.survey import next_messages, offset_bytes
+def _plan(stream: Stream, lake: str, seen: Snapshot) -> Plan:
+    from kdi_assets.drain.snapshot import next_messages, offset_bytes
 
     plan = seen.plan(stream, offset_bytes=offset_bytes(stream, lake, seen))
     if plan is None:
@@ -44,7 +44,7 @@ def _plan(stream: Stream, lake: str, seen: Survey) -> Plan:
     return plan
 
 
-def _text(stream: Stream, seen: Survey, plan: Plan | None) -> str:
+def _text(stream: Stream, seen: Snapshot, plan: Plan | None) -> str:
     lines = _plan_lines(stream, seen, plan) if plan else []
     if settlement := seen.settlement:
         lines = _settlement_lines(stream, seen, settlement)
@@ -53,7 +53,7 @@ def _text(stream: Stream, seen: Survey, plan: Plan | None) -> str:
     return "\n".join(lines)
 
 
-def _settlement_lines(stream: Stream, seen: Survey, settlement: Settlement) -> list[str]:
+def _settlement_lines(stream: Stream, seen: Snapshot, settlement: PositionCommit) -> list[str]:
     ends, waiting = seen.topic.partitions, seen.backlog()
     rows = [(tp, at, ends[tp].end if tp in ends else None) for tp, at in sorted(settlement.positions.items())]
     return [
@@ -63,7 +63,7 @@ def _settlement_lines(stream: Stream, seen: Survey, settlement: Settlement) -> l
     ]
 
 
-def _plan_lines(stream: Stream, seen: Survey, plan: Plan) -> list[str]:
+def _plan_lines(stream: Stream, seen: Snapshot, plan: Plan) -> list[str]:
     if not plan.ranges:
         return [f"{stream.name}: nothing to drain; v{plan.version} has it all"]
     waiting = seen.backlog()
@@ -76,7 +76,7 @@ def _plan_lines(stream: Stream, seen: Survey, plan: Plan) -> list[str]:
     return [head, columns(("TOPIC PARTITION", "FROM", "UP TO", "OFFSETS"), rows, align="<>>>")]
 
 
-def _fields(stream: Stream, seen: Survey, plan: Plan | None) -> dict[str, object]:
+def _fields(stream: Stream, seen: Snapshot, plan: Plan | None) -> dict[str, object]:
     settlement, ranges = seen.settlement, plan.ranges if plan else ()
     return {
         "stream": stream.name,
@@ -93,5 +93,5 @@ def _fields(stream: Stream, seen: Survey, plan: Plan | None) -> dict[str, object
     }
 
 
-def _open_transaction_offsets(seen: Survey) -> int:
+def _open_transaction_offsets(seen: Snapshot) -> int:
     return sum(offsets.high_watermark - offsets.end for offsets in seen.topic.partitions.values())

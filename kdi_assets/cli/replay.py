@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import DATE, AsJson, Defs, StreamName, refuse_empty_span, stream_meant
-from kdi_assets.cli.replay_told import tell
+from kdi_assets.cli.options import DATE, AsJson, Defs, StreamName, refuse_empty_span, stream_meant
+from kdi_assets.cli.replay_output import tell
 from kdi_assets.cli.session import session_over
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.stream import Stream
+    from kdi_assets.stream.stream import Stream
 
 
 def replay(
@@ -74,7 +74,8 @@ def _unused(table: str, stream: Stream, lake: str) -> str:
     Raises:
         typer.BadParameter: There is one.
     """
-    from kdi_assets.ledger.log import NotADeltaTable, TableLog
+    from kdi_assets.ledger.delta_log import TableLog
+    from kdi_assets.ledger.errors import NotADeltaTable
 
     uri = f"{lake.rstrip('/')}/{table.strip('/')}"
     try:

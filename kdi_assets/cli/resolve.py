@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.given import (
+from kdi_assets.cli.options import (
     AsJson,
     Defs,
     StreamName,
@@ -22,13 +22,13 @@ from kdi_assets.cli.session import session_over
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.drain.accept_routes import RouteDecision
-    from kdi_assets.drain.resolve import Decision
     from kdi_assets.ledger.entry import LedgerEntry
-    from kdi_assets.stream import Stream
+    from kdi_assets.recovery.accept_routes import RouteDecision
+    from kdi_assets.recovery.resolve import Decision
+    from kdi_assets.stream.stream import Stream
 
 
-Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
+ActionOption = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
 
 TARGETS = ("--to", "--to-timestamp", "--to-version")
 FITTING: Mapping[str, Sequence[str]] = {
@@ -42,7 +42,7 @@ NEEDED = {"--from": "--until", "--until": "--topic-partition", "--to": "--topic-
 
 def resolve(
     stream: StreamName,
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="What is decided, see above.")],
+    action: Annotated[ActionOption, typer.Argument(metavar="ACTION", help="What is decided, see above.")],
     topic_partition: Annotated[
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one (accept-loss, rewind); default: all.")
     ] = None,
@@ -88,7 +88,7 @@ def resolve(
 
     Exit codes: 0 shown, or done with --yes; 1 it does not apply; 75 a retry helps.
     """
-    from kdi_assets.drain.resolve import carry_out_decision, decide
+    from kdi_assets.recovery.resolve import carry_out_decision, decide
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     options = {"--topic-partition": topic_partition, "--from": start, "--until": until}
@@ -118,7 +118,7 @@ def resolve(
     answer(f"{_text(chosen, decision)}\n{done}", _fields(chosen, decision, entry), as_json=as_json)
 
 
-def _refuse_misfits(action: Action, options: Sequence[str], because: str) -> None:
+def _refuse_misfits(action: ActionOption, options: Sequence[str], because: str) -> None:
     """Refuse options that the action would not look at: they were meant to restrict it."""
     for option in options:
         if option not in FITTING.get(action, ()):
@@ -185,7 +185,7 @@ def _accept_routes(
     stream: Stream, streams: Sequence[Stream], lake: str, *, because: str, yes: bool, as_json: bool
 ) -> None:
     """Let all tables of the route group change over to the conditions of the documents; an object per table."""
-    from kdi_assets.drain.accept_routes import commit_routes, decide_routes
+    from kdi_assets.recovery.accept_routes import commit_routes, decide_routes
 
     with session_over(stream, "resolve", as_json=as_json) as session:
         decision = decide_routes(stream, streams, lake)

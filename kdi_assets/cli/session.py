@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from kdi_assets.cli.errors import SparkFailed
 from kdi_assets.cli.output import progress, refusal_in_json
-from kdi_assets.errors import Transient
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ class OneSession:
         Raises:
             DriverGone, JavaMissing, JarMissing, SparkDidNotStart: There is none to be had.
         """
-        from kdi_assets.runtime.session import is_open, open_session
+        from kdi_assets.runtime.spark import is_open, open_session
 
         if self._session is None or not is_open(self._session):
             progress("attaching to the warm driver" if self._settings.driver == "shared" else "starting Spark")
@@ -49,7 +49,7 @@ class OneSession:
         Raises:
             DriverGone: It is.
         """
-        from kdi_assets.runtime.session import driver_loss_named
+        from kdi_assets.runtime.spark import driver_loss_named
 
         try:
             yield
@@ -91,7 +91,7 @@ class OneSession:
 
     def close(self) -> None:
         """Give the session up."""
-        from kdi_assets.runtime.session import close_session
+        from kdi_assets.runtime.spark import close_session
 
         if self._session is not None:
             close_session(self._session)
@@ -127,18 +127,6 @@ def _quieten() -> None:
     logging.getLogger().addFilter(lambda record: "KeyboardInterrupt" not in record.getMessage())
 
 
-class SparkFailed(Transient):
-    """Spark could not do what a command asked for."""
-
-    stream: str
-    command: str
-    detail: str
-
-    what_happened = "{stream}: {command}: Spark failed: {detail}"
-    what_is_safe = "what was committed stays committed; nothing else was written."
-    what_to_run = "the same command once more"
-
-
 @contextmanager
 def session_over(stream: Stream, command: str, *, as_json: bool) -> Iterator[OneSession]:
     """A session for what a command does with one stream; with ``as_json``, a refusal is an answer as well.
@@ -155,7 +143,7 @@ def session_over(stream: Stream, command: str, *, as_json: bool) -> Iterator[One
         except Exception as lost:
             if not _failed_in_spark(lost):
                 raise
-            from kdi_assets.drain.failures import root_cause
+            from kdi_assets.drain.spark_errors import root_cause
 
             raise SparkFailed(stream=stream.name, command=command, detail=root_cause(lost)) from lost
 

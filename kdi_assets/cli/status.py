@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamNames, streams_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, streams_meant
 from kdi_assets.cli.output import EXIT_RETRY, brief, clock, columns, json_line
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.table_facts import TableFacts, TableWatch
+from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State, state_of
+from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 HEAD = ("STREAM", "BACKLOG", "LAG", "CLOSES IN", "LOSS IN", "DEAD, 24 H", "SMALL FILES", "LAST COMMIT", "STATE")
 ALIGN = "<>>>>>>><"
@@ -27,7 +27,7 @@ WATCH_SECONDS, CLEAR = 5.0, "\x1b[2J\x1b[H"
 
 def status(
     streams: StreamNames = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look every 5 seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="BacklogReader every 5 seconds, until Ctrl-C.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,9 +66,9 @@ def status(
 
 def looks(streams: Sequence[Stream], lake: str) -> Callable[[], list[StreamStatus]]:
     """Answers the status of the streams, each time it is called; the second time it asks only for what can be new."""
-    from kdi_assets.drain.look import Look
+    from kdi_assets.monitoring.backlog_reader import BacklogReader
 
-    look, tables = Look(), TableWatch()
+    look, tables = BacklogReader(), TableWatch()
 
     def seen() -> list[StreamStatus]:
         backlogs = look(streams, lake=lake)

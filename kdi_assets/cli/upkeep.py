@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.given import AsJson, Defs, StreamName, stream_meant
+from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant
 from kdi_assets.cli.output import UNCHANGED, answer, counted, duration, refusal_in_json
 from kdi_assets.cli.session import one_session
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.upkeep.log import CleanUp
+    from kdi_assets.upkeep.clean_up import CleanUp
 
 
 def upkeep(
@@ -31,7 +31,7 @@ def upkeep(
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
-    from kdi_assets.upkeep.log import clean_up, plan_clean_up
+    from kdi_assets.upkeep.clean_up import clean_up, plan_clean_up
 
     chosen, lake, now = stream_meant(stream, defs), Settings.from_environment().lake, datetime.now(UTC)
     with refusal_in_json(chosen.name, as_json=as_json):

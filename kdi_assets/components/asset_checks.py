@@ -8,9 +8,9 @@ from datetime import timedelta
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.checks.finding import Finding
 from kdi_assets.components.names import check_key, table_key
-from kdi_assets.stream import COSTLY, CheckName, Stream
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.stream.stream import COSTLY, CheckName, Stream
 
 SAYS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "
@@ -56,7 +56,7 @@ def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     )
 
 
-def check_evaluation(stream: Stream, name: CheckName, finding: Finding) -> dg.AssetCheckEvaluation:
+def check_evaluation(stream: Stream, name: CheckName, finding: CheckResult) -> dg.AssetCheckEvaluation:
     """The finding as the event of a run that is not about the asset."""
     blocking, warns = name in stream.checks.blocking, finding.level == "warn"
     # A warning of a check that blocks passes: Dagster's conditions hold up what is downstream for any that does not,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

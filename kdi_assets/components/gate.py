@@ -9,20 +9,20 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster import DagsterInstance
 
-from kdi_assets.checks.finding import Level
-from kdi_assets.components.assets import table_asset
+from kdi_assets.audit.audit import audit
 from kdi_assets.components.names import check_key, table_key
+from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.drain.drain import drain
-from kdi_assets.ledger.audit import audit
-from kdi_assets.stream import COSTLY, Stream
+from kdi_assets.monitoring.checks.finding import Level
+from kdi_assets.stream.stream import COSTLY, Stream
 from resources.spark import SparkResource
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GateCheck:
     """One check of one stream."""
 
     check: str
@@ -40,7 +40,7 @@ class Gate:
     """
 
     stream: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[GateCheck, ...]
     failure: str = ""
 
     @property
@@ -75,11 +75,11 @@ def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, cos
     return Gate(stream.name, outcomes, failure)
 
 
-def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> Outcome:
+def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> GateCheck:
     level: Level = "passed" if evaluation.passed else "error"
     if evaluation.severity == dg.AssetCheckSeverity.WARN:  # also of one that blocks, which passes
         level = "warn"
-    return Outcome(evaluation.check_name, level, evaluation.description or "", blocking)
+    return GateCheck(evaluation.check_name, level, evaluation.description or "", blocking)
 
 
 def _failure(events: Sequence[dg.DagsterEvent]) -> str:

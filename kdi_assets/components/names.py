@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import dagster as dg
 
-from kdi_assets.stream import CheckName, KafkaCluster, Stream
+from kdi_assets.stream.stream import CheckName, Cluster, Stream
 
 
 def table_key(stream: Stream) -> dg.AssetKey:
@@ -21,7 +21,7 @@ def letters_key(stream: Stream) -> dg.AssetKey:
     return dg.AssetKey([*folders, f"{table}_dead_letters"])
 
 
-def topic_key(cluster: KafkaCluster, topic: str) -> dg.AssetKey:
+def topic_key(cluster: Cluster, topic: str) -> dg.AssetKey:
     """The asset of a topic; streams of one topic share it."""
     return dg.AssetKey(["kafka", cluster.name, topic])
 

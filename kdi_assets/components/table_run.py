@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from kdi_assets.components import events
+from kdi_assets.components import materializations
 from kdi_assets.components.asset_checks import standing_failures
 from kdi_assets.components.column_facts import column_facts
 from kdi_assets.components.names import table_key
-from kdi_assets.drain.look import look
 from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,9 +91,9 @@ class TableRun:
     def tell(self, commit: Commit) -> None:
         """Log the materializations of one commit: those of the table, and of its dead letters."""
         self.tell_of_rows(commit)
-        letters = events.where_letters_are(self.stream, [commit], lake=self.lake)
-        for day in events.letters_dates(self.stream, commit):
-            self.context.log_event(events.letters_materialization(self.stream, commit, day, metadata=letters))
+        letters = materializations.where_letters_are(self.stream, [commit], lake=self.lake)
+        for day in materializations.letters_dates(self.stream, commit):
+            self.context.log_event(materializations.letters_materialization(self.stream, commit, day, metadata=letters))
 
     def tell_of_rows(self, commit: Commit) -> None:
         """Log the materializations of the table; say how many rows Dagster's partitions have no date for."""
@@ -103,11 +103,11 @@ class TableRun:
         facts = column_facts(stream, self.lake, version=commit.version, days=commit.touched)
         for failure in standing_failures(context.instance, stream, but=context.selected_asset_check_keys):
             context.log_event(failure)
-        of_all = {**events.where_letters_are(stream, [commit], lake=self.lake), **facts.of_table}
-        days = events.touched_dates(stream, commit)
+        of_all = {**materializations.where_letters_are(stream, [commit], lake=self.lake), **facts.of_table}
+        days = materializations.touched_dates(stream, commit)
         for day in days:
             metadata = {**facts.by_date.get(day, {}), **of_all}
-            context.log_event(events.materialization(stream, commit, day, metadata=metadata))
+            context.log_event(materializations.materialization(stream, commit, day, metadata=metadata))
         if hidden := commit.rows - sum(commit.rows_by_date.get(day, 0) for day in days):
             # The window's start moved, or the stream takes every date.
             context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")
@@ -131,14 +131,14 @@ class TableRun:
             report=self.context.log.info,
             on_commit=self.tell,
         )
-        lag_after = look(self.stream, self.lake).lag_seconds if report.backlog_after else 0.0
+        lag_after = read_backlog(self.stream, self.lake).lag_seconds if report.backlog_after else 0.0
         metadata = {
-            **events.drain_metadata(report, lag_after=lag_after),
-            **events.where_letters_are(self.stream, report.commits, lake=self.lake),
+            **materializations.drain_metadata(report, lag_after=lag_after),
+            **materializations.where_letters_are(self.stream, report.commits, lake=self.lake),
         }
         # Also of a drain that found nothing: it touches no date, so it is no materialization.
         self.context.log_event(dg.AssetObservation(table_key(self.stream), partition=str(day), metadata=metadata))
-        self.context.log.info(events.drain_in_words(report))
+        self.context.log.info(materializations.drain_in_words(report))
 
     def _replay(self, first: date, last: date, replay: ReplayDates) -> None:
         """One materialization per date that lost or got rows, one observation of the whole.
@@ -149,9 +149,9 @@ class TableRun:
         done = replay(self.stream, lake=self.lake, session=self.session, first=first, last=last, run_id=run_id)
         if done.commit:
             self.tell(done.commit)
-        metadata = events.replay_metadata(done)
+        metadata = materializations.replay_metadata(done)
         self.context.log_event(dg.AssetObservation(table_key(self.stream), partition=str(last), metadata=metadata))
-        self.context.log.info(events.replay_in_words(done))
+        self.context.log.info(materializations.replay_in_words(done))
 
     def _tell_of_the_rest(self) -> None:
         """Log a materialization of each date of the run that got and lost nothing.

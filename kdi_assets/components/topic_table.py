@@ -1,4 +1,4 @@
-"""The components: Dagster's face of the documents, which ``reading`` reads for it and the command line alike."""
+"""The components: Dagster's face of the documents, which ``config.loader`` reads for it and the command line."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
-from kdi_assets.components.assets import stream_definitions
-from kdi_assets.components.documents import DocumentMistake, Mistakes, in_order
-from kdi_assets.components.explain import json_schema
-from kdi_assets.components.folder import shown
-from kdi_assets.components.load import read_once
-from kdi_assets.connections import KafkaCluster as Cluster
-from kdi_assets.connections import SchemaRegistry as Registry
+from kdi_assets.components.table_asset import stream_definitions
+from kdi_assets.config.errors import DocumentMistake, Mistakes
+from kdi_assets.config.folder import shown
+from kdi_assets.config.loader import read_once
+from kdi_assets.config.validation import json_schema
+from kdi_assets.config.yaml_documents import in_order
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream
+from kdi_assets.stream.connections import Cluster, Registry
+from kdi_assets.stream.stream import Stream
 
 
 class _Documented(dg.Component, dg.Resolvable):

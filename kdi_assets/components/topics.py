@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import dagster as dg
 
-from kdi_assets.components.failures import refusals_shown
 from kdi_assets.components.names import identifier, topic_key
-from kdi_assets.drain.look import look_at
+from kdi_assets.components.run_failures import refusals_shown
+from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka import TopicState, read_topic
-from kdi_assets.stream import KafkaCluster, Stream, offsets_digest
+from kdi_assets.sources.kafka.topic import TopicState, read_topic
+from kdi_assets.stream.stream import Cluster, Stream, offsets_digest
 
 
 def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
@@ -23,7 +23,7 @@ def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
     return [topic_asset(own[0].cluster, own[0].topic, readers=own) for own in readers.values()]
 
 
-def topic_asset(cluster: KafkaCluster, topic: str, *, readers: Sequence[Stream] = ()) -> dg.AssetsDefinition:
+def topic_asset(cluster: Cluster, topic: str, *, readers: Sequence[Stream] = ()) -> dg.AssetsDefinition:
     """The topic as an observable source asset: its data version changes when a message arrives.
 
     Args:
@@ -45,7 +45,7 @@ def topic_asset(cluster: KafkaCluster, topic: str, *, readers: Sequence[Stream] 
         def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
             with refusals_shown(context):
                 state = read_topic(cluster, topic)
-                backlogs = look_at(readers, lake=Settings.from_environment().lake)
+                backlogs = read_backlogs(readers, lake=Settings.from_environment().lake)
             return dg.ObserveResult(
                 asset_key=key,
                 data_version=dg.DataVersion(offsets_digest({tp: held.end for tp, held in state.partitions.items()})),

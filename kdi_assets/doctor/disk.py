@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.runtime.driver import driver_scratch
+from kdi_assets.runtime.driver.driver import driver_scratch
 from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 

@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from kdi_assets.components.documents import in_order
-from kdi_assets.components.folder import shown
-from kdi_assets.components.load import Loaded
-from kdi_assets.connections import SchemaRegistry
+from kdi_assets.config.folder import shown
+from kdi_assets.config.loader import Loaded
+from kdi_assets.config.yaml_documents import in_order
 from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Verdict, fine, warning, wrong
@@ -20,9 +19,10 @@ from kdi_assets.doctor.side_by_side import Examination, side_by_side
 from kdi_assets.doctor.storage import storage
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.refusals import RegistryUnavailable
+from kdi_assets.formats.registry.errors import RegistryUnavailable
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import counted, kind_in_words
 
 ALONE_SECONDS, BROKERS_SECONDS = 10.0, 15.0
@@ -87,7 +87,7 @@ def _of_machine(settings: Settings) -> Iterator[Examination]:
 
 
 def _of_servers(
-    settings: Settings, streams: Iterable[Stream], clusters: Mapping[str, KafkaCluster]
+    settings: Settings, streams: Iterable[Stream], clusters: Mapping[str, Cluster]
 ) -> Iterator[Examination]:
     registries = {stream.registry.name: stream.registry for stream in streams if stream.registry}
     for name, described in registries.items():
@@ -96,7 +96,7 @@ def _of_servers(
         yield Examination("brokers", name, partial(kafka.brokers, cluster))
 
 
-def registry(described: SchemaRegistry, home: Path) -> Iterator[Finding]:
+def registry(described: Registry, home: Path) -> Iterator[Finding]:
     """Whether the registry answers us; while it does not, drains go on with the schemas that are known.
 
     Raises:
@@ -117,7 +117,7 @@ def registry(described: SchemaRegistry, home: Path) -> Iterator[Finding]:
     yield fine("registry", described.name, found, types=types, latency_seconds=seconds, known_schemas=known)
 
 
-def _by_brokers(clusters: Iterable[KafkaCluster], streams: Sequence[Stream], lake: str) -> Iterator[Examination]:
+def _by_brokers(clusters: Iterable[Cluster], streams: Sequence[Stream], lake: str) -> Iterator[Examination]:
     for cluster in clusters:
         own = [stream for stream in streams if stream.cluster.name == cluster.name]
         topics = sorted({stream.topic for stream in own})

@@ -6,20 +6,26 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.drain.look import Backlog, look_at
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka import TopicState, read_topics
-from kdi_assets.sources.kafka_client import AccessRefused
-from kdi_assets.sources.kafka_config import TRANSACTIONS, Retention, knows_transactions, read_retention, topic_configs
-from kdi_assets.sources.kafka_probe import ask_brokers, try_reading
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
+from kdi_assets.sources.kafka.errors import AccessRefused
+from kdi_assets.sources.kafka.probe import ask_brokers, try_reading
+from kdi_assets.sources.kafka.topic import TopicState, read_topics
+from kdi_assets.sources.kafka.topic_config import (
+    TRANSACTIONS,
+    Retention,
+    knows_transactions,
+    read_retention,
+    topic_configs,
+)
+from kdi_assets.stream.stream import Cluster, Stream
 from kdi_assets.wording import byte_size, counted, duration
 
 NEAR_SHARE = 0.5
 """Share of its time in the topic that the next message may have lived through without a warning."""
 
 
-def brokers(cluster: KafkaCluster) -> Iterator[Finding]:
+def brokers(cluster: Cluster) -> Iterator[Finding]:
     """Whether the cluster answers, and every broker that it names takes a connection.
 
     Raises:
@@ -32,7 +38,7 @@ def brokers(cluster: KafkaCluster) -> Iterator[Finding]:
     yield fine("brokers", cluster.name, found, addresses=told.addresses, latency_seconds=told.latency_seconds)
 
 
-def rights(cluster: KafkaCluster, topics: Sequence[str]) -> Iterator[Finding]:
+def rights(cluster: Cluster, topics: Sequence[str]) -> Iterator[Finding]:
     """Describe, Read and DescribeConfigs on every topic, tried; and whether the cluster's transactions can be seen.
 
     Raises:
@@ -46,7 +52,7 @@ def rights(cluster: KafkaCluster, topics: Sequence[str]) -> Iterator[Finding]:
     yield from _transactions(cluster)
 
 
-def _rights(cluster: KafkaCluster, topic: str, refusals: Sequence[KdiError]) -> Iterator[Finding]:
+def _rights(cluster: Cluster, topic: str, refusals: Sequence[KdiError]) -> Iterator[Finding]:
     if not refusals:
         yield fine("rights", topic, "Describe, Read and DescribeConfigs tried", cluster=cluster.name)
     said = {str(refusal): refusal for refusal in refusals}  # a missing topic is missing for each of the three
@@ -54,7 +60,7 @@ def _rights(cluster: KafkaCluster, topic: str, refusals: Sequence[KdiError]) -> 
         yield wrong("rights", topic, refusal, cluster=cluster.name)
 
 
-def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
+def _transactions(cluster: Cluster) -> Iterator[Finding]:
     """As long as no offset without a message is met, nobody asks for this right."""
     try:
         known = knows_transactions(cluster)
@@ -65,9 +71,9 @@ def _transactions(cluster: KafkaCluster) -> Iterator[Finding]:
         yield fine("rights", TRANSACTIONS, found, cluster=cluster.name, transactions=known)
 
 
-def streams(cluster: KafkaCluster, own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
+def streams(cluster: Cluster, own: Sequence[Stream], *, lake: str) -> Iterator[Finding]:
     """What a drain of each of the cluster's streams would refuse, and how far it is from losing messages."""
-    backlogs = look_at(own, lake=lake)
+    backlogs = read_backlogs(own, lake=lake)
     kept = read_retention(cluster, {stream.topic for stream in own})
     for stream, backlog in zip(own, backlogs, strict=True):
         yield _stream(stream, backlog)

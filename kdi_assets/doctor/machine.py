@@ -8,8 +8,9 @@ from importlib import metadata
 from pathlib import Path
 
 from kdi_assets.doctor.finding import Finding, Trouble, fine, warning, wrong
-from kdi_assets.runtime.control import DriverAddress, driver_status
-from kdi_assets.runtime.jars import JARS_LOCK, JarMissing, locked_jars, refuse_unlocked
+from kdi_assets.runtime.driver.control import DriverAddress, driver_status
+from kdi_assets.runtime.errors import JarMissing
+from kdi_assets.runtime.jars import JARS_LOCK, locked_jars, refuse_unlocked
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted

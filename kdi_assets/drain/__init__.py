@@ -1,1 +1,1 @@
-"""The way of a message: plan, read, decode, shape, split, dead letters, commit."""
+"""The main way: snapshot, plan, read, rules, files, dead letters, accounting, commit, report."""

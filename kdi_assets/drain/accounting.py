@@ -12,17 +12,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.errors import AccountingMismatch, TimestampTooLarge, UnexplainedGap
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import DEAD_LETTER, FILTERED, TOMBSTONE
-from kdi_assets.drain.refusals import AccountingMismatch
-from kdi_assets.drain.tally import Counts
-from kdi_assets.errors import Terminal
+from kdi_assets.drain.rules.records import DEAD_LETTER, FILTERED, TOMBSTONE
+from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.ledger.digests import digest_of, digest_of_columns
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.sources.kafka_config import can_have_gaps
-from kdi_assets.sources.kafka_frame import MESSAGE_SECONDS
-from kdi_assets.sources.kafka_messages import first_timestamps_above, visible_messages
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.sources.kafka.messages import first_timestamps_above, visible_messages
+from kdi_assets.sources.kafka.reader import MESSAGE_SECONDS
+from kdi_assets.sources.kafka.topic_config import can_have_gaps
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,40 +31,6 @@ if TYPE_CHECKING:
 
 LONGEST_MILLISECONDS = (2**63 - 1) // 1000
 """Spark's Kafka reader multiplies each timestamp by 1,000 and fails where that is no 64-bit number."""
-
-
-class Undrainable(Terminal):
-    """Nobody can read these offsets, or say why there is no message.
-
-    Attributes:
-        offsets: The first such offsets of each topic partition that has any; at least one.
-    """
-
-    stream: str
-    offsets: tuple[OffsetRange, ...]
-    happened = ""
-
-    def parts(self) -> tuple[str, str, str]:
-        first, others = self.offsets[0], len(self.offsets) - 1
-        besides = f" So it is in {others} more topic partitions." if others else ""
-        return (
-            f"{self.stream}: {first}: {self.happened}.{besides}",
-            "all offsets before these are drained, and so are the other topic partitions; positions stay there.",
-            f"kdi resolve {self.stream} accept-loss --topic-partition {first.topic_partition} --from {first.start} "
-            f"--until {first.end}   (gives up exactly these; look at the brokers first)",
-        )
-
-
-class UnexplainedGap(Undrainable):
-    """Offsets without a message, on a topic where every offset should have one."""
-
-    happened = "no message is there, and the topic is neither compacted nor written by transactions"
-
-
-class TimestampTooLarge(Undrainable):
-    """Messages with a timestamp that Spark cannot hold, such as nanoseconds where Kafka has milliseconds."""
-
-    happened = "the message has a timestamp beyond the year 294,247, which Spark cannot read (nanoseconds?)"
 
 
 def refuse_large_timestamps(stream: Stream, ranges: Sequence[OffsetRange]) -> None:

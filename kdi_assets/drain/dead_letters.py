@@ -6,16 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.refusals import DeadLettersGone, DeadLettersReplaced, RunAgain
-from kdi_assets.errors import Terminal
-from kdi_assets.ledger.delta import CHECKPOINT_INTERVAL
+from kdi_assets.drain.errors import (
+    SHOWN,
+    DeadLettersGone,
+    DeadLettersReplaced,
+    ReasonCount,
+    TooManyDeadLetters,
+)
+from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL
 from kdi_assets.ledger.digests import digest_of_columns
 from kdi_assets.ledger.entry import DeadLettersAt
-from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.stream import Stream
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -47,7 +53,7 @@ def append_letters(
     """Append the letters of one try, once.
 
     Args:
-        letters: As ``judge.condemned`` gives them, or ``judge.verdicts`` of letters that are there.
+        letters: As ``judge.to_dead_letters`` gives them, or ``judge.verdicts`` of letters that are there.
         between: Dates that are counted one by one, both inclusive; ``None``: none.
         few: Whether this process can write them: ten letters take a tenth of what a write of Spark's takes.
 
@@ -180,49 +186,12 @@ def _rewritten(log: TableLog, *, since: int) -> str:
     return "restored or overwritten" if rewritten else ""
 
 
-SHOWN = 5
-"""Reasons named in a refusal, the most frequent ones."""
-
-
-class Reason(NamedTuple):
-    """Why messages become dead letters, and how many of them."""
-
-    reason: str
-    field: str
-    letters: int
-
-    def __str__(self) -> str:
-        return f"{self.letters:,} {self.reason}{f' in {self.field}' if self.field else ''}"
-
-
-class TooManyDeadLetters(RunAgain, Terminal):
-    """More messages of one plan would become dead letters than the stream allows: the document may be what is wrong."""
-
-    dead_letters: int
-    messages: int
-    limit: str
-    reasons: tuple[Reason, ...]
-
-    def parts(self) -> tuple[str, str, str]:
-        share, named = self.dead_letters / self.messages, sum(r.letters for r in self.reasons)
-        others = f", {self.dead_letters - named:,} others" if named < self.dead_letters else ""
-        return (
-            f"{self.stream}: {self.dead_letters:,} of {self.messages:,} messages that should become rows would be dead "
-            f"letters ({share:.1%}): {', '.join(map(str, self.reasons))}{others}. The limit is {self.limit}.",
-            "no dead letter was written and nothing was committed; positions stay as they are, and the messages lie in "
-            "the topic until retention deletes them.",
-            f"kdi peek {self.stream} shows what becomes of messages: correct the document (or its `dead_letter_limit`) "
-            f"and run `kdi check`; or take them for what they are, this once: "
-            f"{self.command} --accept-dead-letters",
-        )
-
-
 def refuse_too_many_letters(stream: Stream, dead_letters: int, letters: Callable[[], DataFrame], *, of: int) -> None:
     """Refuse where more messages would be dead letters than the stream's limit allows.
 
     Args:
         of: The messages that should become rows, these among them.
-        letters: Gives what ``judge.condemned`` does; called and read only to name the reasons.
+        letters: Gives what ``judge.to_dead_letters`` does; called and read only to name the reasons.
 
     Raises:
         TooManyDeadLetters: There are more.
@@ -236,9 +205,9 @@ def refuse_too_many_letters(stream: Stream, dead_letters: int, letters: Callable
     )
 
 
-def _reasons(letters: DataFrame) -> tuple[Reason, ...]:
+def _reasons(letters: DataFrame) -> tuple[ReasonCount, ...]:
     from pyspark.sql import functions as F
 
     by_reason = letters.groupBy("reason", "field").agg(F.count("*").alias("letters"))
     most = by_reason.orderBy(F.desc("letters"), "reason", "field").limit(SHOWN).collect()
-    return tuple(Reason(r["reason"], r["field"] or "", r["letters"]) for r in most)
+    return tuple(ReasonCount(r["reason"], r["field"] or "", r["letters"]) for r in most)

@@ -1,4 +1,4 @@
-"""Drain: look, settle, plan, carry out, until what was there at the first look is in the table."""
+"""Drain: snapshot, position commits, plan, execution; until what was there at the start is in the table."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
-from kdi_assets.drain.accounting import Undrainable, UnexplainedGap, refuse_large_timestamps
-from kdi_assets.drain.carry_out import ReadMessages, carry_out
-from kdi_assets.drain.failures import jvm_loss_named
-from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import (
+from kdi_assets.drain.accounting import refuse_large_timestamps
+from kdi_assets.drain.errors import (
     AccountingMismatch,
     AnotherDrainActive,
     DeadLettersGone,
     ReadOrWriteFailed,
+    Undrainable,
+    UnexplainedGap,
 )
+from kdi_assets.drain.execute_plan import ReadMessages, execute_plan
+from kdi_assets.drain.plan import Plan
+from kdi_assets.drain.position_commit import PositionCommit, commit_positions
 from kdi_assets.drain.report import Commit as Commit
 from kdi_assets.drain.report import DrainReport as DrainReport
-from kdi_assets.drain.settle import Settlement, settle
-from kdi_assets.drain.survey import next_messages, offset_bytes, survey
+from kdi_assets.drain.snapshot import next_messages, offset_bytes, take_snapshot
+from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
-from kdi_assets.ledger.commit import OvertakenCommit, StagedFilesGone
-from kdi_assets.sources.kafka import TopicState
-from kdi_assets.sources.kafka_messages import last_messages
-from kdi_assets.stream import Stream
+from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
+from kdi_assets.sources.kafka.messages import last_messages
+from kdi_assets.sources.kafka.topic import TopicState
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +71,7 @@ def drain(
 
     Raises:
         AnotherDrainActive: Overtaken twice in a row.
-        KdiError: Every refusal of ``survey`` and ``carry_out``.
+        KdiError: Every refusal of ``take_snapshot`` and ``execute_plan``.
     """
     draining = Draining(stream, on_commit=on_commit, at=at, **options)
     while step := draining.next_step():
@@ -101,11 +103,11 @@ class Draining:
         self._settled: list[str] = []
         self._undrainable: Undrainable | None = None
         with self._clock.running():
-            self._seen = self._first = survey(stream, self._lake, topic)
+            self._seen = self._first = take_snapshot(stream, self._lake, topic)
         self._lag: float | None = None
         self._until = {tp: offsets.end for tp, offsets in self._first.topic.partitions.items()}
 
-    def next_step(self) -> Plan | Settlement | None:
+    def next_step(self) -> Plan | PositionCommit | None:
         """What is to be done now; nothing if all that was there at the first look is in the table.
 
         Raises:
@@ -128,7 +130,7 @@ class Draining:
             raise self._undrainable
         return None
 
-    def do(self, step: Plan | Settlement, *, read: ReadMessages | None = None) -> None:
+    def do(self, step: Plan | PositionCommit, *, read: ReadMessages | None = None) -> None:
         """Do what ``next_step`` said, and look again.
 
         Args:
@@ -162,7 +164,7 @@ class Draining:
                 self._lost += 1
                 if self._lost >= LOSSES:
                     raise
-            self._seen = survey(self.stream, self._lake)
+            self._seen = take_snapshot(self.stream, self._lake)
 
     def done(self) -> DrainReport:
         """What the drain did."""
@@ -181,7 +183,7 @@ class Draining:
     def _carry_out(self, plan: Plan, read: ReadMessages | None) -> None:
         spark = self._clock.watching(self._session())
         self._commits.append(
-            carry_out(
+            execute_plan(
                 plan,
                 self.stream,
                 self._lake,
@@ -194,14 +196,16 @@ class Draining:
             )
         )
 
-    def _settle(self, settlement: Settlement) -> None:
+    def _settle(self, settlement: PositionCommit) -> None:
         spark, seen = self._clock.watching(self._session()), self._seen
-        settle(spark, settlement, self.stream, self._lake, ledger=seen.ledger, topic=seen.topic, run_id=self._run_id)
+        commit_positions(
+            spark, settlement, self.stream, self._lake, ledger=seen.ledger, topic=seen.topic, run_id=self._run_id
+        )
         self._settled.append(settlement.reason)
 
 
 @contextmanager
-def _looked_at_again(stream: Stream, lake: str, step: Plan | Settlement) -> Iterator[None]:
+def _looked_at_again(stream: Stream, lake: str, step: Plan | PositionCommit) -> Iterator[None]:
     """A failure of the body may come of what changed since the look: then another one says what, and what decides it.
 
     Raises:
@@ -211,17 +215,17 @@ def _looked_at_again(stream: Stream, lake: str, step: Plan | Settlement) -> Iter
     try:
         yield
     except ReadOrWriteFailed as failed:
-        survey(stream, lake).plan(stream)  # what was planned may be gone by now, or out of reach
+        take_snapshot(stream, lake).plan(stream)  # what was planned may be gone by now, or out of reach
         if isinstance(step, Plan) and "overflow" in failed.detail:  # an expression of the document may overflow too
             refuse_large_timestamps(stream, step.ranges)
         raise
     except (AccountingMismatch, UnexplainedGap):
         with suppress(Transient):  # a broker that does not answer now says less than what was found
-            survey(stream, lake).plan(stream)
+            take_snapshot(stream, lake).plan(stream)
         raise
 
 
-def _told(stream: Stream, step: Plan | Settlement) -> str:
+def _told(stream: Stream, step: Plan | PositionCommit) -> str:
     if isinstance(step, Plan):
         return f"{stream.name}: draining {step.offset_count:,} offsets: {', '.join(map(str, step.ranges))}"
     return f"{stream.name}: committing positions: {step.reason}"

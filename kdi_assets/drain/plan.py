@@ -7,51 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kdi_assets.drain.refusals import (
+from kdi_assets.drain.errors import (
     BrokerEndBelowPosition,
+    PositionBelowStart,
     RetentionPassedPosition,
+    StartOutOfRange,
     TableReplaced,
     TopicPartitionVanished,
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import LastRead, still_last
+from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.state import LedgerState
-from kdi_assets.sources.kafka import BrokerOffsets, TopicState
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
-
-
-class StartOutOfRange(Terminal):
-    """The document's `start:` names an offset, or a topic partition, that the topic does not have."""
-
-    stream: str
-    topic_partition: TopicPartition
-    said: str
-
-    what_happened = "{stream}: `start` {said}."
-    what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "correct `start:` in the stream's document and run `kdi plan`"
-
-
-class PositionBelowStart(Terminal):
-    """The document's `start:` names an offset behind the position: what lies between was neither read nor given up."""
-
-    stream: str
-    topic_partition: TopicPartition
-    position: int
-    start: int
-
-    def parts(self) -> tuple[str, str, str]:
-        tp, at = self.topic_partition, self.position
-        return (
-            f"{self.stream}: `start` says {self.start} for {tp}, and its position is {at} already: a start holds for a "
-            f"stream that has none, and [{at}, {self.start}) was not drained.",
-            f"every offset below {at} is accounted for; nothing was read and nothing was written.",
-            f"take {tp.partition}: {self.start} out of `start:`, to drain on from {at}; or give the offsets up: "
-            f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.start}",
-        )
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +78,7 @@ def plan_drain(
     """Pin the ranges of the next drain, or refuse.
 
     Args:
-        ledger: With positions; ``settle`` has seen to that.
+        ledger: With positions; ``commit_positions`` has seen to that.
         topic: ``earliest`` inclusive, ``end`` exclusive (the last stable offset).
         until: Read no further than here, per topic partition; absent ones are read to their end.
         offset_bytes: What an offset is expected to weigh; without it the stream's ``max_bytes`` bounds nothing.

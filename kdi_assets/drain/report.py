@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 
 from kdi_assets.ledger.entry import FieldCounts, LedgerEntry
-from kdi_assets.stream import TopicPartition
+from kdi_assets.stream.stream import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kdi_assets.errors import Terminal
+from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Positions, Routes
-from kdi_assets.ledger.state import LedgerState
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 
 class RoutesChanged(Terminal):

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.evolution import gaining
-from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import judge
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.records import knowing_schemas_of, stream_decoder
-from kdi_assets.drain.shape import analyse
-from kdi_assets.drain.table_schema import refuse_other_schema
-from kdi_assets.drain.tally import Counts, PassTally
-from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.ledger.delta import AS_IT_COMES, FileSize, Staged, stage_rows
+from kdi_assets.drain.rules.judge import judge
+from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
+from kdi_assets.drain.rules.schema_evolution import gaining
+from kdi_assets.drain.rules.shape import analyse
+from kdi_assets.drain.rules.table_schema import refuse_other_schema
+from kdi_assets.drain.rules.tally import Counts, PassTally
+from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.ledger.delta_transaction import AS_IT_COMES, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.recent import LARGE, LedgerCommit, recent_commits
-from kdi_assets.sources.kafka_frame import OFFSETS_PER_TASK
-from kdi_assets.stream import Stream
+from kdi_assets.ledger.recent_commits import LARGE, LedgerCommit, recent_commits
+from kdi_assets.sources.kafka.reader import OFFSETS_PER_TASK
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

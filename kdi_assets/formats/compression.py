@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.formats.catalyst import gunzipped, unzstd, zstd_size
 from kdi_assets.formats.decoder import PAYLOAD, VALUE
 from kdi_assets.formats.rules import Rule
-from kdi_assets.message_format import Compression
+from kdi_assets.stream.message_format import Compression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

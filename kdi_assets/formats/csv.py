@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kdi_assets.formats.catalyst import is_ascii, try_eval
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD
+from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, any_of, literal
-from kdi_assets.message_format import Csv
+from kdi_assets.stream.message_format import Csv
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from kdi_assets.errors import Terminal
 from kdi_assets.formats.rules import Rule, literal
 
 if TYPE_CHECKING:
@@ -62,14 +60,6 @@ def _entries(paths: Sequence[str]) -> str:
     return f"array({', '.join(each)})"
 
 
-@dataclass
-class FormatMistake(Exception):
-    """The stream's document asks of a format what it cannot do; ``field`` is the document's."""
-
-    field: str
-    message: str
-
-
 @runtime_checkable
 class TellsUnknown(Protocol):
     """A decoder that knows which fields messages have beside those of the record."""
@@ -91,20 +81,6 @@ class TellsPaths(TellsUnknown, Protocol):
     def with_paths(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:
         """Add ``_kdi_unknown_paths``; the arguments are those of ``with_unknown``."""
         ...
-
-
-class TooManySchemas(Terminal):
-    """Messages have more schemas than those of a topic can have."""
-
-    stream: str
-    said: str
-
-    what_happened = "{stream}: messages of one plan {said}"
-    what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = (
-        "kdi peek {stream} shows messages; correct `format:` in the stream's document, or make plans smaller by "
-        "`max_records`, and run kdi check"
-    )
 
 
 class Decoder(Protocol):

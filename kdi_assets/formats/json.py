@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kdi_assets.formats.catalyst import from_kernel
-from kdi_assets.formats.decoder import (
-    DECODED,
-    DOCUMENT,
-    MISFITS,
-    PATHS,
-    PAYLOAD,
-    RECORD,
-    UNKNOWN,
-    UNKNOWN_DDL,
-    FormatMistake,
-)
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, MISFITS, PATHS, PAYLOAD, RECORD, UNKNOWN, UNKNOWN_DDL
+from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 from kdi_assets.formats.catalyst import is_ascii
-from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE, FormatMistake
+from kdi_assets.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, VALUE
+from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.rules import Rule, literal
 
 if TYPE_CHECKING:

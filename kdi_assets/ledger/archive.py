@@ -12,9 +12,9 @@ from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from kdi_assets.errors import Transient
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.delta_log import TableLog, restore_target
+from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
 from kdi_assets.ledger.storage import storage_failures, storage_uri
 
 if TYPE_CHECKING:
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _APP_ID = "kdi-ledger-archive"
-
-
-class ArchiveBusy(Transient):
-    """Another copier came first."""
-
-    uri: str
-
-    what_happened = "{uri}: another copier came first."
-    what_is_safe = "what it copied is there; nothing was removed from the log."
-    what_to_run = "the same command once more"
 
 
 class Archive:

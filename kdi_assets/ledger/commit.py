@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.errors import Terminal, Transient
 from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta import (
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_transaction import (
     Staged,
     delta_log,
     is_conflict,
@@ -27,78 +27,27 @@ from kdi_assets.ledger.delta import (
     start_transaction,
 )
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.log import CommitUnreadable, NotADeltaTable, TableLog
+from kdi_assets.ledger.errors import (
+    HARMLESS_RETRIES,
+    CommitUnreadable,
+    NotADeltaTable,
+    OvertakenCommit,
+    StagedFilesGone,
+    StorageFailed,
+    TableBusy,
+    TableChangedUnderDrain,
+    TableUnreadable,
+)
 from kdi_assets.ledger.next_entry import behind as behind_other
 from kdi_assets.ledger.next_entry import may_pass
-from kdi_assets.ledger.storage import StorageFailed, TableUnreadable
 from kdi_assets.ledger.transaction_ids import partition_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-HARMLESS_RETRIES = 50
-"""Give up after so many foreign commits in a row that do not concern the ledger; stepping behind one takes little."""
 
 log = logging.getLogger(__name__)
-
-
-class OvertakenCommit(Transient):
-    """Another commit came first, and it changes what this drain was planned on."""
-
-    uri: str
-    version: int
-    operation: str
-
-    what_happened = "{uri}: commit {version} ({operation}) came between plan and commit."
-    what_is_safe = "this try committed nothing; its files and dead letters do not count."
-    what_to_run = "plan again; a drain does so by itself"
-
-
-class TableBusy(Transient):
-    """Other writers committed to the table faster than a commit can step behind theirs."""
-
-    uri: str
-    version: int
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, version {self.version}, "
-            "and none of their commits concerns the ledger.",
-            "this try committed nothing; its files and dead letters do not count.",
-            "the same command once more; if it stays, kdi history shows who writes there",
-        )
-
-
-class StagedFilesGone(Transient):
-    """Files that this try wrote were removed before its commit could name them."""
-
-    uri: str
-    files: tuple[str, ...]
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{self.uri}: {len(self.files)} files of this drain were removed before its commit, {self.files[0]} first: "
-            "a VACUUM keeps young files for less time than a drain takes.",
-            "this try committed nothing; positions stay as they are.",
-            "VACUUM with a longer retention (Delta's default is a week); then drain again",
-        )
-
-
-class TableChangedUnderDrain(Terminal):
-    """The table was dropped, or another one lies in its place."""
-
-    uri: str
-    planned_id: str
-    found_id: str
-
-    def parts(self) -> tuple[str, str, str]:
-        found = f"the table there now is {self.found_id}" if self.found_id else "no table is there now"
-        return (
-            f"{self.uri}: the drain was planned for table {self.planned_id}, and {found}.",
-            "this drain committed nothing.",
-            "kdi plan, and if it refuses: kdi resolve … adopt",
-        )
 
 
 def create_table(

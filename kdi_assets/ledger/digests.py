@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kdi_assets.stream import OffsetRange
+from kdi_assets.stream.stream import OffsetRange
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
-from kdi_assets.errors import Terminal
+from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 FORMAT = 1
 """Fields may be added that a release can ignore and still count right; any other change raises the format."""
@@ -22,17 +22,6 @@ OF_REPLAY = "replay-"
 """The attempt id of a replay begins so: its dead letters lie below the positions before its commit."""
 MOVING_NOTHING: tuple[Kind, ...] = ("replay", "discard")
 """Commits that leave positions as they are: a drain that was planned before one of them is none the worse for it."""
-
-
-class WrittenByNewerRelease(Terminal):
-    """A ledger entry has a format that this release does not know."""
-
-    app_id: str
-    version: int
-
-    what_happened = "ledger {app_id}: commit {version} was written by a newer release."
-    what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "pip install --upgrade kdi-assets   (before this table is touched)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.recent import drains_since
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.recent_commits import drains_since
 
 SHARES = (0.5, 0.95, 0.99)
 PER_OCTAVE = 8

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
+from kdi_assets.ledger.delta_log import TableLog, restore_target
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.log import CommitUnreadable, TableLog, restore_target
+from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.transaction_ids import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from kdi_assets.ledger.coordinates import inside
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import OF_REPLAY, LedgerEntry, entry_of
 from kdi_assets.ledger.history import LiveHistory, every_commit
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.offsets import inside
 from kdi_assets.ledger.storage import storage_uri
 from kdi_assets.ledger.superseded_offsets import Superseded, read_again, superseded
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-State = Literal["open", "resolved", "discarded"]
+DeadLetterState = Literal["open", "resolved", "discarded"]
 """Waiting for a replay or a decision; a row by now, or nothing by its definition; or given up by someone."""
 OUTCOME = "outcome"
 """What became of a letter later; null in a letter itself."""
@@ -194,7 +194,7 @@ def _complete(letters: DataFrame) -> DataFrame:
     return letters.withColumns({name: value for name, value in absent.items() if name not in letters.columns})
 
 
-def remove_ghosts(stream: Stream, lake: str) -> int:
+def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     """Remove ghosts, the letters of tries that no commit of the log names, where they can no longer matter. No JVM.
 
     Only below the position: a drain that is under way writes at or behind it, and can no longer commit once the

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC
 
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.letters import OUTCOME
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 
 _NOTHING = (
     "SELECT CAST(NULL AS STRING) AS base64_bytes, CAST(NULL AS STRING) AS json_string, CAST(NULL AS STRING) AS error,\n"

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from kdi_assets.ledger.entry import MOVING_NOTHING, OF_REPLAY, DeadLettersAt, Kind, LedgerEntry, still_last
-from kdi_assets.ledger.state import LedgerState, known_positions
-from kdi_assets.stream import Stream, TopicPartition
+from kdi_assets.ledger.positions import LedgerState, known_positions
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 _PASSES: Mapping[Kind, Collection[Kind]] = {
     "drain": MOVING_NOTHING,

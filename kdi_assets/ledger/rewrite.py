@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.errors import Terminal
-from kdi_assets.ledger.coverage import Bounds
-from kdi_assets.ledger.delta import (
+from kdi_assets.ledger.coordinates import Bounds, coordinates, inside
+from kdi_assets.ledger.delta_transaction import (
     Staged,
     delta_log,
     delta_options,
@@ -27,8 +26,8 @@ from kdi_assets.ledger.delta import (
     staged_of,
     start_transaction,
 )
-from kdi_assets.ledger.offsets import coordinates, inside
-from kdi_assets.stream import Stream
+from kdi_assets.ledger.errors import RowsUnaccounted
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,22 +37,6 @@ MESSAGE = ("partition", "offset", "timestamp")
 FILE, CHANGE = "_kdi_file", "_change_type"
 _AT = "_kdi_at"
 _NAMES_AT_ONCE = 1_000
-
-
-class RowsUnaccounted(Terminal):
-    """Files were written anew, and other rows are missing in them than those that were to go."""
-
-    uri: str
-    version: int
-    expected: int
-    missing: int
-
-    what_happened = (
-        "{uri}: {missing:,} rows would go with the files that are written anew, of {expected:,} "
-        "that version {version} has of the messages."
-    )
-    what_is_safe = "nothing was committed; rows and positions stay as they are."
-    what_to_run = "kdi audit   (says what lies there); then once more, and if it repeats, report it"
 
 
 @dataclass(frozen=True, slots=True)

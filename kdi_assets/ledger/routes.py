@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kdi_assets.stream import Stream, TopicPartition
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 

@@ -8,43 +8,13 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from kdi_assets.errors import Terminal, Transient
+from kdi_assets.ledger.errors import StorageFailed, TableUnreadable
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
-
-
-class TableUnreadable(Terminal):
-    """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
-
-    uri: str
-    detail: str
-    spare: tuple[str, ...] = ()
-
-    def parts(self) -> tuple[str, str, str]:
-        run = f"ls {self.uri}/_delta_log   (a commit that is cut off or missing comes back from the storage's versions)"
-        if self.spare:
-            files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
-            run = f"rm {files}   (the commits are all there, readers go by them until the next checkpoint)"
-        return (
-            f"{self.uri}: the table's log cannot be read: {self.detail}",
-            "nothing was read and nothing was written there.",
-            run,
-        )
-
-
-class StorageFailed(Transient):
-    """The storage does not answer, or refuses, where a table's log is read."""
-
-    uri: str
-    detail: str
-
-    what_happened = "{uri}: the storage of the table's log failed: {detail}"
-    what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "the same command once more; if it repeats, look at the storage and at its credentials"
 
 
 def storage_uri(uri: str) -> str:

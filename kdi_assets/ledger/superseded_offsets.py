@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.transaction_ids import RETIRED
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 ENDLESS = 2**63 - 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import Stream, TopicPartition
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 RETIRED = -1
 """Position of a topic partition that is gone with its topic: an id cannot be removed from the log, so it says so."""

@@ -1,1 +1,1 @@
-"""Going back: what a drain made of messages is made anew, or decided otherwise."""
+"""Messages that were drained, judged again by today's definition: those of dates, and dead letters."""

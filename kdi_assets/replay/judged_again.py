@@ -9,27 +9,28 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdi_assets.drain.contract import refuse_other_types, refuse_unknown
+from kdi_assets.audit.coverage import coverage
+from kdi_assets.audit.offsets_in_spark import ours
+from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.dead_letters import refuse_too_many_letters
-from kdi_assets.drain.evolution import evolved
-from kdi_assets.drain.expectations import refuse_unmet
-from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import letters_of, verdicts
-from kdi_assets.drain.kept import kept
+from kdi_assets.drain.rules.contract import refuse_other_types, refuse_unknown
+from kdi_assets.drain.rules.expectations import refuse_unmet
+from kdi_assets.drain.rules.judge import letters_of, verdicts
+from kdi_assets.drain.rules.schema_evolution import evolved
+from kdi_assets.drain.rules.tally import Counts
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
+from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.stage import UNKNOWN_TOGETHER, stage
-from kdi_assets.drain.tally import Counts
-from kdi_assets.drain.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
-from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.ledger.coverage import coverage
-from kdi_assets.ledger.delta import FileSize, Staged
+from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.ledger.delta_transaction import FileSize, Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.letters import OUTCOME
-from kdi_assets.ledger.offsets import ours
 from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.replay.deciding import Deciding
-from kdi_assets.replay.meant import IS_LETTER, Held, Meant
-from kdi_assets.replay.open_letters import WAS, Tally, tallies_by
-from kdi_assets.stream import TopicPartition
+from kdi_assets.replay.open_letters import WAS, tallies_by
+from kdi_assets.replay.replay_transaction import ReplayTransaction
+from kdi_assets.replay.report import Tally
+from kdi_assets.replay.selected_messages import IS_LETTER, Held, SelectedMessages
+from kdi_assets.stream.stream import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +93,7 @@ class JudgedAgain:
         """How many messages' rows go."""
         return sum(b.messages.count for b in self.became if not b.was_letter and b.outcome != ELSEWHERE)
 
-    def tell(self, case: Deciding, held: Held) -> LedgerEntry | None:
+    def tell(self, case: ReplayTransaction, held: Held) -> LedgerEntry | None:
         """Append what is new of dead letters: what became of those there were, and those that were rows before.
 
         Returns:
@@ -117,7 +118,7 @@ class JudgedAgain:
 
 @contextmanager
 def judged_again(
-    case: Deciding, held: Held, *, accept_dead_letters: bool = False, dry: bool = False
+    case: ReplayTransaction, held: Held, *, accept_dead_letters: bool = False, dry: bool = False
 ) -> Iterator[JudgedAgain]:
     """Judge the messages, and write rows into files that no version names; dry, nothing is written.
 
@@ -141,7 +142,7 @@ def judged_again(
     if not dry and staged.rows != counts.rows:
         detail = f"{staged.rows:,} rows written against {counts.rows:,} that were read"
         raise case.mismatch(detail, meant.ranges)
-    with kept(_said(case, held, counts, decoder)) as said:
+    with cached(_said(case, held, counts, decoder)) as said:
         with spark_failures(stream, "judging messages again"):
             became = _became(said, case)
         _refuse_disagreement(case, counts, by_outcome(b for b in became if b.judged), meant)
@@ -164,11 +165,11 @@ def by_outcome(became: Iterable[Became]) -> dict[str, Tally]:
     return total
 
 
-def _letters(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
+def _letters(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
     return letters_of(held.messages, decoder.stream, decoder, counts, now=case.now)
 
 
-def _said(case: Deciding, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
+def _said(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
     from pyspark.sql import functions as F
 
     meant, judged = held.meant, F.lit(True).alias(_JUDGED)
@@ -193,7 +194,7 @@ def _news() -> str:
     return f"{IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})"
 
 
-def _became(said: DataFrame, case: Deciding) -> tuple[Became, ...]:
+def _became(said: DataFrame, case: ReplayTransaction) -> tuple[Became, ...]:
     from pyspark.sql import functions as F
 
     ledgers = F.expr(ours(coverage(case.history.entries).begin))
@@ -205,7 +206,9 @@ def _became(said: DataFrame, case: Deciding) -> tuple[Became, ...]:
     )
 
 
-def _refuse_disagreement(case: Deciding, counts: Counts, said: Mapping[str, Tally], meant: Meant) -> None:
+def _refuse_disagreement(
+    case: ReplayTransaction, counts: Counts, said: Mapping[str, Tally], meant: SelectedMessages
+) -> None:
     """Refuse unless both passes saw the messages that are meant, and judged each of them alike.
 
     Args:

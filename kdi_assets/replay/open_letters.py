@@ -1,4 +1,4 @@
-"""The open dead letters that someone chose, kept for as long as they are worked with."""
+"""The open dead letters of a filter, cached while they are worked on."""
 
 from __future__ import annotations
 
@@ -8,38 +8,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.kept import kept
+from kdi_assets.drain.cached_messages import cached
+from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
+from kdi_assets.ledger.coordinates import DIGEST, inside, rows_at
 from kdi_assets.ledger.letters import OUTCOME, WITHHELD, standing_letters
-from kdi_assets.ledger.offsets import DIGEST, inside, rows_at
 from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.replay.chosen import Chosen
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.replay.report import Tally
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kdi_assets.replay.deciding import Deciding
+    from kdi_assets.replay.replay_transaction import ReplayTransaction
 
 WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
 """Columns beside a verdict: what was said of the letter before."""
 _WAITS, THERE = "_kdi_waits", "there"
 _KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many letters, and ``bit_xor(xxhash64(partition, offset))`` of them: equal sets have equal ones."""
-
-    count: int = 0
-    digest: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.count + other.count, self.digest ^ other.digest)
-
-    def __sub__(self, part: Tally) -> Tally:
-        return Tally(self.count - part.count, self.digest ^ part.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,7 @@ class OpenLetters:
 
 
 @contextmanager
-def open_letters(case: Deciding, chosen: Chosen) -> Iterator[OpenLetters]:
+def open_letters(case: ReplayTransaction, chosen: DeadLetterFilter) -> Iterator[OpenLetters]:
     """The open letters below the positions, and all of a topic that was there before this one."""
     from pyspark.sql import functions as F
 
@@ -88,14 +75,14 @@ def open_letters(case: Deciding, chosen: Chosen) -> Iterator[OpenLetters]:
     standing = standing_letters(case.spark, stream, case.lake, case.history)
     meant = standing.where("state = 'open'").where(chosen.sql())
     # Letters and rows are each looked at several times, and each time would be sorted anew.
-    with kept(meant.selectExpr("*", waits)) as meant:
+    with cached(meant.selectExpr("*", waits)) as meant:
         with spark_failures(stream, "reading dead letters"):
             waiting, ranges = _extent(meant, stream)
         letters = meant.where(f"NOT {_WAITS}")
         if not ranges:
             yield OpenLetters(letters.withColumn(THERE, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
             return
-        with kept(_rows_of(letters, case, ranges)) as rows:
+        with cached(_rows_of(letters, case, ranges)) as rows:
             frame = letters.join(rows, list(MESSAGE), "left").withColumn(THERE, F.expr(f"coalesce({THERE}, false)"))
             kind = f"CASE WHEN {THERE} THEN 'there' WHEN {WITHHELD} THEN 'withheld' ELSE 'whole' END"
             with spark_failures(stream, "looking for the rows of dead letters"):
@@ -129,7 +116,7 @@ def _extent(meant: DataFrame, stream: Stream) -> tuple[int, tuple[OffsetRange, .
     return sum(r["n"] for r in found if r[_WAITS]), tuple(OffsetRange(tp, r["start"], r["end"]) for tp, r in ranges)
 
 
-def _rows_of(letters: DataFrame, case: Deciding, ranges: tuple[OffsetRange, ...]) -> DataFrame:
+def _rows_of(letters: DataFrame, case: ReplayTransaction, ranges: tuple[OffsetRange, ...]) -> DataFrame:
     """The coordinates of the letters whose message is a row; only where they lie is the table looked at."""
     from pyspark.sql import functions as F
 

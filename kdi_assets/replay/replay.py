@@ -14,23 +14,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.failures import spark_failures
-from kdi_assets.drain.judge import judge
-from kdi_assets.drain.kept import kept
+from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.report import Commit
-from kdi_assets.drain.tally import PassTally
-from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
-from kdi_assets.ledger.delta import Staged
+from kdi_assets.drain.rules.judge import judge
+from kdi_assets.drain.rules.tally import PassTally
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
+from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry, Untraced
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.rewrite import FILE, of_messages, old_rows, rows_with_files
-from kdi_assets.replay.compared import Change, compared, counts, examples, feed, moved
-from kdi_assets.replay.deciding import Deciding
 from kdi_assets.replay.judged_again import JudgedAgain, judged_again
-from kdi_assets.replay.meant import IS_LETTER, Held
 from kdi_assets.replay.open_letters import WAS
+from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import LetterChange, ReplayReport
-from kdi_assets.stream import TopicPartition
+from kdi_assets.replay.row_diff import Change, compared, counts, examples, feed, moved
+from kdi_assets.replay.selected_messages import IS_LETTER, Held
+from kdi_assets.stream.stream import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ _UNTRACED = {VERDICTS[TOMBSTONE]: "tombstones", VERDICTS[FILTERED]: "filtered"}
 
 
 def replay(
-    case: Deciding, held: Held, nothing: ReplayReport, *, at: Reached, accept_dead_letters: bool = False
+    case: ReplayTransaction, held: Held, nothing: ReplayReport, *, at: Reached, accept_dead_letters: bool = False
 ) -> ReplayReport:
     """Exchange the rows of messages, and say what became of letters, in one commit.
 
@@ -75,7 +75,7 @@ def replay(
         return replace(report, commit=Commit.of(landed))
 
 
-def look(case: Deciding, held: Held, nothing: ReplayReport, *, into: str = "") -> ReplayReport:
+def look(case: ReplayTransaction, held: Held, nothing: ReplayReport, *, into: str = "") -> ReplayReport:
     """What ``replay`` would do; nothing of the stream is written.
 
     Args:
@@ -113,7 +113,7 @@ def _of(held: Held, nothing: ReplayReport) -> ReplayReport:
     )
 
 
-def _exchanged(case: Deciding, held: Held, judged: JudgedAgain) -> tuple[Staged, dict[Change, int]]:
+def _exchanged(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> tuple[Staged, dict[Change, int]]:
     """The files of the new rows, and those that go for them, written anew with what else they hold."""
     stream, added = case.stream, judged.staged
     if not judged.going:
@@ -124,7 +124,7 @@ def _exchanged(case: Deciding, held: Held, judged: JudgedAgain) -> tuple[Staged,
         if old is None or old.messages < judged.going:
             detail = f"{old.messages if old else 0:,} messages have rows, of {judged.going:,} whose rows go"
             raise case.mismatch(detail, held.meant.ranges)
-        with kept(compared(old.rows, old.written(added), stream).where("change <> 'same'")) as differing:
+        with cached(compared(old.rows, old.written(added), stream).where("change <> 'same'")) as differing:
             changes = counts(differing)
             same = added.rows - sum(n for change, n in changes.items() if change != "gone")
             # What came out the same stays as it is.
@@ -162,7 +162,7 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
 
 
 @contextmanager
-def _side_by_side(case: Deciding, held: Held, judged: JudgedAgain) -> Iterator[DataFrame]:
+def _side_by_side(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> Iterator[DataFrame]:
     """Every row that is meant as it is and as it would be, as ``compared`` gives it."""
     from pyspark.sql import functions as F
 
@@ -174,11 +174,11 @@ def _side_by_side(case: Deciding, held: Held, judged: JudgedAgain) -> Iterator[D
     if held.lacking is not None:
         lost = compared(of_messages(table, stream, held.lacking), now.limit(0), stream)
         both = both.unionByName(lost.withColumn("change", F.lit("missing")))
-    with kept(both) as side_by_side:
+    with cached(both) as side_by_side:
         yield side_by_side
 
 
-def _letter_changes(case: Deciding, judged: JudgedAgain) -> tuple[LetterChange, ...]:
+def _letter_changes(case: ReplayTransaction, judged: JudgedAgain) -> tuple[LetterChange, ...]:
     """Of what were letters, by old and new reason, the most frequent first."""
     from pyspark.sql import functions as F
 

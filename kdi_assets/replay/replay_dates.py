@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING
 
-from kdi_assets.replay.deciding import Deciding, until_not_overtaken
-from kdi_assets.replay.meant import held_by_kafka, messages_meant
 from kdi_assets.replay.replay import Reached, look, replay
+from kdi_assets.replay.replay_transaction import ReplayTransaction, until_not_overtaken
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
-from kdi_assets.stream import Stream
+from kdi_assets.replay.selected_messages import held_by_kafka, select_messages
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +56,8 @@ def replay_dates(
     looks, nothing = dry or bool(into), ReplayReport(stream.name, first=first, last=last)
     accepts = " --accept-dead-letters" if accept_dead_letters else ""
 
-    def act(case: Deciding) -> ReplayReport:
-        with messages_meant(case, first, last) as meant:
+    def act(case: ReplayTransaction) -> ReplayReport:
+        with select_messages(case, first, last) as meant:
             at("messages chosen")
             with held_by_kafka(case, meant, first, last) as held:
                 at("messages read")

@@ -12,16 +12,16 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.report import Commit
-from kdi_assets.drain.verdict import ROW, VERDICTS
-from kdi_assets.ledger.delta import Staged
+from kdi_assets.drain.rules.verdict import ROW, VERDICTS
+from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.letters import DISCARDED
-from kdi_assets.replay.chosen import ALL, Chosen
-from kdi_assets.replay.deciding import Deciding, until_not_overtaken
-from kdi_assets.replay.meant import held_by_letters
+from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.replay.open_letters import THERE, open_letters
 from kdi_assets.replay.replay import Reached, look, replay
+from kdi_assets.replay.replay_transaction import ReplayTransaction, until_not_overtaken
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream import Stream
+from kdi_assets.replay.selected_messages import held_by_letters
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def replay_letters(
     *,
     lake: str,
     session: Callable[[], SparkSession],
-    chosen: Chosen = ALL,
+    chosen: DeadLetterFilter = ALL,
     dry: bool = False,
     run_id: str = "",
     at: Reached = lambda point: None,
@@ -52,7 +52,7 @@ def replay_letters(
     """
     nothing = ReplayReport(stream.name)
 
-    def act(case: Deciding) -> ReplayReport:
+    def act(case: ReplayTransaction) -> ReplayReport:
         with held_by_letters(case, chosen) as held:
             at("messages read")
             return look(case, held, nothing) if dry else replay(case, held, nothing, at=at)
@@ -70,7 +70,7 @@ def discard_letters(
     session: Callable[[], SparkSession],
     decided_by: str,
     because: str,
-    chosen: Chosen = ALL,
+    chosen: DeadLetterFilter = ALL,
     dry: bool = False,
     run_id: str = "",
     at: Reached = lambda point: None,
@@ -87,7 +87,7 @@ def discard_letters(
     """
     nothing = ReplayReport(stream.name)
 
-    def discard(case: Deciding) -> ReplayReport:
+    def discard(case: ReplayTransaction) -> ReplayReport:
         with open_letters(case, chosen) as letters:
             given_up = letters.withheld + letters.whole
             of = {VERDICTS[ROW]: letters.there.count, DISCARDED: given_up.count}

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from kdi_assets.drain.report import Commit
 from kdi_assets.errors import Terminal
-from kdi_assets.replay.compared import Change, Example, Moved
-from kdi_assets.stream import TopicPartition
+from kdi_assets.replay.row_diff import Change, Example, Moved
+from kdi_assets.stream.stream import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +120,17 @@ class MessagesNotInKafka(Terminal):
             f"kdi replay {self.stream} {asked} --leave-missing{self.flags}   (replays the others, leaves these as they "
             f"are), or kdi replay {self.stream} {asked} --into TABLE   (another table that compares, and nothing else)",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many letters, and ``bit_xor(xxhash64(partition, offset))`` of them: equal sets have equal ones."""
+
+    count: int = 0
+    digest: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.count + other.count, self.digest ^ other.digest)
+
+    def __sub__(self, part: Tally) -> Tally:
+        return Tally(self.count - part.count, self.digest ^ part.digest)

@@ -1,1 +1,1 @@
-"""What the engine runs on: Java, jars, the embedded broker, the warm driver, the Spark session."""
+"""What the engine runs on: Java, jars, Spark sessions, the warm driver."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kdi_assets.errors import Terminal, Transient
 from kdi_assets.runtime.environment import environment_set
-from kdi_assets.runtime.files import replace_file
+from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kernel import compile_kernel, kernel_path
+from kdi_assets.runtime.whole_files import replace_file
 
 JarGroup = Literal["build", "spark", "broker"]
 JARS_LOCK = Path(__file__).with_name("jars.lock.json")
@@ -43,64 +43,6 @@ class Jar:
         """Name in the folder of its group."""
         _, module, version = self.coordinate.split(":")
         return f"{module}-{version}.jar"
-
-
-class JarMissing(Terminal):
-    """A locked jar is not in the folder."""
-
-    group: str
-    paths: tuple[Path, ...]
-
-    def parts(self) -> tuple[str, str, str]:
-        lacking = f"{self.paths[0].parent} lacks jars of the group {self.group}"
-        return f"{lacking}: {_named([path.name for path in self.paths])}.", "nothing was started.", "kdi jars"
-
-
-class JarHashDiffers(Terminal):
-    """What a registry served is not what the lock names."""
-
-    coordinate: str
-    expected: str
-    found: str
-
-    what_happened = "{coordinate}: the file served has SHA-256 {found}, the lock says {expected}."
-    what_is_safe = "the file was not kept; jars that are in the folder are the locked ones."
-    what_to_run = "kdi jars    (once the registry, mirror or proxy in between serves the file that was locked)"
-
-
-class JarDiffers(Terminal):
-    """A file in the folder is not the jar that the lock names."""
-
-    group: str
-    paths: tuple[Path, ...]
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"{', '.join(map(str, self.paths))}: the content is not what the lock names.",
-            "nothing was started; a Spark that runs with it may do anything.",
-            "kdi jars    (it fetches what differs anew)",
-        )
-
-
-class JarsNotFetched(Transient):
-    """Ivy could not fetch some of the jars."""
-
-    coordinates: tuple[str, ...]
-    reason: str
-
-    def parts(self) -> tuple[str, str, str]:
-        return (
-            f"could not fetch {_named(self.coordinates)}: {self.reason}",
-            "jars that are in the folder are whole and are not fetched again.",
-            "kdi jars    (a proxy: HTTPS_PROXY; a mirror: spark.jars.ivySettings in "
-            "$SPARK_CONF_DIR/spark-defaults.conf; a ~/.m2 that holds a jar's POM without the jar hides the registry: "
-            "move it away)",
-        )
-
-
-def _named(jars: Sequence[str]) -> str:
-    more = f" and {len(jars) - 3} more" if len(jars) > 3 else ""
-    return ", ".join(jars[:3]) + more
 
 
 def locked_jars(group: JarGroup | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:

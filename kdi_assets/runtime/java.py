@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kdi_assets.errors import Terminal
-from kdi_assets.runtime.files import replace_file
+from kdi_assets.runtime.whole_files import replace_file
 
 OLDEST_JAVA = 17  # Spark 4 and the Kafka 4 broker both start there
 

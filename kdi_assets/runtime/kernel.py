@@ -11,8 +11,8 @@ from io import BytesIO
 from pathlib import Path
 
 from kdi_assets.errors import Terminal
-from kdi_assets.runtime.files import replace_file
 from kdi_assets.runtime.java import OLDEST_JAVA, find_java
+from kdi_assets.runtime.whole_files import replace_file
 
 SOURCES = Path(__file__).parents[1] / "jvm"
 

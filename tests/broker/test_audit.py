@@ -15,19 +15,19 @@ import pytest
 import typer
 from deltalake import DeltaTable, write_deltalake
 
+from kdi_assets.audit import audit as account
+from kdi_assets.audit import offsets_in_spark as offsets
+from kdi_assets.audit.audit import AuditReport, audit, audited_history
+from kdi_assets.audit.coverage import coverage
+from kdi_assets.audit.report import Hole
 from kdi_assets.cli.audit import bounds_meant
-from kdi_assets.drain.refusals import SchemaDisagrees
-from kdi_assets.drain.resolve import NothingToResolve
-from kdi_assets.ledger import audit as account
-from kdi_assets.ledger import offsets
-from kdi_assets.ledger.audit import AuditReport, audit, audited_history
-from kdi_assets.ledger.coverage import coverage
+from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.report import Hole
-from kdi_assets.replay.chosen import Chosen
-from kdi_assets.stream import DateWindow, OffsetRange, Stream
-from tests.condemned import replayed, with_letters
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.stream.stream import DateWindow, OffsetRange, Stream
 from tests.conftest import DrivenFactory
+from tests.dead_letters import replayed, with_letters
 from tests.driven import DrivenStream
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_an_audit_without_spark_says_what_one_in_spark_says(
     are mapped; rows are deleted by deletion vectors, come back by a RESTORE, and are put into other files.
     """
     web = with_letters(driven, 40)
-    replayed(web, chosen=Chosen(offsets=OffsetRange(web.tp(1), 5, 15)))
+    replayed(web, chosen=DeadLetterFilter(offsets=OffsetRange(web.tp(1), 5, 15)))
     reports = [both_ways(web, monkeypatch)]
     web.produce(40, bad=0.2, tombstones=0.1, seed=1)
     web.drain()

@@ -20,14 +20,14 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
+from kdi_assets.dev.broker import QUICK_START, Broker, free_port, start_broker
+from kdi_assets.dev.errors import BrokerDied, DeliveryFailed, TopicRefused
+from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.dev.publisher import ensure_topic, publish
 from kdi_assets.errors import Transient
-from kdi_assets.runtime.broker import QUICK_START, Broker, BrokerDied, start_broker
-from kdi_assets.runtime.ports import free_port
 from kdi_assets.settings import Settings
-from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.sources.publisher import DeliveryFailed, TopicRefused, ensure_topic, publish
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.stream import Cluster
 from tests.conftest import TopicFactory
 from tests.kafka_log import Publisher
 
@@ -78,7 +78,7 @@ def test_a_signal_stops_the_broker_cleanly_and_the_next_run_has_its_messages(sta
     address = f"127.0.0.1:{port}"
     process = start("broker", "run", "--data", tmp_path / "data", "--port", port)
     assert first_line(process) == f"Kafka answers on {address}, data in {tmp_path / 'data'}\n"
-    publish(KafkaCluster("main", address), "kept", Traffic(), count=2)
+    publish(Cluster("main", address), "kept", Traffic(), count=2)
     (jvm,) = psutil.Process(process.pid).children()
 
     process.send_signal(signal.SIGTERM)
@@ -103,7 +103,7 @@ def test_for_a_taken_port_a_free_one_is_chosen_and_said_and_the_jvm_ends_when_th
     assert f"(port {taken} is taken)" in line
     address = line.split()[3]
     assert not address.endswith(f":{taken}")
-    assert publish(KafkaCluster("main", address), "answers", Traffic(), count=1).acknowledged == 1
+    assert publish(Cluster("main", address), "answers", Traffic(), count=1).acknowledged == 1
     children = psutil.Process(process.pid).children()
     process.kill()
     gone, alive = psutil.wait_procs(children, timeout=30)
@@ -117,7 +117,7 @@ def test_a_second_broker_on_the_same_data_is_refused_with_the_end_of_its_log(
         start_broker(own_broker.data, home=settings.home, jvm_options=QUICK_START)
 
     assert refused.value.data == own_broker.data
-    first = KafkaCluster("main", own_broker.bootstrap_servers)
+    first = Cluster("main", own_broker.bootstrap_servers)
     assert publish(first, "the_first_one_goes_on", Traffic(), count=1).acknowledged == 1
 
 
@@ -129,7 +129,7 @@ def test_a_topic_that_nobody_created_is_not_created_by_a_reader(broker: Broker) 
     assert "mistyped" not in admin.list_topics(timeout=10).topics
 
 
-def test_every_message_is_in_the_topic_once_and_spread_evenly(cluster: KafkaCluster, topic: TopicFactory) -> None:
+def test_every_message_is_in_the_topic_once_and_spread_evenly(cluster: Cluster, topic: TopicFactory) -> None:
     name = topic(4)
     published = publish(cluster, name, Traffic(seed=3), count=10_002)
     found = messages_of(cluster.bootstrap_servers, name)
@@ -142,7 +142,7 @@ def test_every_message_is_in_the_topic_once_and_spread_evenly(cluster: KafkaClus
     assert per_partition == [2501, 2501, 2500, 2500]
 
 
-def test_bad_messages_and_tombstones_arrive_as_made(cluster: KafkaCluster, topic: TopicFactory) -> None:
+def test_bad_messages_and_tombstones_arrive_as_made(cluster: Cluster, topic: TopicFactory) -> None:
     name = topic(2)
     published = publish(cluster, name, Traffic(bad=0.2, tombstones=0.1), count=2000)
     values = [message.value() for message in messages_of(cluster.bootstrap_servers, name)]
@@ -154,7 +154,7 @@ def test_bad_messages_and_tombstones_arrive_as_made(cluster: KafkaCluster, topic
 
 
 def test_a_missing_topic_is_created_and_an_existing_one_keeps_its_partitions(
-    cluster: KafkaCluster, topic: TopicFactory
+    cluster: Cluster, topic: TopicFactory
 ) -> None:
     new, existing = "created_by_generate", topic(2)
     for name in (new, existing):
@@ -165,13 +165,13 @@ def test_a_missing_topic_is_created_and_an_existing_one_keeps_its_partitions(
 
 
 def test_a_name_that_kafka_does_not_take_and_a_broker_that_is_not_there_are_said(
-    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TopicRefused, match="not/a/topic"):
         publish(cluster, "not/a/topic", Traffic(), count=1)
-    monkeypatch.setattr("kdi_assets.sources.publisher.REQUEST_SECONDS", 0.5)  # nobody will answer later either
+    monkeypatch.setattr("kdi_assets.dev.publisher.REQUEST_SECONDS", 0.5)  # nobody will answer later either
     with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
-        publish(KafkaCluster("main", "127.0.0.1:1"), "web_requests", Traffic(), count=1)
+        publish(Cluster("main", "127.0.0.1:1"), "web_requests", Traffic(), count=1)
 
 
 def test_a_broker_that_falls_silent_makes_it_fail_with_the_number_of_messages(own_broker: Broker) -> None:
@@ -179,7 +179,7 @@ def test_a_broker_that_falls_silent_makes_it_fail_with_the_number_of_messages(ow
     Procedure: freeze the broker after the first batch; messages are given up after three seconds.
     Pass: the error accounts for every message handed over, and it is one where a retry helps.
     """
-    cluster = KafkaCluster("main", own_broker.bootstrap_servers, {"delivery.timeout.ms": "3000"})
+    cluster = Cluster("main", own_broker.bootstrap_servers, {"delivery.timeout.ms": "3000"})
     handed_over: list[int] = []
 
     def freeze(sent: int) -> None:
@@ -194,7 +194,7 @@ def test_a_broker_that_falls_silent_makes_it_fail_with_the_number_of_messages(ow
     assert caught.value.failed + caught.value.acknowledged == handed_over[-1]
 
 
-def test_the_command_prints_what_was_acknowledged(start: Command, cluster: KafkaCluster, topic: TopicFactory) -> None:
+def test_the_command_prints_what_was_acknowledged(start: Command, cluster: Cluster, topic: TopicFactory) -> None:
     name = topic(2)
     process = start("generate", "--topic", name, "--count", 500, "--bad", 0.1, "--seed", 5, "--json")
     output, errors = process.communicate(timeout=60)
@@ -205,7 +205,7 @@ def test_the_command_prints_what_was_acknowledged(start: Command, cluster: Kafka
 
 
 def test_ctrl_c_ends_the_command_after_the_last_acknowledgement(
-    start: Command, cluster: KafkaCluster, topic: TopicFactory
+    start: Command, cluster: Cluster, topic: TopicFactory
 ) -> None:
     name = topic(1)
     process = start("generate", "--topic", name, "--rate", 100, "--json")
@@ -221,9 +221,9 @@ def test_ctrl_c_ends_the_command_after_the_last_acknowledgement(
 DRAIN = """
 import sys
 from kdi_assets.drain.drain import drain
-from kdi_assets.runtime.session import open_session
+from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream.stream import KafkaCluster, Stream
 
 settings = Settings.from_environment()
 stream = Stream(
@@ -245,7 +245,7 @@ def _wheels_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("environment", "_wheels_java")
 def test_on_a_machine_without_java_broker_and_spark_run_on_the_wheels(own_broker: Broker, lake: str) -> None:
-    ensure_topic(KafkaCluster("main", own_broker.bootstrap_servers), "requests", partitions=1)
+    ensure_topic(Cluster("main", own_broker.bootstrap_servers), "requests", partitions=1)
     good = [f'{{"day": "2026-05-0{1 + number % 3}", "status": {number}}}' for number in range(300)]
     Publisher(own_broker.bootstrap_servers).produce_all("requests", [*good, "not JSON"])
     broker_java = psutil.Process(own_broker.pid).exe()

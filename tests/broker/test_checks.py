@@ -11,16 +11,16 @@ import dagster as dg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import found
-from kdi_assets.checks.subject import Subject
-from kdi_assets.components.events import drain_metadata
+from kdi_assets.components.materializations import drain_metadata
 from kdi_assets.components.names import check_key
-from kdi_assets.drain.look import look
-from kdi_assets.runtime.broker import Broker
+from kdi_assets.dev.broker import Broker
+from kdi_assets.dev.publisher import ensure_topic
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
-from kdi_assets.sources.publisher import ensure_topic
-from kdi_assets.stream import CheckName, Checks, DateWindow, FreshnessLimits, KafkaCluster
+from kdi_assets.stream.stream import CheckName, Checks, Cluster, DateWindow, FreshnessLimits
 from sensors.check_tables import CheckTables, table_check_job
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests, web_requests_document
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 FRESHNESS = FreshnessLimits(300, 1800)
 
 
-def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, Finding]:
+def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, CheckResult]:
     """Every check of the stream."""
     return {
-        name: found(name, Subject(web.stream, web.lake, web.session, drained=drained))
+        name: found(name, CheckSubject(web.stream, web.lake, web.session, drained=drained))
         for name in web.stream.check_names
     }
 
@@ -48,14 +48,14 @@ def wrong(web: DrivenStream) -> dict[CheckName, str]:
     return {name: finding.level for name, finding in checked(web).items() if not finding.passed}
 
 
-def fresh(web: DrivenStream) -> Finding:
-    return found("fresh", Subject(web.stream, web.lake, web.session))
+def fresh(web: DrivenStream) -> CheckResult:
+    return found("fresh", CheckSubject(web.stream, web.lake, web.session))
 
 
 @pytest.fixture(scope="module")
 def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DrivenStream:
     """A stream that was drained once, some dead letters and tombstones among it."""
-    cluster = KafkaCluster("main", broker.bootstrap_servers)
+    cluster = Cluster("main", broker.bootstrap_servers)
     ensure_topic(cluster, "checks_of_one_drain", partitions=1)
     stream = web_requests("checks_of_one_drain", cluster, freshness=FRESHNESS, checks=Checks(dead_letter_rate=0.2))
     lake = str(tmp_path_factory.mktemp("drained"))
@@ -145,7 +145,9 @@ def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(drive
     writer.flush()
     held = fresh(web)
     writer.end(commit=False)
-    wait_until(lambda: not look(web.stream, web.lake).open_transaction_offsets)  # the marker comes after the answer
+    wait_until(
+        lambda: not read_backlog(web.stream, web.lake).open_transaction_offsets
+    )  # the marker comes after the answer
     aborted = fresh(web)
 
     assert (idle.level, late.level, held.level) == ("passed", "warn", "error")

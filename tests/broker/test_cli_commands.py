@@ -15,9 +15,9 @@ import psutil
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.settings import Settings
-from kdi_assets.stream import OffsetRange
+from kdi_assets.stream.stream import OffsetRange
 from tests.conftest import DrivenFactory
 from tests.documents import written
 from tests.driven import DrivenStream

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.drain.refusals import RowsWithoutPositions
-from kdi_assets.drain.resolve import Decision, NothingToResolve
-from kdi_assets.ledger.audit import AuditReport
-from kdi_assets.ledger.commit import OvertakenCommit, TableChangedUnderDrain
-from kdi_assets.ledger.life import life
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.audit.audit import AuditReport
+from kdi_assets.drain.errors import RowsWithoutPositions
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import OvertakenCommit, TableChangedUnderDrain
+from kdi_assets.monitoring.commit_history import commit_history
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.recovery.resolve import Decision
 from kdi_assets.replay.replay_letters import replay_letters
 from tests.broker.test_audit import adds_up
-from tests.condemned import WRONG, states
 from tests.conftest import DrivenFactory
+from tests.dead_letters import WRONG, states
 from tests.driven import WEB_REQUESTS, DrivenStream, web_requests_document
 from tests.faults import others
 from tests.faults.topics import delete_records, make_again
@@ -152,7 +153,7 @@ def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: Dri
     assert states(web) == {"open": again.dead_letters}
     assert (again.rows, again.dead_letters, again.tombstones) == (before.rows, before.dead_letters, before.tombstones)
     web.assert_each_offset_once(produced)
-    told = [event.told for event in life(web.stream, web.lake)][1]
+    told = [event.told for event in commit_history(web.stream, web.lake)][1]
     assert f"{decision.beyond.row_count} rows removed" in told and f"{web.tp()}: 40 to 20" in told
     entry = web.entries()[-2]
     assert (entry.decided_by, entry.because, entry.kind) == ("ann", "a wrong column", "resolve")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdi_assets.drain import stage
-from kdi_assets.drain.look import look
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_rules import DeadLetterLimit
-from kdi_assets.sources import kafka_frame
-from kdi_assets.sources.kafka_messages import sampled_bytes
-from kdi_assets.stream import DateWindow
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.sources.kafka import reader
+from kdi_assets.sources.kafka.messages import sampled_bytes
+from kdi_assets.stream.message_rules import DeadLetterLimit
+from kdi_assets.stream.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
@@ -110,7 +110,7 @@ def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
 ) -> None:
     """Procedure: tasks of two hundred offsets, and drains that tell of themselves from five hundred rows on; drain with
     no size, with one that holds a date, and with one that does not; malformed messages in all of them."""
-    monkeypatch.setattr(kafka_frame, "OFFSETS_PER_TASK", 200)
+    monkeypatch.setattr(reader, "OFFSETS_PER_TASK", 200)
     monkeypatch.setattr(stage, "OFFSETS_PER_TASK", 200)
     monkeypatch.setattr(stage, "LARGE", 500)
     web = driven(partitions=4)
@@ -209,7 +209,9 @@ def test_a_message_from_no_time_at_all_stops_nobody(driven: DrivenFactory) -> No
     web.publisher.client.produce(web.stream.topic, GOOD, partition=0, timestamp=1_700_000_000_000_000)
     assert web.publisher.client.flush(30) == 0
 
-    assert look(web.stream, web.lake).lag_seconds == pytest.approx(0, abs=60), "it waits, and since when nobody knows"
+    assert read_backlog(web.stream, web.lake).lag_seconds == pytest.approx(0, abs=60), (
+        "it waits, and since when nobody knows"
+    )
     assert web.drain().rows_added == 1
 
 
@@ -251,7 +253,7 @@ def test_positions_of_another_writer_are_taken_over_as_they_stand(driven: Driven
     web.as_another_writer("kafka_delta_ingest", last=4)
     other = web.with_definition(app_id="kafka_delta_ingest")
 
-    seen = look(other.stream, other.lake).topic_partitions[web.tp()].position
+    seen = read_backlog(other.stream, other.lake).topic_partitions[web.tp()].position
     other.drain()
 
     takeover, drained = other.entries()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import found
-from kdi_assets.checks.subject import Subject
-from kdi_assets.ledger.audit import audit
-from kdi_assets.message_rules import Explode
-from kdi_assets.metrics.totals import Totals
-from kdi_assets.sources.publisher import ensure_topic
-from kdi_assets.stream import KafkaCluster, OffsetRange
+from kdi_assets.audit.audit import audit
+from kdi_assets.dev.publisher import ensure_topic
+from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.monitoring.metrics.totals import Totals
+from kdi_assets.stream.message_rules import Explode
+from kdi_assets.stream.stream import Cluster, OffsetRange
 from tests.broker.test_audit import adds_up, both_ways
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Produced, Publisher
@@ -26,7 +26,7 @@ from tests.oracle import Reading, Row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kdi_assets.runtime.broker import Broker
+    from kdi_assets.dev.broker import Broker
 
 ORDERS: dict[str, Any] = {
     "record_ddl": "id bigint, items array<struct<sku: string, qty: int>>",
@@ -72,7 +72,7 @@ READING = Reading(lambda message: lines(message)[0], is_good, lines)
 @pytest.fixture(scope="module")
 def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DrivenStream:
     """A stream of orders in two topic partitions, drained twice, the first time after a try that died."""
-    cluster = KafkaCluster("main", broker.bootstrap_servers)
+    cluster = Cluster("main", broker.bootstrap_servers)
     ensure_topic(cluster, "orders_with_items", partitions=2)
     stream = web_requests("orders_with_items", cluster, **ORDERS)
     orders = DrivenStream(
@@ -174,5 +174,5 @@ def test_a_restored_table_is_drained_again_message_by_message(orders: DrivenStre
     assert orders.audit().complete
 
 
-def duplicates(orders: DrivenStream) -> Finding:
-    return found("no_duplicate_coordinates", Subject(orders.stream, orders.lake, orders.session))
+def duplicates(orders: DrivenStream) -> CheckResult:
+    return found("no_duplicate_coordinates", CheckSubject(orders.stream, orders.lake, orders.session))

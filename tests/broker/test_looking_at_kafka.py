@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kdi_assets.sources.kafka import LeaderMissing, TopicMissing, TopicState, read_topic, read_topics
-from kdi_assets.sources.kafka_messages import around_positions, last_messages, visible_messages
-from kdi_assets.stream import KafkaCluster, OffsetRange, TopicPartition
+from kdi_assets.sources.kafka.errors import LeaderMissing, TopicMissing
+from kdi_assets.sources.kafka.messages import around_positions, last_messages, visible_messages
+from kdi_assets.sources.kafka.topic import TopicState, read_topic, read_topics
+from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 from tests.conftest import TopicFactory
 from tests.faults.topics import TransactionalPublisher
 from tests.kafka_log import Publisher
@@ -38,7 +39,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int = 1_000_000
 @pytest.mark.scenario("broker restarts, leaders move")
 @pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_a_topic_made_this_instant_is_waited_for(
-    cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, code: int
+    cluster: Cluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """Procedure: the first questions for offsets are answered as by a broker that does not lead."""
     new = topic(partitions=2)
@@ -49,7 +50,7 @@ def test_a_topic_made_this_instant_is_waited_for(
 
 @pytest.mark.scenario("broker restarts, leaders move")
 def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
-    cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Procedure: every question for offsets ends in: no leader; look at this topic and a missing one."""
     new = topic()
@@ -64,7 +65,7 @@ def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
 
 @pytest.mark.scenario("broker restarts, leaders move")
 def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
-    cluster: KafkaCluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Procedure: one of two topics has no leader at first, and the broker is gone when it is asked again."""
     led, leaderless = topic(), topic()
@@ -86,7 +87,7 @@ def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
 
 
 def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
-    cluster: KafkaCluster, topic: TopicFactory, producer: Publisher
+    cluster: Cluster, topic: TopicFactory, producer: Publisher
 ) -> None:
     """Procedure: every other offset, then single ones far apart, then the end; of another topic partition one range."""
     first, second = (TopicPartition(topic(partitions=2), 0) for _ in range(2))
@@ -106,7 +107,7 @@ def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
 
 
 def test_the_last_message_of_a_range_is_found_again_before_the_position_behind_it(
-    topic: TopicFactory, producer: Publisher, cluster: KafkaCluster
+    topic: TopicFactory, producer: Publisher, cluster: Cluster
 ) -> None:
     """Behind the messages of a transaction its marker stands; an aborted one shows none."""
     plain, empty = (TopicPartition(topic(), 0) for _ in range(2))

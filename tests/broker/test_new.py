@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka import read_topic
-from kdi_assets.sources.kafka_sample import sample
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.sources.kafka.sample import sample
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.avro_bytes import datum
 from tests.conftest import TopicFactory
 from tests.documents import REGISTRY, written
@@ -42,7 +42,7 @@ def environment(environment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_what_may_be_read(
-    topic: TopicFactory, producer: Publisher, cluster: KafkaCluster
+    topic: TopicFactory, producer: Publisher, cluster: Cluster
 ) -> None:
     name = topic(4)
     for partition, count in enumerate((300, 7, 0)):

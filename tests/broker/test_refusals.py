@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.dead_letters import Reason, TooManyDeadLetters
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.look import look
-from kdi_assets.drain.plan import PositionBelowStart, StartOutOfRange
-from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.refusals import ReadOrWriteFailed, SchemaDisagrees
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_rules import DeadLetterLimit
-from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
+from kdi_assets.drain.errors import (
+    PositionBelowStart,
+    ReadOrWriteFailed,
+    ReasonCount,
+    StartOutOfRange,
+    TooManyDeadLetters,
+)
+from kdi_assets.drain.rules.errors import SchemaDisagrees, ShapeMistake
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.stream.message_rules import DeadLetterLimit
 from tests.conftest import DrivenFactory
 
 
@@ -43,7 +47,7 @@ def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(drive
 
     with pytest.raises(PositionBelowStart, match=r"\[10, 15\) was not drained") as refused:
         further.drain()
-    assert isinstance(look(further.stream, web.lake).refusal, PositionBelowStart)
+    assert isinstance(read_backlog(further.stream, web.lake).refusal, PositionBelowStart)
     assert f"kdi resolve {web.stream.name} accept-loss --topic-partition {first} --until 15" in str(refused.value)
     decision = further.decide("accept-loss", topic_partition=first, until=15)
     further.carry_out(decision)
@@ -142,7 +146,7 @@ def test_a_wrong_schema_stops_before_a_single_dead_letter_is_written(driven: Dri
 
     count = sum(m.value is not None for m in produced)
     assert (refused.value.dead_letters, refused.value.messages) == (count, count)
-    assert refused.value.reasons == (Reason("wrong_type", "uuid", count),)
+    assert refused.value.reasons == (ReasonCount("wrong_type", "uuid", count),)
     happened, _, run = refused.value.parts()
     assert f"{count} of {count} messages that should become rows would be dead letters (100.0%)" in happened
     assert f"{count} wrong_type in uuid" in happened
@@ -160,7 +164,7 @@ def test_the_first_reasons_are_named_with_their_counts_and_the_rest_as_a_number(
         web.drain()
 
     assert (refused.value.dead_letters, refused.value.messages) == (10, 11)
-    assert refused.value.reasons[:2] == (Reason("wrong_type", "status", 3), Reason("malformed_json", "", 2))
+    assert refused.value.reasons[:2] == (ReasonCount("wrong_type", "status", 3), ReasonCount("malformed_json", "", 2))
     assert len(refused.value.reasons) == 5
     assert ", 2 others. The limit is more than 2 and more than 0.1 of them." in refused.value.parts()[0]
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
@@ -193,5 +197,5 @@ def test_what_is_filtered_does_not_hide_that_nothing_else_became_a_row(driven: D
     with pytest.raises(TooManyDeadLetters) as refused:
         web.drain()
 
-    assert refused.value.reasons == (Reason("expression_failed", "columns.n", 3),)
+    assert refused.value.reasons == (ReasonCount("expression_failed", "columns.n", 3),)
     assert refused.value.messages == 3

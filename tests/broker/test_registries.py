@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.refusals import SchemaDisagrees
-from kdi_assets.formats.decoder import TooManySchemas
+from kdi_assets.drain.rules.errors import SchemaDisagrees
+from kdi_assets.formats.errors import TooManySchemas
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.refusals import RegistryUnavailable, SubjectVersionUnknown
+from kdi_assets.formats.registry.errors import RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import Schemas
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_format import AvroRegistry, JsonRegistry, ProtobufRegistry, RegistrySchemas
-from kdi_assets.message_rules import Route
-from kdi_assets.stream import Stream
+from kdi_assets.stream.message_format import AvroRegistry, JsonRegistry, ProtobufRegistry, RegistrySchemas
+from kdi_assets.stream.message_rules import Route
+from kdi_assets.stream.stream import Stream
 from tests.avro_bytes import datum
 from tests.conftest import DrivenFactory
 from tests.driven import AS_DECODED, DrivenStream

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import standing_letters
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_rules import DeadLetterLimit
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
-from kdi_assets.stream import OffsetRange
+from kdi_assets.stream.message_rules import DeadLetterLimit
+from kdi_assets.stream.stream import OffsetRange
 from tests.broker.test_explode import ORDERS, order
-from tests.condemned import RIGHT
 from tests.conftest import DrivenFactory
+from tests.dead_letters import RIGHT
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records
 from tests.kafka_log import Produced

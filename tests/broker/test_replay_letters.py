@@ -15,21 +15,21 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kdi_assets.drain.accept_routes import commit_routes, decide_routes
-from kdi_assets.drain.expectations import ExpectationNotMet
-from kdi_assets.drain.judge import verdicts
-from kdi_assets.drain.refusals import AccountingMismatch, DeadLettersReplaced
+from kdi_assets.drain.errors import AccountingMismatch, DeadLettersReplaced
 from kdi_assets.drain.route_change import RoutesChanged
-from kdi_assets.formats.of_stream import StreamDecoder
-from kdi_assets.ledger.commit import OvertakenCommit
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.message_rules import DeadLetterLimit, Expectation
+from kdi_assets.drain.rules.errors import ExpectationNotMet
+from kdi_assets.drain.rules.judge import verdicts
+from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import OvertakenCommit
+from kdi_assets.recovery.accept_routes import commit_routes, decide_routes
 from kdi_assets.replay import judged_again
-from kdi_assets.replay.chosen import Chosen
+from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream import OffsetRange, Stream
-from tests.condemned import RIGHT, WRONG, discarded, replayed, states, with_letters
+from kdi_assets.stream.message_rules import DeadLetterLimit, Expectation
+from kdi_assets.stream.stream import OffsetRange, Stream
 from tests.conftest import DrivenFactory
+from tests.dead_letters import RIGHT, WRONG, discarded, replayed, states, with_letters
 from tests.driven import DrivenStream
 from tests.faults.topics import make_again
 from tests.routed import GOOD, METHODS, PATCH, group_of
@@ -80,10 +80,10 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     one by hand; replay the rest.
     """
     web = with_letters(driven, bad=0.0).with_definition(filter="kafka.offset % 2 = 0")
-    some = Chosen(offsets=OffsetRange(web.tp(1), 5, 15))
-    others = Chosen(field="columns.host", offsets=OffsetRange(web.tp(1), 15, 30))
+    some = DeadLetterFilter(offsets=OffsetRange(web.tp(1), 5, 15))
+    others = DeadLetterFilter(field="columns.host", offsets=OffsetRange(web.tp(1), 15, 30))
 
-    none = replayed(web, chosen=Chosen(reason="no_date"))
+    none = replayed(web, chosen=DeadLetterFilter(reason="no_date"))
     first = replayed(web, chosen=some)
     rows = web.rows("meta.kafka.partition", "meta.kafka.offset")
     gone = discarded(web, because="test data", chosen=others)
@@ -259,7 +259,7 @@ def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory
     """
     web = with_letters(driven, bad=0.0, partitions=1)
     early = web.decide("rewind", topic_partition=web.tp(), to=20)
-    first = replayed(web, chosen=Chosen(offsets=OffsetRange(web.tp(), 50, 60)))
+    first = replayed(web, chosen=DeadLetterFilter(offsets=OffsetRange(web.tp(), 50, 60)))
     with pytest.raises(OvertakenCommit):
         web.carry_out(early)
     DeltaTable(web.uri).delete("meta.kafka.offset >= 50")

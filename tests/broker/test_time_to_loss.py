@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from kdi_assets.drain.look import Look
-from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, Broker, start_broker
+from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.settings import Settings
 from sensors.alerts import Alerts
 from sensors.memory import Followed, Memory
@@ -52,7 +52,7 @@ def test_the_alert_comes_before_the_loss_every_time(
         configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, **{"retention.ms": str(KEPT_MS)})
     streams = {web.stream.name: web.stream for web in webs}
     monkeypatch.setenv("KDI_LAKE", webs[0].lake)
-    look, alerts, known = Look(), Alerts("main"), dict[str, Followed]()
+    look, alerts, known = BacklogReader(), Alerts("main"), dict[str, Followed]()
     told_at: dict[str, int] = {}
     lost_at: dict[str, int] = {}
 

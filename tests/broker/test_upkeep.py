@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.components.route_groups import linked
-from kdi_assets.drain.look import look
-from kdi_assets.drain.survey import survey
-from kdi_assets.ledger.audit import audited_history
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.audit.audit import audited_history
+from kdi_assets.config.route_groups import linked
+from kdi_assets.drain.snapshot import take_snapshot
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.errors import StorageFailed
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.storage import StorageFailed
-from kdi_assets.message_rules import Route
-from kdi_assets.upkeep.log import CleanUp, NoUpkeepNow, clean_up, plan_clean_up
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.stream.message_rules import Route
+from kdi_assets.upkeep.clean_up import CleanUp, NoUpkeepNow, clean_up, plan_clean_up
 from sensors.table_log import read_piece
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
@@ -48,7 +48,7 @@ def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenF
 
     done = clean(web)
     produced = web.produce(20, bad=0.2, seed=1)
-    looked, report = look(web.stream, web.lake), web.drain()
+    looked, report = read_backlog(web.stream, web.lake), web.drain()
     between = web.audit()
     again = clean(web)
     after = web.audit()
@@ -72,7 +72,7 @@ def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_go
 
     planned = plan_clean_up(web.stream, web.lake, now=datetime.now(UTC))
     done = clean(web)
-    seen = survey(web.stream, web.lake)
+    seen = take_snapshot(web.stream, web.lake)
 
     assert (planned.renews, done.renewed_at) == (True, planned.version + 1)
     assert in_log(web) == [done.renewed_at]

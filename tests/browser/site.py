@@ -21,7 +21,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
-from kdi_assets.runtime.ports import free_port
+from kdi_assets.dev.broker import free_port
 from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
 from tests.faults.warm_driver import WarmDriver
@@ -39,7 +39,7 @@ DAGSTER_DEV = (
 )
 QUERY = """
 import sys
-from kdi_assets.runtime.session import close_session, open_session
+from kdi_assets.runtime.spark import close_session, open_session
 from kdi_assets.settings import Settings
 spark = open_session(Settings.from_environment())
 print(*spark.sql(sys.argv[1]).toJSON().collect(), sep="\\n")

@@ -11,10 +11,10 @@ import dagster as dg
 from dagster import AutomationCondition, DagsterInstance
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # for an annotation alone
 
-from kdi_assets.components.assets import Audit, table_asset
+from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.names import check_key, dates, table_key
-from kdi_assets.ledger.audit import AuditReport
-from kdi_assets.stream import CheckName, DateWindow, Stream
+from kdi_assets.components.table_asset import Audit, table_asset
+from kdi_assets.stream.stream import CheckName, DateWindow, Stream
 from resources.spark import SparkResource
 from tests.dagster.fakes import ScriptedDrain, a_commit, a_stream, assets_of, materialize, no_audit, run
 

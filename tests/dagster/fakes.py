@@ -13,19 +13,19 @@ from dagster._core.definitions.job_base import InMemoryJob  # what Dagster's dae
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
-from kdi_assets.components.assets import Audit, table_asset
-from kdi_assets.components.letters_asset import letters_asset
+from kdi_assets.audit.audit import AuditReport
+from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import check_key, table_key
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
+from kdi_assets.components.table_asset import Audit, table_asset
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.ledger.audit import AuditReport
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.replay.compared import Change
+from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.replay.row_diff import Change
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.stream import CheckName, Cluster, OffsetRange, Stream, TopicPartition
 from resources.spark import SparkResource
 
 UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
@@ -46,7 +46,7 @@ def yesterday() -> date:
 
 def a_stream(table: str = "bronze/web_requests", **fields: Any) -> Stream:
     topic = table.rpartition("/")[2]
-    main = KafkaCluster(name="main", bootstrap_servers="127.0.0.1:1")
+    main = Cluster(name="main", bootstrap_servers="127.0.0.1:1")
     given = {"topic": topic, "record_ddl": "a int", "date_expression": "current_date()", "cluster": main, **fields}
     return Stream(table=table, **given)
 

@@ -14,10 +14,10 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.drain.backlog import Backlog, State
-from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.settings import Settings
-from kdi_assets.stream import Stream, TopicPartition
+from kdi_assets.stream.stream import Stream, TopicPartition
 from sensors import alerts
 from sensors.memory import read_cursor, write_cursor
 from tests.dagster.test_lag_sensor import Cluster

@@ -12,12 +12,12 @@ from dagster import DagsterInstance
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from pyspark.sql import SparkSession
 
-from kdi_assets.checks import measures
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import MEASURES
-from kdi_assets.checks.subject import Subject
-from kdi_assets.components.assets import table_asset
-from kdi_assets.stream import COSTLY, Checks, Stream
+from kdi_assets.components.table_asset import table_asset
+from kdi_assets.monitoring.checks import all_checks
+from kdi_assets.monitoring.checks.all_checks import MEASURES
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.stream.stream import COSTLY, Checks, Stream
 from resources.spark import SparkResource
 from sensors import check_tables
 from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
@@ -90,7 +90,7 @@ def test_a_check_that_blocks_and_could_not_be_made_gives_no_verdict_and_fails_th
 ) -> None:
     stream = orders(checks=Checks(blocking=("backlog_after_drain",)))
     unreachable = replace(a_backlog(stream, 0), refusal=UNREACHABLE)
-    monkeypatch.setattr(check_tables, "look_at", lambda streams, lake: [unreachable])
+    monkeypatch.setattr(check_tables, "read_backlogs", lambda streams, lake: [unreachable])
 
     result = table_check_job([stream]).execute_in_process(instance=instance, raise_on_error=False)
 
@@ -115,9 +115,9 @@ def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
     table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the audit reads, what waits changes."""
-    read_the_table = dict.fromkeys(COSTLY, lambda subject: Finding("passed", ""))
-    monkeypatch.setattr(measures, "MEASURES", {**MEASURES, **read_the_table})
-    monkeypatch.setattr(check_tables, "look_at", lambda streams, lake: [a_backlog(s, 0) for s in streams])
+    read_the_table = dict.fromkeys(COSTLY, lambda subject: CheckResult("passed", ""))
+    monkeypatch.setattr(all_checks, "MEASURES", {**MEASURES, **read_the_table})
+    monkeypatch.setattr(check_tables, "read_backlogs", lambda streams, lake: [a_backlog(s, 0) for s in streams])
     streams = [orders(), replace(orders(), table="bronze/others")]
 
     made = [(s.name, name) for s, name, _ in findings(streams, lake=lake, session=no_spark, costly=True)]
@@ -157,15 +157,15 @@ def test_the_daily_checks_begin_with_the_tables_that_were_read_the_longest_ago(
     streams = [replace(orders(status="retired"), table=f"bronze/{name}") for name in ("a", "b", "large", "c")]
     read: list[str] = []
 
-    def audit(subject: Subject) -> Finding:
+    def audit(subject: CheckSubject) -> CheckResult:
         read.append(subject.stream.table[-1])
         if subject.stream.table == "bronze/large":
             raise KeyboardInterrupt
-        return Finding("passed", "")
+        return CheckResult("passed", "")
 
-    passed = dict.fromkeys(MEASURES, lambda subject: Finding("passed", ""))
+    passed = dict.fromkeys(MEASURES, lambda subject: CheckResult("passed", ""))
     fast = {**passed, "every_offset_accounted_for": audit}
-    monkeypatch.setattr(measures, "MEASURES", fast)
+    monkeypatch.setattr(all_checks, "MEASURES", fast)
 
     def night() -> str:
         read.clear()

@@ -13,18 +13,18 @@ import pytest
 from dagster import DagsterInstance
 from typer.testing import CliRunner
 
-from kdi_assets.checks import subject
+from kdi_assets.audit.audit import AuditReport
 from kdi_assets.cli.main import app
 from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import freshness_policy
-from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import check_key, table_key
+from kdi_assets.components.table_asset import table_asset
 from kdi_assets.downstream import on_new_upstream_data
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
-from kdi_assets.ledger.audit import AuditReport
-from kdi_assets.stream import CheckName, Checks, FreshnessLimits, KafkaCluster, Stream
+from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.monitoring.checks import subject
+from kdi_assets.stream.stream import CheckName, Checks, Cluster, FreshnessLimits, Stream
 from resources.spark import SparkResource
 from sensors import freshness
 from sensors.lag import lag_sensor
@@ -119,7 +119,9 @@ def test_a_warning_of_a_check_that_blocks_holds_nothing_up(instance: DagsterInst
 def test_a_check_that_blocks_and_finds_no_broker_fails_the_run_for_a_retry(
     instance: DagsterInstance, table: TableByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject, "look", lambda stream, lake: replace(a_backlog(stream, 0), refusal=UNREACHABLE))
+    monkeypatch.setattr(
+        subject, "read_backlog", lambda stream, lake: replace(a_backlog(stream, 0), refusal=UNREACHABLE)
+    )
     stream = orders(checks=Checks(blocking=("backlog_after_drain",)))
 
     result, _ = Built(instance, stream).drain("backlog_after_drain")
@@ -149,7 +151,7 @@ def test_a_run_of_a_table_judges_what_waits_before_it_reads_the_table(
         waits[0] = 7
         return AuditReport(complete=True)
 
-    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, waits[0]))
+    monkeypatch.setattr(subject, "read_backlog", lambda stream, lake: a_backlog(stream, waits[0]))
     stream = orders()
     asset = table_asset(stream, drain=ScriptedDrain(), audit=audit)
     wanted: tuple[CheckName, ...] = ("every_offset_accounted_for", "backlog_after_drain")
@@ -214,7 +216,7 @@ def test_a_cursor_that_cannot_be_read_costs_the_freshness_sensor_no_tick(instanc
 
 
 def test_brokers_that_never_answer_cost_the_freshness_of_their_own_streams_alone(instance: DagsterInstance) -> None:
-    mute = KafkaCluster("mute", "127.0.0.1:1")
+    mute = Cluster("mute", "127.0.0.1:1")
     silent = replace(orders(freshness=LIMITS), table="bronze/silent", cluster=mute)
 
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
@@ -254,7 +256,7 @@ def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
     table: TableByHand, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, refusal: KdiError, checks_made: int
 ) -> None:
     monkeypatch.setattr(gate, "drain", ScriptedDrain(ending=refusal))
-    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    monkeypatch.setattr(subject, "read_backlog", lambda stream, lake: a_backlog(stream, 0))
 
     refused = gate.through_gate(orders(), instance, drains=True, costly=False)
     checked = gate.through_gate(orders(), instance, drains=False, costly=False)
@@ -272,7 +274,7 @@ def test_the_gate_drains_a_paused_stream_only_if_it_is_named_and_a_retired_one_n
 ) -> None:
     drain = ScriptedDrain()
     monkeypatch.setattr(gate, "drain", drain)
-    monkeypatch.setattr(subject, "look", lambda stream, lake: a_backlog(stream, 0))
+    monkeypatch.setattr(subject, "read_backlog", lambda stream, lake: a_backlog(stream, 0))
     monkeypatch.setenv("KDI_KAFKA", "127.0.0.1:1")
     statuses = {"runs": "active", "rests": "paused", "ended": "retired"}
     written(defs, **{table: DOCUMENT.format(table=table, status=status) for table, status in statuses.items()})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from examples.parts import State
-from kdi_assets.runtime.broker import QUICK_START
+from kdi_assets.dev.broker import QUICK_START
 from tests.conftest import CHECKOUT
 
 Start = Callable[[str], "subprocess.Popen[str]"]

@@ -16,7 +16,7 @@ from dagster import DagsterInstance
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from kdi_assets.runtime.ports import free_port
+from kdi_assets.dev.broker import free_port
 from resources.run_launcher import WatchedRunLauncher
 from tests.conftest import CHECKOUT
 from tests.deployed import BIN, DEPLOY, Unit, install, unit_names

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.definitions import defs
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 from tests.conftest import CHECKOUT, TopicFactory
 from tests.dagster.fakes import assets_of, materialize, range_tags, tick, yesterday
 from tests.kafka_log import Publisher
@@ -79,7 +79,7 @@ def example(
     instance: DagsterInstance,
     topic: TopicFactory,
     producer: Publisher,
-    cluster: KafkaCluster,
+    cluster: Cluster,
     spark: SparkSession,
     settings: Settings,
     lake: str,

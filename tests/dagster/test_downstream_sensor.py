@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster import AutomationCondition
 
-from kdi_assets.components.assets import table_asset
+from kdi_assets.components.table_asset import table_asset
 from kdi_assets.definitions import defs
 from kdi_assets.downstream import on_new_upstream_data
 from resources.spark import SparkResource

@@ -12,13 +12,13 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.components.assets import table_asset
 from kdi_assets.components.names import table_key, topic_key
+from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog
 from kdi_assets.errors import KdiError
-from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.stream import DateWindow, DrainWhen, Stream, TopicPartition
+from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog
+from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.stream.stream import DateWindow, DrainWhen, Stream, TopicPartition
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from sensors.observe import OBSERVE_SECONDS, Observations

@@ -9,14 +9,14 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.components import letters_asset as letters_asset_module
-from kdi_assets.components.assets import table_asset
-from kdi_assets.components.letters_asset import letters_asset
+from kdi_assets.components import dead_letters_asset as letters_asset_module
+from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import letters_key, table_key, topic_key
-from kdi_assets.drain.refusals import AnotherDrainActive
-from kdi_assets.replay.chosen import Chosen, Group, Standing
+from kdi_assets.components.table_asset import table_asset
+from kdi_assets.drain.errors import AnotherDrainActive
+from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, DeadLetterGroup, Standing
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.stream import DateWindow, Stream, TopicPartition
+from kdi_assets.stream.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
 from tests.dagster.fakes import (
     ScriptedDrain,
@@ -45,8 +45,11 @@ def before() -> date:
 
 def standing() -> Standing:
     day = before()
-    still, done = (Group("open", "wrong_type", "a|b", 4, day, day, AT), Group("resolved", "", "", 3, day, day, AT))
-    return Standing(9, {day: (still, done, Group("open", "malformed_json", "", 1, day, day, AT))})
+    still, done = (
+        DeadLetterGroup("open", "wrong_type", "a|b", 4, day, day, AT),
+        DeadLetterGroup("resolved", "", "", 3, day, day, AT),
+    )
+    return Standing(9, {day: (still, done, DeadLetterGroup("open", "malformed_json", "", 1, day, day, AT))})
 
 
 @dataclass
@@ -55,9 +58,9 @@ class ScriptedReplay:
 
     decided: ReplayReport
     refuses: bool = False
-    asked: list[tuple[Chosen, str]] = field(default_factory=list)
+    asked: list[tuple[DeadLetterFilter, str]] = field(default_factory=list)
 
-    def __call__(self, stream: Stream, *, chosen: Chosen, run_id: str, **_unused: object) -> ReplayReport:
+    def __call__(self, stream: Stream, *, chosen: DeadLetterFilter, run_id: str, **_unused: object) -> ReplayReport:
         self.asked.append((chosen, run_id))
         if self.refuses:
             raise AnotherDrainActive(stream=stream.name, detail="another came first")
@@ -81,7 +84,7 @@ def test_a_range_of_dates_is_one_replay_and_every_date_tells_how_its_letters_sta
     result = replayed(instance, replay, before(), today())
 
     assert result.success
-    assert replay.asked == [(Chosen(first=before(), last=today()), result.run_id)]
+    assert replay.asked == [(DeadLetterFilter(first=before(), last=today()), result.run_id)]
     letters, rows = events(instance, letters_key(STREAM)), events(instance, table_key(STREAM))
     assert letters.keys() == {day.isoformat() for day in (before(), yesterday(), today())}
     of_day = letters[before().isoformat()]

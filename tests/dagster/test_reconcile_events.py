@@ -12,10 +12,10 @@ from dagster import DagsterInstance
 from kdi_assets.components.names import table_key
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.settings import Settings
-from kdi_assets.stream import DateWindow, Stream
+from kdi_assets.stream.stream import DateWindow, Stream
 from sensors.memory import Memory
 from sensors.reconcile import reconcile_all
-from sensors.table_log import Piece
+from sensors.table_log import NewEntries
 from tests.dagster.fakes import (
     ScriptedDrain,
     a_commit,
@@ -53,10 +53,10 @@ class Sensor:
         self.memory = memories[self.stream.name]
         return missing
 
-    def _read(self, uri: str, app_id: str, *, table_id: str, since: int) -> Piece | None:
+    def _read(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
         assert (uri, app_id) == (self.stream.table_uri("/lake"), self.stream.app_id)
         entries = tuple(entry for entry in self.log if entry.version > since)
-        return Piece("table", entries, self.log[-1].version) if self.log else None
+        return NewEntries("table", entries, self.log[-1].version) if self.log else None
 
     def versions(self, day: date) -> list[str]:
         """The data versions of a date's events, newest first."""

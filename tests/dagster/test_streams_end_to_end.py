@@ -15,17 +15,17 @@ from dagster import DagsterInstance
 from dagster._core.definitions.observe import observe
 from pyspark.sql import SparkSession
 
-from kdi_assets.components.assets import table_asset
-from kdi_assets.components.letters_asset import letters_asset
+from kdi_assets.audit.audit import audit
+from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import check_key, letters_key, table_key, topic_key
+from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.look import look_at
-from kdi_assets.ledger.audit import audit
-from kdi_assets.message_rules import DeadLetterLimit
+from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.settings import Settings
-from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
+from kdi_assets.stream.message_rules import DeadLetterLimit
+from kdi_assets.stream.stream import Cluster, DrainWhen, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.conftest import TopicFactory
@@ -51,7 +51,7 @@ def _driver(spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def stream(topic: TopicFactory, cluster: KafkaCluster) -> Stream:
+def stream(topic: TopicFactory, cluster: Cluster) -> Stream:
     name = topic(2)
     return Stream(topic=name, table=f"bronze/{name}", cluster=cluster, **DEFINITION)
 
@@ -71,7 +71,7 @@ def definitions(*streams: Stream, at: Callable[[str], None] = lambda point: None
     letters = [letters_asset(s, replay=partial(replay_letters, at=at)) for s in streams]
     return dg.Definitions(
         assets=[*tables, *letters, *topic_assets(streams)],
-        sensors=[lag_sensor("main", streams, look=look_at)],
+        sensors=[lag_sensor("main", streams, look=read_backlogs)],
         resources={"spark": SparkResource()},
         executor=dg.in_process_executor,
     )
@@ -188,7 +188,7 @@ def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alo
 
 
 def test_a_stream_is_requested_before_it_has_a_backlog_so_that_its_start_is_committed(
-    instance: DagsterInstance, topic: TopicFactory, cluster: KafkaCluster, producer: Publisher
+    instance: DagsterInstance, topic: TopicFactory, cluster: Cluster, producer: Publisher
 ) -> None:
     """Until a run commits it, `latest` would move on with every message."""
     name = topic(2)

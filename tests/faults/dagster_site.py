@@ -26,10 +26,10 @@ from dagster._core.workspace.load_target import GrpcServerTarget
 from dagster._daemon.sensor import _submit_run_request, execute_sensor_iteration
 
 from kdi_assets.components.names import identifier, table_key
-from kdi_assets.drain.look import look
-from kdi_assets.runtime.ports import free_port
+from kdi_assets.dev.broker import free_port
+from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.runtime.processes import Child
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 from sensors.policy import Due
 from sensors.requests import run_requests
 from tests.conftest import CHECKOUT
@@ -82,7 +82,7 @@ class Site:
 
     def launch(self, web: DrivenStream) -> str:
         """Carry out the request that the stream's sensor would make; the run's id."""
-        backlog = look(web.stream, self.lake)
+        backlog = read_backlog(web.stream, self.lake)
         (request,) = run_requests([Due(backlog, "a test")], {backlog.stream: web.stream}, now=datetime.now(UTC))
         request = request.with_replaced_attrs(tags={**request.tags, "dagster/partition": request.partition_key or ""})
         location = self.workspace.create_request_context().get_code_location(LOCATION)
@@ -129,7 +129,7 @@ def open_site(folder: Path, names: Sequence[str], *, bootstrap_servers: str, dri
     home.mkdir()
     holds.mkdir()
     (home / "dagster.yaml").write_text(INSTANCE)
-    topics, client = [f"{folder.name}_{name}" for name in names], admin(KafkaCluster("main", bootstrap_servers))
+    topics, client = [f"{folder.name}_{name}" for name in names], admin(Cluster("main", bootstrap_servers))
     for created in client.create_topics([NewTopic(t, num_partitions=2, replication_factor=1) for t in topics]).values():
         created.result(30)
     environment = {

@@ -22,13 +22,13 @@ import psutil
 
 from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import carry_out_decision, decide
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta
-from kdi_assets.runtime.session import close_session, driver_loss_named, open_session
+from kdi_assets.ledger import delta_transaction
+from kdi_assets.recovery.resolve import carry_out_decision, decide
+from kdi_assets.runtime.spark import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.driven import DrivenStream, web_requests
 from tests.faults.warm_driver import JVM_OPTIONS, is_stopped
 from tests.waiting import wait_until
@@ -166,7 +166,7 @@ def drain_doomed(
     os.environ.update(JVM_OPTIONS)
     session = open_session(settings, config=config, app_name="doomed")
     answer.send(jvm_pid(session))
-    stream = web_requests(topic, KafkaCluster(name="main", bootstrap_servers=settings.kafka))
+    stream = web_requests(topic, Cluster(name="main", bootstrap_servers=settings.kafka))
     at = _hook(doom, session, Path(stream.table_uri(settings.lake)))
     try:
         with driver_loss_named(session):
@@ -209,7 +209,7 @@ def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
         if doom.point == COMMIT_LANDED and doom.to_jvm:
             wait_until(lambda: not _works(victim))
 
-    real, port = delta.send, gateway_port(spark)
+    real, port = delta_transaction.send, gateway_port(spark)
 
     def send(spark: SparkSession, transaction: Any, *rest: Any) -> int:
         watched = _Transaction(transaction, lambda: _before_commit(doom, reached, victim, port), landed)

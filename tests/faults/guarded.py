@@ -19,10 +19,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kdi_assets.runtime.broker import JVM_OPTIONS, QUICK_START, start_broker
-from kdi_assets.runtime.ports import free_port
+from kdi_assets.dev.broker import JVM_OPTIONS, QUICK_START, free_port, start_broker
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 from tests.faults.topics import admin
 
 
@@ -30,14 +29,14 @@ from tests.faults.topics import admin
 class Guarded:
     """A broker with a door for its admin, one that asks for credentials, and one that gives a name where nobody is."""
 
-    inside: KafkaCluster
+    inside: Cluster
     door: str
     misnamed: str
 
-    def cluster(self, password: str, *, mechanism: str) -> KafkaCluster:
+    def cluster(self, password: str, *, mechanism: str) -> Cluster:
         """The cluster as a stream's document names it."""
         sasl = {"sasl.mechanisms": mechanism, "sasl.username": "kdi", "sasl.password": password}
-        return KafkaCluster("main", self.door, {"security.protocol": "SASL_PLAINTEXT", **sasl})
+        return Cluster("main", self.door, {"security.protocol": "SASL_PLAINTEXT", **sasl})
 
     def set_password(self, password: str) -> None:
         """Change the user's password for SCRAM, as of now."""
@@ -87,6 +86,6 @@ def guarded_broker(data: Path, settings: Settings) -> Iterator[Guarded]:
     jvm_options = (*JVM_OPTIONS, *QUICK_START)
     broker = start_broker(data, port=plain, home=settings.home, jvm_options=jvm_options, properties=properties)
     try:
-        yield Guarded(KafkaCluster("main", broker.bootstrap_servers), f"127.0.0.1:{sasl}", f"127.0.0.1:{lost}")
+        yield Guarded(Cluster("main", broker.bootstrap_servers), f"127.0.0.1:{sasl}", f"127.0.0.1:{lost}")
     finally:
         broker.stop()

@@ -14,12 +14,12 @@ from typing import Any
 
 import dagster as dg
 
-from kdi_assets.components.assets import table_asset
+from kdi_assets.audit.audit import audit
+from kdi_assets.components.table_asset import table_asset
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.look import Backlog, look_at
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.ledger.audit import audit
-from kdi_assets.stream import DrainWhen, KafkaCluster, Stream
+from kdi_assets.monitoring.backlog_reader import Backlog, read_backlogs
+from kdi_assets.stream.stream import Cluster, DrainWhen, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.driven import web_requests
@@ -60,7 +60,7 @@ class Holds:
 
 def held_stream(topic: str, bootstrap_servers: str) -> Stream:
     """One message is worth a run."""
-    main = KafkaCluster(name="main", bootstrap_servers=bootstrap_servers)
+    main = Cluster(name="main", bootstrap_servers=bootstrap_servers)
     return web_requests(topic, main, drain_when=DrainWhen(backlog_messages=1, lag_seconds=3600, min_gap_seconds=0))
 
 
@@ -70,7 +70,7 @@ def _drain(holds: Holds, stream: Stream, **options: Any) -> DrainReport:
 
 def _look(holds: Holds, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]:
     watched = [s for s in streams if holds.is_watched(s.topic)]
-    return look_at(watched, lake=lake)
+    return read_backlogs(watched, lake=lake)
 
 
 @dg.definitions

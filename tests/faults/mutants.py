@@ -16,28 +16,29 @@ from py4j.protocol import Py4JNetworkError
 from pytest import MonkeyPatch
 
 from kdi_assets.drain import accounting
-from kdi_assets.drain import carry_out as carrying
 from kdi_assets.drain import drain as draining
-from kdi_assets.drain import judge as judging
+from kdi_assets.drain import execute_plan as carrying
 from kdi_assets.drain import plan as planning
 from kdi_assets.drain.accounting import Account
 from kdi_assets.drain.dead_letters import Written
+from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.refusals import ReadOrWriteFailed
-from kdi_assets.drain.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
+from kdi_assets.drain.rules import judge as judging
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta
+from kdi_assets.ledger import delta_transaction
 from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.ledger.state import _Ledger
+from kdi_assets.ledger.positions import _Ledger
 from kdi_assets.replay import open_letters
 from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.sources import kafka, kafka_frame
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.sources.kafka import reader
+from kdi_assets.sources.kafka import topic as kafka
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests import oracle
-from tests.condemned import WRONG
+from tests.dead_letters import WRONG
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import TransactionalPublisher, add_topic_partitions, await_markers
 from tests.kafka_log import Produced
@@ -106,7 +107,7 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
     """The commit lands, and the connection breaks before the driver says so."""
     web.drain_rounds(1, 12)
     web.produce(12)
-    real = delta.send
+    real = delta_transaction.send
     lost: list[int] = []
 
     def send(*arguments: Any) -> int:
@@ -156,7 +157,7 @@ def restored(web: DrivenStream) -> Sequence[Produced]:
 
 def swept(web: DrivenStream) -> Sequence[Produced]:
     web.drain_rounds(2, 20, bad=0.4)
-    ledger_letters.remove_ghosts(web.stream, web.lake)
+    ledger_letters.remove_orphaned_dead_letters(web.stream, web.lake)
     return web.publisher.flush()
 
 
@@ -194,7 +195,7 @@ def replayed_beside_rows_by_hand(web: DrivenStream) -> Sequence[Produced]:
 
 @contextmanager
 def _dropping_reader() -> Iterator[None]:
-    real = kafka_frame.read_ranges
+    real = reader.read_ranges
 
     def read(*arguments: Any, **options: Any) -> DataFrame:
         return real(*arguments, **options).where("offset % 5 <> 3")
@@ -208,7 +209,7 @@ def _dropping_reader() -> Iterator[None]:
 
 
 def commit_before_letters(patch: MonkeyPatch) -> None:
-    real, write = carrying.carry_out, carrying._write_letters
+    real, write = carrying.execute_plan, carrying._write_letters
     put_off: list[Callable[[], object]] = []
 
     def later(plan: Plan, *rest: Any) -> Written:
@@ -224,7 +225,7 @@ def commit_before_letters(patch: MonkeyPatch) -> None:
         return commit
 
     patch.setattr(carrying, "_write_letters", later)
-    patch.setattr(draining, "carry_out", carry_out)
+    patch.setattr(draining, "execute_plan", carry_out)
 
 
 def every_letter_counts(patch: MonkeyPatch) -> None:
@@ -257,7 +258,7 @@ def expectation_unchecked(patch: MonkeyPatch) -> None:
 
 
 def commit_again_without_looking(patch: MonkeyPatch) -> None:
-    real = carrying.carry_out
+    real = carrying.execute_plan
 
     def impatient(*arguments: Any, **options: Any) -> Any:
         try:
@@ -265,7 +266,7 @@ def commit_again_without_looking(patch: MonkeyPatch) -> None:
         except ReadOrWriteFailed:
             return real(*arguments, **options)  # the same plan once more; the same files alone would count once
 
-    patch.setattr(draining, "carry_out", impatient)
+    patch.setattr(draining, "execute_plan", impatient)
     patch.setattr(adapter, "find_attempt", lambda *arguments, **options: None)
     expectation_unchecked(patch)
 
@@ -288,7 +289,7 @@ def good_row_condemned(patch: MonkeyPatch) -> None:
 
 def end_is_high_watermark(patch: MonkeyPatch) -> None:
     stable: dict[TopicPartition, int] = {}
-    ask, read = kafka._list_offsets, kafka_frame.read_ranges
+    ask, read = kafka._list_offsets, reader.read_ranges
 
     def list_offsets(*arguments: Any) -> Any:
         answers: dict[TopicPartition, Any] = ask(*arguments)

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier, BrokenBarrierError
 
-from kdi_assets.drain.refusals import AnotherDrainActive
+from kdi_assets.drain.errors import AnotherDrainActive
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 from tests.driven import DrivenStream
 
 

@@ -16,11 +16,11 @@ from dagster import DagsterInstance
 from dagster._grpc.client import DEFAULT_SENSOR_GRPC_TIMEOUT
 from pyspark.sql import SparkSession
 
-from kdi_assets.components.assets import stream_definitions
-from kdi_assets.drain.look import look_at
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.sources import kafka
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.components.table_asset import stream_definitions
+from kdi_assets.dev.broker import Broker
+from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.sources.kafka import topic as kafka
+from kdi_assets.stream.stream import Cluster, Stream
 from resources.spark import SparkResource
 from sensors.lag import lag_sensor
 from tests.conftest import DrivenFactory
@@ -188,7 +188,7 @@ def test_brokers_that_take_connections_and_never_answer_cost_their_own_sensor_on
     monkeypatch.setattr(kafka, "REQUEST_SECONDS", 2.0)  # the limit itself would only be waited for
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        mute = driven().with_definition(cluster=KafkaCluster(name="mute", bootstrap_servers=address))
+        mute = driven().with_definition(cluster=Cluster(name="mute", bootstrap_servers=address))
 
         began = time.monotonic()
         said = tick(mute.stream)
@@ -202,7 +202,7 @@ def test_brokers_that_take_connections_and_never_answer_cost_their_own_sensor_on
 
 def tick(stream: Stream) -> dg.SensorExecutionData:
     """A tick of the sensor of the stream's cluster."""
-    sensor = lag_sensor(stream.cluster.name, [stream], look=look_at)
+    sensor = lag_sensor(stream.cluster.name, [stream], look=read_backlogs)
     shared = dg.Definitions(sensors=[sensor], resources={"spark": SparkResource()})
     defs = dg.Definitions.merge(stream_definitions(stream), shared)
     with DagsterInstance.ephemeral() as instance:

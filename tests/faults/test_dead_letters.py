@@ -9,9 +9,9 @@ import deltalake
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.drain.refusals import DeadLettersReplaced, ReadOrWriteFailed
-from kdi_assets.ledger.letters import remove_ghosts
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.drain.errors import DeadLettersReplaced, ReadOrWriteFailed
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.kafka_log import Produced
@@ -62,12 +62,12 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
     """
     web, produced = died(driven)
 
-    above = remove_ghosts(web.stream, web.lake)
+    above = remove_orphaned_dead_letters(web.stream, web.lake)
     web.drain()
-    below = remove_ghosts(web.stream, web.lake)
+    below = remove_orphaned_dead_letters(web.stream, web.lake)
     DeltaTable(web.uri).restore(0)
     web.drain()
-    undone = remove_ghosts(web.stream, web.lake)
+    undone = remove_orphaned_dead_letters(web.stream, web.lake)
 
     found = web.found()
     assert (above, below, undone) == (0, len(found.dead_letters), 0)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.state import LedgerGap, TransactionRetentionSet
-from kdi_assets.ledger.storage import TableUnreadable
+from kdi_assets.ledger.errors import LedgerGap, TableUnreadable, TransactionRetentionSet
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others

@@ -19,10 +19,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from dagster import DagsterInstance
 
-from kdi_assets.components.load import load_streams
 from kdi_assets.components.names import table_key
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.runtime.control import DriverAddress, address_file
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.broker import Broker
+from kdi_assets.runtime.driver.control import DriverAddress, address_file
 from tests.deployed import METRICS, WEBSERVER, Deployment, install, running_postgres
 from tests.driven import DrivenStream, web_requests_document
 from tests.faults.warm_driver import JVM_OPTIONS, stopped

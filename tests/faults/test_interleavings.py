@@ -12,13 +12,13 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.drain.drain import drain
-from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import SchemaDisagrees
 from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta
-from kdi_assets.ledger.commit import StagedFilesGone, TableBusy
-from kdi_assets.stream import DateWindow
+from kdi_assets.ledger import delta_transaction
+from kdi_assets.ledger.errors import StagedFilesGone, TableBusy
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.stream.stream import DateWindow
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults import others
@@ -130,7 +130,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     web = driven(partitions=1)
     web.drain_rounds(1, 6)
     produced = web.produce(6, seed=2)
-    real, left = delta.latest, [1000]
+    real, left = delta_transaction.latest, [1000]
 
     def someone_first(*arguments: Any) -> Any:
         if left[0]:
@@ -212,7 +212,7 @@ def test_a_column_that_the_document_gained_waits_for_the_table(driven: DrivenFac
 
     with pytest.raises(SchemaDisagrees, match="column path is not in the table"):
         wider.drain(at=_refuse_to_read)
-    waiting = look(wider.stream, web.lake).offsets
+    waiting = read_backlog(wider.stream, web.lake).offsets
     web.session().sql(f"ALTER TABLE delta.`{web.uri}` ADD COLUMN (path string)")
     wider.drain()
     produced = web.produce(10, bad=0.2, seed=2)
@@ -241,7 +241,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     web = driven(partitions=1)
     web.drain_rounds(1, 10, bad=0.2)
     produced = web.produce(10, bad=0.2, seed=2)
-    real = delta.send
+    real = delta_transaction.send
 
     def answer_lost(*arguments: object) -> int:
         real(*arguments)  # type: ignore[arg-type]

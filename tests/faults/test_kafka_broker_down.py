@@ -18,15 +18,15 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.look import look
+from kdi_assets.dev.broker import Broker, free_port
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import Transient
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.runtime.ports import free_port
+from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.settings import Settings
-from kdi_assets.sources import kafka, kafka_frame, kafka_messages
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.sources.kafka import messages, reader
+from kdi_assets.sources.kafka import topic as kafka
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.stream import Cluster
 from tests.conftest import quick_broker
 from tests.driven import DrivenStream, Once, web_requests
 from tests.faults.topics import SMALL_FETCHES, admin, stream_over
@@ -54,13 +54,13 @@ def mortal(_mortal: Broker) -> Broker:
 @pytest.fixture
 def web(topic_name: str, mortal: Broker, lake: str, spark: SparkSession) -> DrivenStream:
     """A stream over a topic of that broker."""
-    return stream_over(KafkaCluster("main", mortal.bootstrap_servers, SMALL_FETCHES), topic_name, lake, lambda: spark)
+    return stream_over(Cluster("main", mortal.bootstrap_servers, SMALL_FETCHES), topic_name, lake, lambda: spark)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits a fifth as long as it usually does for a broker that does not answer."""
-    patient = ((kafka, "REQUEST_SECONDS"), (kafka_messages, "REQUEST_SECONDS"), (kafka_frame, "ANSWER_SECONDS"))
+    patient = ((kafka, "REQUEST_SECONDS"), (messages, "REQUEST_SECONDS"), (reader, "ANSWER_SECONDS"))
     for module, name in patient:
         monkeypatch.setattr(module, name, getattr(module, name) // 5)
 
@@ -145,7 +145,7 @@ def test_a_broker_that_goes_for_good_under_a_drain_ends_it(mortal: Broker, web: 
     killed("before the drain")
     with pytest.raises(BrokerUnreachable, match="no answer from"):
         web.drain(at=killed)
-    assert isinstance(look(web.stream, web.lake).refusal, BrokerUnreachable)
+    assert isinstance(read_backlog(web.stream, web.lake).refusal, BrokerUnreachable)
 
     assert time.monotonic() - ended[0] < 40
     assert web.version() == 1
@@ -166,8 +166,8 @@ class Pair:
     second: Broker
 
     @property
-    def cluster(self) -> KafkaCluster:
-        return KafkaCluster("main", f"{self.first.bootstrap_servers},{self.second.bootstrap_servers}")
+    def cluster(self) -> Cluster:
+        return Cluster("main", f"{self.first.bootstrap_servers},{self.second.bootstrap_servers}")
 
     def topic_led_by_second(self, name: str) -> None:
         """Make a topic of two partitions whose leader is the second broker."""
@@ -177,7 +177,7 @@ class Pair:
 
     def leaders(self, topic: str) -> set[int]:
         """The brokers that lead the topic's partitions; -1 for none."""
-        seen = admin(KafkaCluster("main", self.first.bootstrap_servers)).list_topics(topic, timeout=10)
+        seen = admin(Cluster("main", self.first.bootstrap_servers)).list_topics(topic, timeout=10)
         return {partition.leader for partition in seen.topics[topic].partitions.values()}
 
 

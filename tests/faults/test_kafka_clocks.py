@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.look import look
+from kdi_assets.monitoring.backlog_reader import read_backlog
 from tests.conftest import DrivenFactory
 from tests.driven import WEB_REQUESTS, DrivenStream
 
@@ -56,7 +56,7 @@ def test_producers_with_wrong_clocks_move_nothing_but_their_own_messages(driven:
     days = ("1970-01-01", "2099-12-31", "0000-00-00", "9999-12-31", "-2026-03-01", "20260301")
     produced = web.send(*map(request, days))
 
-    lag = look(web.stream, web.lake).lag_seconds
+    lag = read_backlog(web.stream, web.lake).lag_seconds
     report = web.drain()
 
     assert lag is not None and report.lag_seconds is not None
@@ -66,7 +66,7 @@ def test_producers_with_wrong_clocks_move_nothing_but_their_own_messages(driven:
     reasons = web.letters("reason")
     assert reasons.count("date_outside_window") >= 3 and len(reasons) == 6
     web.assert_each_offset_once(produced)
-    assert look(web.stream, web.lake).offsets == 0
+    assert read_backlog(web.stream, web.lake).offsets == 0
 
 
 @pytest.mark.scenario("clock skew, wrong event times")

@@ -7,12 +7,11 @@ import time
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from kdi_assets.drain import tally
-from kdi_assets.drain.accounting import UnexplainedGap
-from kdi_assets.drain.refusals import AccountingMismatch
+from kdi_assets.drain.errors import AccountingMismatch, UnexplainedGap
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.sources import kafka_config
-from kdi_assets.stream import OffsetRange
+from kdi_assets.drain.rules import tally
+from kdi_assets.sources.kafka import topic_config
+from kdi_assets.stream.stream import OffsetRange
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import configure, visible_offsets
@@ -114,7 +113,7 @@ def test_a_gap_that_nothing_explains_any_more_costs_itself_alone(
     made one that deletes; drain, which refuses; give up exactly what it names; drain.
     Pass: the first drain takes what lies before the gap; the refusal names the gap and the command; all else arrives.
     """
-    monkeypatch.setattr(kafka_config, "knows_transactions", lambda cluster: False)
+    monkeypatch.setattr(topic_config, "knows_transactions", lambda cluster: False)
     web = driven(partitions=1, config=COMPACTED)
     produce_others(web)
     produced = produce_rounds(web, rounds=2, keys=10)

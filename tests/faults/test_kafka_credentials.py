@@ -10,17 +10,16 @@ import pytest
 from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from pyspark.sql import SparkSession
 
+from kdi_assets.dev.publisher import ensure_topic
 from kdi_assets.doctor import kafka
 from kdi_assets.doctor.finding import Finding, Verdict
-from kdi_assets.drain.look import look
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.sources import kafka_probe
-from kdi_assets.sources.kafka_client import AccessRefused
-from kdi_assets.sources.kafka_config import TRANSACTIONS, can_have_gaps, knows_transactions
-from kdi_assets.sources.kafka_messages import oldest_timestamps
-from kdi_assets.sources.kafka_probe import AdvertisedUnreachable
-from kdi_assets.sources.publisher import ensure_topic
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.sources.kafka import probe
+from kdi_assets.sources.kafka.errors import AccessRefused, AdvertisedUnreachable
+from kdi_assets.sources.kafka.messages import oldest_timestamps
+from kdi_assets.sources.kafka.topic_config import TRANSACTIONS, can_have_gaps, knows_transactions
+from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.driven import DrivenStream, Once
 from tests.faults.guarded import Guarded
 from tests.faults.topics import TransactionalPublisher, admin, stream_over
@@ -56,7 +55,7 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
 
     with pytest.raises(AccessRefused, match="refuses authentication .*Invalid username or password"):
         wrong.drain()
-    assert isinstance(look(wrong.stream, web.lake).refusal, AccessRefused)
+    assert isinstance(read_backlog(wrong.stream, web.lake).refusal, AccessRefused)
     for ask in (
         lambda: ensure_topic(cluster, web.stream.topic, partitions=2),
         lambda: list(kafka.brokers(cluster)),
@@ -81,7 +80,7 @@ def test_a_password_changed_under_a_drain_commits_nothing_and_is_named(
     """
     guarded.set_password("first")
     old = web.with_definition(cluster=guarded.cluster("first", mechanism="SCRAM-SHA-256"))
-    wait_until(lambda: look(old.stream, web.lake).refusal is None, seconds=20)
+    wait_until(lambda: read_backlog(old.stream, web.lake).refusal is None, seconds=20)
     old.drain_rounds(1, 10, bad=0.3)
     produced = web.produce(20, bad=0.3)
     before = web.version()
@@ -109,10 +108,10 @@ def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream
         with pytest.raises(AccessRefused, match=f"refuses authorization .*{topic}"):
             mine.drain()
         (found,) = kafka.streams(cluster, [mine.stream], lake=mine.lake)
-        assert "no topic" in str(look(replace(mine.stream, topic="no_such_topic"), mine.lake).refusal)
+        assert "no topic" in str(read_backlog(replace(mine.stream, topic="no_such_topic"), mine.lake).refusal)
 
     assert (found.verdict, type(found.trouble)) == (Verdict.WRONG, AccessRefused)
-    wait_until(lambda: look(mine.stream, mine.lake).refusal is None, seconds=20)
+    wait_until(lambda: read_backlog(mine.stream, mine.lake).refusal is None, seconds=20)
     mine.drain()
     mine.assert_each_offset_once(produced)
 
@@ -205,9 +204,9 @@ def test_a_broker_that_gives_a_name_where_nobody_is_is_told_from_a_dead_one(
     Pass: what the cluster advertises is named, with a latency in the first case.
     """
     (finding,) = kafka.brokers(guarded.cluster("right", mechanism="PLAIN"))
-    monkeypatch.setattr(kafka_probe, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(probe, "ANSWER_SECONDS", 2.0)
 
     assert finding.facts["addresses"] == (guarded.door,)
     assert 0 < float(str(finding.facts["latency_seconds"])) < 5
     with pytest.raises(AdvertisedUnreachable, match="1 of 1 brokers take no connection from here: 127.0.0.1:1"):
-        list(kafka.brokers(KafkaCluster("main", guarded.misnamed)))
+        list(kafka.brokers(Cluster("main", guarded.misnamed)))

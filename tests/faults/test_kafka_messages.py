@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kdi_assets.cli.status import looks
-from kdi_assets.drain.accounting import TimestampTooLarge
-from kdi_assets.drain.look import look
+from kdi_assets.drain.errors import TimestampTooLarge
+from kdi_assets.monitoring.backlog_reader import read_backlog
 from tests.conftest import DrivenFactory
 from tests.kafka_log import Headers, Publisher
 
@@ -38,7 +38,7 @@ def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFac
             web.send(big, big[:-1] if size < 24 else "bad", partition=partition)
     produced = web.produce(10, bad=0.2, seed=1)
 
-    assert look(web.stream, web.lake).lag_seconds is not None
+    assert read_backlog(web.stream, web.lake).lag_seconds is not None
     web.drain()
 
     assert max(len(m.value or b"") for m in produced) > 24 * MEGABYTE

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain import tally
-from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.drain.resolve import Decision
-from kdi_assets.stream import KafkaCluster, OffsetRange
+from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.drain.rules import tally
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.recovery.resolve import Decision
+from kdi_assets.stream.stream import Cluster, OffsetRange
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults.topics import SMALL_FETCHES, add_topic_partitions, delete_records
@@ -47,7 +47,7 @@ def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: Drive
 
     with pytest.raises(RetentionPassedPosition, match=r"deleted \[10, 15\) of .*/1") as first:
         web.drain()
-    assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
+    assert isinstance(read_backlog(web.stream, web.lake).refusal, RetentionPassedPosition)
     accept_loss(web, first.value)
     with pytest.raises(RetentionPassedPosition, match=r"deleted \[10, 20\) of .*/2"):
         web.drain()
@@ -112,7 +112,7 @@ def test_retention_while_a_task_reads_loses_nothing_in_silence(driven: DrivenFac
     that was not given up is there once.
     """
     web = driven(partitions=1)
-    web = web.with_definition(cluster=KafkaCluster("main", web.stream.cluster.bootstrap_servers, SMALL_FETCHES))
+    web = web.with_definition(cluster=Cluster("main", web.stream.cluster.bootstrap_servers, SMALL_FETCHES))
     produced = web.produce(20_000)
     tracker = spark.sparkContext.statusTracker()
 
@@ -151,7 +151,7 @@ def test_a_new_topic_partition_that_lost_its_beginning_is_a_loss_too(driven: Dri
 
     with pytest.raises(RetentionPassedPosition, match=r"deleted \[0, 4\) of .*/1"):
         web.drain()
-    assert isinstance(look(web.stream, web.lake).refusal, RetentionPassedPosition)
+    assert isinstance(read_backlog(web.stream, web.lake).refusal, RetentionPassedPosition)
     decision = accept_loss(web)
     report = web.drain()
 

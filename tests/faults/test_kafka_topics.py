@@ -9,10 +9,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdPartition
 from deltalake import DeltaTable
 
-from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import DeadLettersReplaced, TopicRecreated
-from kdi_assets.drain.resolve import Action, NothingToResolve
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.drain.errors import DeadLettersReplaced, TopicRecreated
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.recovery.resolve import Action
+from kdi_assets.stream.stream import Cluster
 from tests.conftest import DrivenFactory
 from tests.driven import Once
 from tests.faults.topics import add_topic_partitions, admin, make_again
@@ -134,13 +135,13 @@ def test_a_topic_partition_added_under_a_drain_is_drained_from_its_first_message
 
 
 @pytest.mark.scenario("consumer group reset by someone")
-def test_group_offsets_move_no_position(driven: DrivenFactory, cluster: KafkaCluster) -> None:
+def test_group_offsets_move_no_position(driven: DrivenFactory, cluster: Cluster) -> None:
     """Purpose: anyone may commit, reset or delete the offsets of any group; the table's positions are the only ones.
     Procedure: the cluster's properties name a group; after a drain, its offsets and those of the group that our own
     looks use are set to 0, then, with messages waiting, to the end; then both groups are deleted; drain each time.
     Pass: nothing is drained twice, nothing is passed over.
     """
-    named = KafkaCluster("main", cluster.bootstrap_servers, {"group.id": "shop"})
+    named = Cluster("main", cluster.bootstrap_servers, {"group.id": "shop"})
     web = driven(partitions=1).with_definition(cluster=named)
     groups, client = ["shop", "kdi-reads-no-group-offsets"], admin(cluster)
 
@@ -151,10 +152,10 @@ def test_group_offsets_move_no_position(driven: DrivenFactory, cluster: KafkaClu
 
     web.drain_rounds(1, 10)
     set_to(0)
-    assert (look(web.stream, web.lake).offsets, web.drain().commits) == (0, ())
+    assert (read_backlog(web.stream, web.lake).offsets, web.drain().commits) == (0, ())
     web.produce(10, seed=2)
     set_to(20)
-    assert look(web.stream, web.lake).offsets == 10
+    assert read_backlog(web.stream, web.lake).offsets == 10
     web.drain()
     for deleted in client.delete_consumer_groups(groups).values():
         deleted.result(10)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from confluent_kafka import KafkaException
 
-from kdi_assets.drain.look import look
-from kdi_assets.sources.kafka import read_topic
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.sources.kafka.topic import read_topic
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import TransactionalPublisher, await_markers
@@ -70,7 +70,7 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
     aborted = web.drain()
 
     assert [(c.offset_count, c.gap_offsets) for c in (*marker.commits, *aborted.commits)] == [(5, 0), (1, 1), (5, 5)]
-    assert look(web.stream, web.lake).offsets == 0
+    assert read_backlog(web.stream, web.lake).offsets == 0
     web.assert_each_offset_once(writer.log)
     assert web.audit().complete
 
@@ -119,13 +119,13 @@ def test_a_transaction_that_nobody_ends_holds_back_and_loses_nothing(driven: Dri
     hung.produce(4, seed=1)
     web.produce(6, seed=2)
 
-    held = look(web.stream, web.lake).open_transaction_offsets
+    held = read_backlog(web.stream, web.lake).open_transaction_offsets
     first = web.drain()
     after = transactional(web) if "another" in how else None
     if after:
         with after[1].transaction():
             after[0].produce(4, seed=3)
-    wait_until(lambda: look(web.stream, web.lake).open_transaction_offsets == 0, seconds=20)
+    wait_until(lambda: read_backlog(web.stream, web.lake).open_transaction_offsets == 0, seconds=20)
     with pytest.raises(KafkaException):
         zombie.end(commit=True)
     second = web.drain()

@@ -10,14 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.look import look
-from kdi_assets.drain.refusals import BrokerEndBelowPosition
-from kdi_assets.drain.resolve import NothingToResolve
-from kdi_assets.drain.survey import TopicTruncated
+from kdi_assets.dev.broker import Broker
+from kdi_assets.drain.errors import BrokerEndBelowPosition, TopicTruncated
+from kdi_assets.monitoring.backlog_reader import read_backlog
+from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.replay.replay_letters import discard_letters
-from kdi_assets.runtime.broker import Broker
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.conftest import quick_broker
 from tests.driven import DrivenStream
 from tests.faults.topics import stream_over
@@ -40,7 +39,7 @@ def broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture
 def web(broker: Broker, lake: str, spark: SparkSession) -> DrivenStream:
     """A stream over a topic of one partition of that broker."""
-    return stream_over(KafkaCluster("main", broker.bootstrap_servers), TOPIC, lake, lambda: spark, partitions=1)
+    return stream_over(Cluster("main", broker.bootstrap_servers), TOPIC, lake, lambda: spark, partitions=1)
 
 
 def log_of(broker: Broker) -> Path:
@@ -123,7 +122,7 @@ def test_a_log_that_was_cut_off_and_grew_past_the_position_is_told_by_the_last_m
         TopicTruncated, match=r"offset 9 of truncated/0 holds another .*\n.*\n.*--against-kafka .*rewind"
     ):
         web.drain()
-    assert isinstance(look(web.stream, web.lake).refusal, TopicTruncated)
+    assert isinstance(read_backlog(web.stream, web.lake).refusal, TopicTruncated)
     differs = web.compare().changed_at[0].range.start
     with pytest.raises(NothingToResolve, match="offset 5 of truncated/0 holds another message than its row"):
         web.resolve("rewind", topic_partition=ONLY, to=differs + 2)

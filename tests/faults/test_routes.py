@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.drain.accept_routes import RouteDecision, commit_routes, decide_routes
-from kdi_assets.drain.case import NothingToResolve
-from kdi_assets.drain.expectations import ExpectationNotMet
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.route_change import RoutesChanged
-from kdi_assets.ledger.commit import OvertakenCommit
-from kdi_assets.message_rules import Expectation
-from kdi_assets.runtime.session import open_session
+from kdi_assets.drain.rules.errors import ExpectationNotMet
+from kdi_assets.ledger.errors import OvertakenCommit
+from kdi_assets.recovery.accept_routes import RouteDecision, commit_routes, decide_routes
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, web_requests
 from tests.faults import others
@@ -35,7 +35,7 @@ def drain_and_die(topic: str, settings: Settings) -> None:
     """In a process: a pass that is killed when one table has its commit and the next one its dead letters alone."""
     os.environ.update(JVM_OPTIONS)
     session = open_session(settings, app_name="doomed")
-    stream = web_requests(topic, KafkaCluster("main", settings.kafka))
+    stream = web_requests(topic, Cluster("main", settings.kafka))
     tables = group_of(DrivenStream(stream, settings.lake, Publisher(settings.kafka), lambda: session))
 
     def at(of: Stream, point: str) -> None:

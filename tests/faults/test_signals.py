@@ -10,14 +10,16 @@ from functools import partial
 
 import pytest
 
-from kdi_assets.drain.refusals import ReadOrWriteFailed
+from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.resolve import NothingToResolve, decide
 from kdi_assets.errors import Transient
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.recovery.resolve import decide
 from kdi_assets.replay.replay_letters import replay_letters
-from kdi_assets.runtime.control import DriverAddress, DriverGone
-from tests.condemned import states, with_letters
+from kdi_assets.runtime.driver.control import DriverAddress
+from kdi_assets.runtime.driver.errors import DriverGone
 from tests.conftest import CHECKOUT, DrivenFactory
+from tests.dead_letters import states, with_letters
 from tests.driven import DrivenStream
 from tests.faults.conftest import DoomedFactory
 from tests.faults.doomed_drain import COMMIT_CHECKED, COMMIT_LANDED, COMMIT_UNDER_WAY, MID_READ, set_back, unread_bytes

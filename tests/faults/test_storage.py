@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.delta_log import TableLog
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults import others

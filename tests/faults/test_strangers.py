@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from kdi_assets.drain.refusals import RowsWithoutPositions, TableReplaced
-from kdi_assets.drain.resolve import NothingToResolve
-from kdi_assets.ledger.commit import TableChangedUnderDrain
-from kdi_assets.ledger.log import NotADeltaTable
+from kdi_assets.drain.errors import RowsWithoutPositions, TableReplaced
+from kdi_assets.ledger.errors import NotADeltaTable, TableChangedUnderDrain
+from kdi_assets.recovery.errors import NothingToResolve
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
 from tests.faults import others

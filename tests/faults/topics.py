@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kdi_assets.sources.kafka import read_topic
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.driven import DrivenStream, web_requests
 from tests.kafka_log import Publisher
 from tests.waiting import wait_until
@@ -76,7 +76,7 @@ def await_markers(web: DrivenStream) -> None:
     wait_until(written)
 
 
-def admin(cluster: KafkaCluster) -> AdminClient:
+def admin(cluster: Cluster) -> AdminClient:
     """A client that may do anything."""
     return _admin(cluster.bootstrap_servers)
 
@@ -87,7 +87,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 
 def stream_over(
-    cluster: KafkaCluster, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int = 2
+    cluster: Cluster, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int = 2
 ) -> DrivenStream:
     """A stream over a new topic of a cluster of the test's own."""
     admin(cluster).create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
@@ -123,7 +123,7 @@ def add_topic_partitions(web: DrivenStream, *, total: int) -> None:
     web.publisher.client.list_topics(topic, timeout=10)
 
 
-def configure(cluster: KafkaCluster, kind: ResourceType, name: str, **config: str) -> None:
+def configure(cluster: Cluster, kind: ResourceType, name: str, **config: str) -> None:
     """Set configuration; underscores stand for dots."""
     entries = [
         ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
@@ -133,7 +133,7 @@ def configure(cluster: KafkaCluster, kind: ResourceType, name: str, **config: st
     admin(cluster).incremental_alter_configs([resource])[resource].result(10)
 
 
-def visible_offsets(cluster: KafkaCluster, topic_partition: TopicPartition) -> list[int]:
+def visible_offsets(cluster: Cluster, topic_partition: TopicPartition) -> list[int]:
     """The offsets that another client reads, from the first to the end."""
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.control import DriverGone, driver_status
+from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.runtime.driver.control import driver_status
+from kdi_assets.runtime.driver.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from tests.conftest import CHECKOUT
 from tests.interpreted import INTERPRETED

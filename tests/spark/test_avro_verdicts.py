@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.shape import analyse
-from kdi_assets.message_format import Avro, AvroContainer, AvroSingleObject, Format, SchemaFile
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.drain.rules.errors import ShapeMistake
+from kdi_assets.drain.rules.shape import analyse
+from kdi_assets.stream.message_format import Avro, AvroContainer, AvroSingleObject, Format, SchemaFile
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.avro_bytes import datum, long, single_object
 from tests.verdicts import Verdict, Verdicts, verdicts_of
 
@@ -164,7 +164,7 @@ def test_a_single_object_is_read_by_the_schema_that_it_names(spark: SparkSession
     ],
 )
 def test_a_schema_that_makes_no_table_is_refused(spark: SparkSession, format_: Format, field_: str, said: str) -> None:
-    stream = Stream("t", "t", "", "current_date()", KafkaCluster("main", "nowhere:1"), format=format_)
+    stream = Stream("t", "t", "", "current_date()", Cluster("main", "nowhere:1"), format=format_)
 
     with pytest.raises(ShapeMistake) as refused:
         analyse(stream, spark)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.shape import analyse
-from kdi_assets.drain.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
-from kdi_assets.message_rules import Expectation, Explode, Mask
-from kdi_assets.stream import Stream
+from kdi_assets.drain.rules.errors import ShapeMistake
+from kdi_assets.drain.rules.shape import analyse
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
+from kdi_assets.stream.message_rules import Expectation, Explode, Mask
+from kdi_assets.stream.stream import Stream
 from tests.judged import Judged, judged, stream_of
 
 RECORD = (

@@ -11,8 +11,9 @@ from threading import Thread
 
 import pytest
 
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.jars import Jar, JarHashDiffers, JarsNotFetched, fetch_jars
+from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.runtime.errors import JarHashDiffers, JarsNotFetched
+from kdi_assets.runtime.jars import Jar, fetch_jars
 from kdi_assets.settings import Settings
 
 CONTENT = b"what the lock names" * 10_000

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.judge import judge
-from kdi_assets.drain.records import KAFKA_DDL, stream_decoder
-from kdi_assets.drain.tally import PassTally
-from kdi_assets.message_format import (
+from kdi_assets.drain.rules.judge import judge
+from kdi_assets.drain.rules.records import KAFKA_DDL, stream_decoder
+from kdi_assets.drain.rules.tally import PassTally
+from kdi_assets.stream.message_format import (
     Avro,
     AvroSingleObject,
     Csv,
@@ -23,8 +23,8 @@ from kdi_assets.message_format import (
     RegistrySchemas,
     SchemaFile,
 )
-from kdi_assets.message_rules import Explode
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.message_rules import Explode
+from kdi_assets.stream.stream import Cluster
 from tests.driven import web_requests
 from tests.fake_registry import fake_registry
 from tests.protobuf_messages import descriptors
@@ -84,7 +84,7 @@ def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession
 
 def plan_of(spark: SparkSession, **fields: Any) -> str:
     """What Spark makes of the pass that writes the rows of such a stream."""
-    stream = web_requests("t", KafkaCluster("main", "nowhere:1"), **fields)
+    stream = web_requests("t", Cluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], KAFKA_DDL)
     now = datetime.now(UTC)
     rows = judge(messages, stream, stream_decoder(stream), now=now, tally=PassTally(spark, now))

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from kdi_assets.drain.records import stream_decoder
+from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, RECORD
 from tests.json_judge import DDL, Refused, judged, messages
 from tests.judged import stream_of

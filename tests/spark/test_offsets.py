@@ -9,10 +9,11 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.audit.offsets_in_spark import Found, count, messages_in
+from kdi_assets.ledger.coordinates import DIGEST
 from kdi_assets.ledger.digests import digest_of
-from kdi_assets.ledger.offsets import DIGEST, Found, count, messages_in
-from kdi_assets.replay.meant import grouped
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.replay.selected_messages import grouped
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 OLD, NEW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
 Rows = list[tuple[int, int, int, datetime]]

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.shape import analyse
+from kdi_assets.drain.rules.errors import ShapeMistake
+from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.formats import compression
-from kdi_assets.message_format import Bytes, Compression, Envelope, Json, Text
+from kdi_assets.stream.message_format import Bytes, Compression, Envelope, Json, Text
 from tests.judged import Message, judged, stream_of
 from tests.verdicts import Verdict, verdicts_of
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.drain.contract import UnknownFieldsFound, refuse_unknown
-from kdi_assets.formats.of_stream import decoder_of
-from kdi_assets.message_format import Protobuf
-from kdi_assets.message_rules import Contract
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.drain.rules.contract import refuse_unknown
+from kdi_assets.drain.rules.errors import UnknownFieldsFound
+from kdi_assets.formats.stream_decoder import decoder_of
+from kdi_assets.stream.message_format import Protobuf
+from kdi_assets.stream.message_rules import Contract
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.judged import Judged, judged, stream_of
 from tests.protobuf_messages import SHOP, descriptors, message_class, random_message, read_row, said
 from tests.unit.test_protobuf_payloads import of, varint
@@ -56,7 +57,7 @@ def test_a_record_comes_from_spark_as_protobufs_own_library_reads_it(spark: Spar
     messages = [random_message(ORDER, chance) for _ in range(60)]
     values = [message.SerializeToString() for message in messages]
     damaged = [value + b"\x00" for value in values]
-    stream = Stream("t", "t", "", "current_date()", KafkaCluster("main", "nowhere:1"), format=FORMAT)
+    stream = Stream("t", "t", "", "current_date()", Cluster("main", "nowhere:1"), format=FORMAT)
     mixed = [(n, value) for n, pair in enumerate(zip(values, damaged, strict=True)) for value in pair]
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 7)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.formats.avro.schema_text import in_one_text
 from kdi_assets.formats.framing import Frame, split_frame, with_frame
-from kdi_assets.formats.registry.avro import in_one_text
 from kdi_assets.formats.registry.schema import Referenced, Schema
 from tests.framed import FRAMES
 

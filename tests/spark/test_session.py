@@ -19,17 +19,11 @@ from py4j.java_gateway import JVMView
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.jars import JarMissing
-from kdi_assets.runtime.launch import jvm_of, start_spark
-from kdi_assets.runtime.session import (
-    SESSION_CONFIG,
-    OtherDriverOpen,
-    close_session,
-    is_open,
-    open_session,
-    use_in_thread,
-)
+from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.runtime.errors import JarMissing, OtherDriverOpen
+from kdi_assets.runtime.spark import close_session, is_open, open_session, use_in_thread
+from kdi_assets.runtime.spark_config import SESSION_CONFIG
+from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
 from resources.spark import SparkResource
 
@@ -121,8 +115,8 @@ def test_without_the_locked_jars_nothing_is_started(settings: Settings, tmp_path
 
 def run_python(settings: Settings, body: str) -> subprocess.CompletedProcess[str]:
     """A process that may stop its JVM, as the test process may not."""
-    imports = "from kdi_assets.runtime.launch import SparkDidNotStart, jvm_of\n"
-    imports += "from kdi_assets.runtime.session import is_open, open_session\n"
+    imports = "from kdi_assets.runtime.spark_jvm import SparkDidNotStart, jvm_of\n"
+    imports += "from kdi_assets.runtime.spark import is_open, open_session\n"
     imports += "from kdi_assets.settings import Settings\nsettings = Settings.from_environment()\n"
     environment = {
         "KDI_HOME": str(settings.home),

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.ledger.commit import OvertakenCommit, commit
-from kdi_assets.ledger.delta import FileSize, Staged, stage_rows
+from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import TableLog
+from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.ledger.rewrite import as_changes, old_rows
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import orders
 
 STREAM = orders()

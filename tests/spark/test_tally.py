@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.drain import tally as tallies
-from kdi_assets.drain.judge import condemned, judge, letters_of
-from kdi_assets.drain.records import stream_decoder
-from kdi_assets.drain.tally import Counts, PassTally
+from kdi_assets.drain.rules import tally as tallies
+from kdi_assets.drain.rules.judge import judge, letters_of, to_dead_letters
+from kdi_assets.drain.rules.records import stream_decoder
+from kdi_assets.drain.rules.tally import Counts, PassTally
 from kdi_assets.ledger.digests import digest_of
 from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.judged import stream_of
 
 STREAM = stream_of("id int", date_expression="DATE'2026-03-01'")
@@ -33,7 +33,7 @@ def test_letters_that_a_pass_kept_are_those_of_a_second_look(spark: SparkSession
         (1, 1000, "malformed_json"),
         (2, 2000, "malformed_json"),
     ]
-    again = condemned(messages, STREAM, stream_decoder(STREAM), now=NOW)
+    again = to_dead_letters(messages, STREAM, stream_decoder(STREAM), now=NOW)
     assert again.schema.simpleString() == counts.letters.schema.simpleString()
     assert sorted(again.collect()) == sorted(kept)
 

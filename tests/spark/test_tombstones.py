@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import ShapeMistake
-from kdi_assets.drain.shape import analyse
-from kdi_assets.drain.verdict import TOMBSTONE
-from kdi_assets.message_format import Bytes, Csv, Text
-from kdi_assets.message_rules import Expectation
-from kdi_assets.stream import Stream
+from kdi_assets.drain.rules.errors import ShapeMistake
+from kdi_assets.drain.rules.shape import analyse
+from kdi_assets.drain.rules.verdict import TOMBSTONE
+from kdi_assets.stream.message_format import Bytes, Csv, Text
+from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.stream import Stream
 from tests.judged import Message, judged, stream_of
 
 PEOPLE = stream_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.drain.records import stream_decoder
+from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.formats.decoder import DECODED, PATHS, UNKNOWN
 from tests import odd_json
 from tests.judged import stream_of

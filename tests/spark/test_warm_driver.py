@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kdi_assets.runtime.broker import QUICK_START
-from kdi_assets.runtime.control import ControlConnection, DriverGone, address_file, driver_status
+from kdi_assets.dev.broker import QUICK_START
+from kdi_assets.runtime.driver.control import ControlConnection, address_file, driver_status
+from kdi_assets.runtime.driver.errors import DriverGone
 from kdi_assets.runtime.processes import Child
 from kdi_assets.settings import Settings
 from tests.waiting import wait_until
@@ -22,8 +23,8 @@ from tests.waiting import wait_until
 KDI = Path(sys.executable).with_name("kdi")
 CLIENT = """
 import sys, threading
-from kdi_assets.runtime.control import DriverGone
-from kdi_assets.runtime.session import close_session, open_session, use_in_thread
+from kdi_assets.runtime.driver.control import DriverGone
+from kdi_assets.runtime.spark import close_session, open_session, use_in_thread
 from kdi_assets.settings import Settings
 
 def say(*words):

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdi_assets.formats.avro_container import opening as module
-from kdi_assets.formats.avro_container.opening import Condemned, opened, opening
-from kdi_assets.formats.avro_differences import other_meanings, unknown_paths
+from kdi_assets.formats.avro.container import blocks as module
+from kdi_assets.formats.avro.container.blocks import Condemned, opened, opening
+from kdi_assets.formats.avro.differences import other_meanings, unknown_paths
+from kdi_assets.formats.avro.schema_text import canonical_form
 from kdi_assets.formats.framing import Frame, MessageIndex, split_frame, split_message_index
-from kdi_assets.formats.registry.avro import canonical_form
 from tests.avro_bytes import COMPRESS, SYNC, container, datum, long
 from tests.framed import FRAMES
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kdi_assets.drain.backlog import PATIENCE, Backlog, PartitionBacklog, Sample, State, status_word, worst
-from kdi_assets.drain.look import time_to_loss
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.recent import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
-from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.sources.kafka_config import Retention
-from kdi_assets.stream import DrainWhen, OffsetRange, TopicPartition
+from kdi_assets.ledger.recent_commits import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
+from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, PositionSample, State, status_word, worst
+from kdi_assets.monitoring.backlog_reader import time_to_loss
+from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.sources.kafka.topic_config import Retention
+from kdi_assets.stream.stream import DrainWhen, OffsetRange, TopicPartition
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -147,7 +147,7 @@ def judged(
     waiting: float | None = 5.0,
     patience: float | None = LIMIT,
 ) -> State:
-    samples = [Sample(*one) for one in window]
+    samples = [PositionSample(*one) for one in window]
     return status_word(samples, position=position, end=end, waiting_seconds=waiting, patience_seconds=patience)
 
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.checks import of_backlog, of_table
-from kdi_assets.checks.finding import Finding
-from kdi_assets.checks.measures import found
-from kdi_assets.checks.subject import Subject
-from kdi_assets.drain.backlog import Backlog, State
-from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.message_rules import Expectation
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
+from kdi_assets.monitoring.backlog import Backlog, State
+from kdi_assets.monitoring.checks import backlog_checks, table_checks
+from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.finding import CheckResult
+from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.message_rules import Expectation
+from kdi_assets.stream.stream import CheckName, Checks, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 from tests.unit.test_backlog import waits
 
@@ -35,8 +35,8 @@ def no_spark() -> SparkSession:
     raise AssertionError("this check started Spark")
 
 
-def check(name: CheckName, lake: str, *, stream: Stream | None = None) -> Finding:
-    return found(name, Subject(stream or orders(), lake, no_spark, now=NOW))
+def check(name: CheckName, lake: str, *, stream: Stream | None = None) -> CheckResult:
+    return found(name, CheckSubject(stream or orders(), lake, no_spark, now=NOW))
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_long_log_without_checkpoint_warns(table: TableByHand, lake: str, monk
     for _ in range(100):
         table.commit(ago=timedelta(0))
     unchecked = check("table_health", lake)
-    monkeypatch.setattr(of_table, "LOG_FILES", 2)
+    monkeypatch.setattr(table_checks, "LOG_FILES", 2)
 
     assert unchecked.level == "warn" and unchecked.numbers["commits_since_checkpoint"] == 101
     assert "since the last checkpoint" in unchecked.said and "the log has" not in unchecked.said
@@ -207,11 +207,11 @@ def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_tran
     monkeypatch: pytest.MonkeyPatch, backlog: Backlog, held_for: float | None, holds: bool, status: Any, level: str
 ) -> None:
     since = None if held_for is None else NOW - timedelta(seconds=held_for)
-    monkeypatch.setattr(of_backlog, "held_since", lambda *_: since)
-    monkeypatch.setattr(of_backlog, "holds_message", lambda *_: holds)
+    monkeypatch.setattr(backlog_checks, "held_since", lambda *_: since)
+    monkeypatch.setattr(backlog_checks, "holds_message", lambda *_: holds)
     stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
 
-    finding = found("fresh", Subject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
+    finding = found("fresh", CheckSubject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
 
     assert finding.level == level
     assert ("3 offsets are held back by an open transaction" in finding.said) == (backlog.open_transaction_offsets == 3)
@@ -222,7 +222,7 @@ def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_tran
 def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusal: KdiError, level: str) -> None:
     stream = orders(freshness=FreshnessLimits(300, 1800))
 
-    finding = found(name, Subject(stream, "/nowhere", no_spark, backlog=waits(refusal=refusal)))
+    finding = found(name, CheckSubject(stream, "/nowhere", no_spark, backlog=waits(refusal=refusal)))
 
     assert (finding.level, finding.said) == (level, refusal.parts()[0])
 
@@ -242,7 +242,7 @@ def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusa
     ],
 )
 def test_what_a_drain_leaves_is_judged_just_after_it(backlog: Backlog, drained: bool, level: str) -> None:
-    subject = Subject(orders(), "/nowhere", no_spark, backlog=backlog, drained=drained)
+    subject = CheckSubject(orders(), "/nowhere", no_spark, backlog=backlog, drained=drained)
 
     assert found("backlog_after_drain", subject).level == level
 

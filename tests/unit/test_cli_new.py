@@ -22,8 +22,10 @@ def defs(tmp_path: Path) -> Path:
 def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kdi:
     """Runs `kdi new` in this process."""
     monkeypatch.setenv("KDI_DEFS", str(tmp_path / "defs"))
-    for module in ("kafka", "kafka_client"):
-        monkeypatch.setattr(f"kdi_assets.sources.{module}.REQUEST_SECONDS", 0.3)  # nobody will answer later either
+    for module in ("topic", "client"):
+        monkeypatch.setattr(
+            f"kdi_assets.sources.kafka.{module}.REQUEST_SECONDS", 0.3
+        )  # nobody will answer later either
     return typed(monkeypatch, capsys, "new")
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from kdi_assets.cli.output import duration, error_fields, exit_code, plain, printable
 from kdi_assets.cli.peek import Peeked
-from kdi_assets.components.load import UnknownStream
-from kdi_assets.drain.failures import refused_to
-from kdi_assets.drain.refusals import (
+from kdi_assets.config.errors import UnknownStream
+from kdi_assets.drain.errors import (
     AccountingMismatch,
     AnotherDrainActive,
     DeadLettersGone,
@@ -24,13 +23,14 @@ from kdi_assets.drain.refusals import (
     RetentionPassedPosition,
     RunAgain,
 )
+from kdi_assets.drain.spark_errors import refused_to
 from kdi_assets.errors import KdiError
-from kdi_assets.replay import deciding
 from kdi_assets.replay import replay_letters as replaying
-from kdi_assets.replay.chosen import ALL, Chosen
+from kdi_assets.replay import replay_transaction
+from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.replay.report import MessagesNotInKafka, Missing
-from kdi_assets.sources.kafka import BrokerUnreachable, TopicMissing
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 DECIDE = TopicMissing(cluster="main", topic="orders")
 RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
@@ -135,7 +135,7 @@ def test_a_message_is_shown_with_its_verdict_and_value(message: Peeked, verdict:
     assert message.fields()["value"] == (message.value.decode() if message.value is not None else None)
 
 
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "nowhere:1"))
 REFUSALS = (
     AccountingMismatch(stream=STREAM.name, detail="7 against 8", ranges=(OffsetRange(TP, 0, 8),)),
     AnotherDrainActive(stream=STREAM.name, detail="version 9"),
@@ -168,10 +168,10 @@ def test_a_choice_is_said_in_options() -> None:
     first, last = date(2026, 1, 1), date(2026, 1, 31)
 
     assert ALL.options() == ""
-    assert Chosen(first, last).options() == " --from 2026-01-01 --to 2026-01-31"
-    assert Chosen(offsets=OffsetRange(TP, 0, 1)).options() == " --topic-partition orders/3 --offset 0"
-    assert Chosen(offsets=OffsetRange(TP, 0, 2**63 - 1)).options() == " --topic-partition orders/3"
-    assert shlex.split(Chosen(reason="wrong type", field="a.'b'").options()) == [
+    assert DeadLetterFilter(first, last).options() == " --from 2026-01-01 --to 2026-01-31"
+    assert DeadLetterFilter(offsets=OffsetRange(TP, 0, 1)).options() == " --topic-partition orders/3 --offset 0"
+    assert DeadLetterFilter(offsets=OffsetRange(TP, 0, 2**63 - 1)).options() == " --topic-partition orders/3"
+    assert shlex.split(DeadLetterFilter(reason="wrong type", field="a.'b'").options()) == [
         *("--reason", "wrong type"),
         *("--field", "a.'b'"),
     ]
@@ -181,8 +181,8 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
     def overtaken(*arguments: Any, **options: Any) -> NoReturn:
         raise AnotherDrainActive(stream=STREAM.name, detail="version 9")
 
-    monkeypatch.setattr(deciding, "survey", overtaken)
-    options: Any = {"lake": "/lake", "session": None, "chosen": Chosen(field="id")}
+    monkeypatch.setattr(replay_transaction, "take_snapshot", overtaken)
+    options: Any = {"lake": "/lake", "session": None, "chosen": DeadLetterFilter(field="id")}
 
     with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id  "):
         replaying.replay_letters(STREAM, **options)

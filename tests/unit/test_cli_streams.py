@@ -13,14 +13,14 @@ import pytest
 
 from kdi_assets.cli.output import plain
 from kdi_assets.cli.status import HEAD, StreamStatus, text
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
-from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.errors import NotADeltaTable
 from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE, middle
-from kdi_assets.ledger.log import NotADeltaTable
-from kdi_assets.ledger.table_facts import DataFiles, TableFacts
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
+from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.monitoring.table_facts import DataFiles, TableFacts
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
 from tests.documents import stream as a_document
 from tests.documents import written
 from tests.table_by_hand import TableByHand
@@ -85,7 +85,7 @@ def test_a_log_that_cannot_be_read_costs_its_own_line_and_the_exit_code(kdi: Kdi
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
 TP = TopicPartition("orders", 0)
-MAIN = KafkaCluster("main", "localhost:9092")
+MAIN = Cluster("main", "localhost:9092")
 SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
 LOST = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=10, earliest=25)
 

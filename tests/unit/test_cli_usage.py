@@ -129,8 +129,9 @@ HEAVY = {"confluent_kafka", "dagster", "deltalake", "pandas", "pyarrow", "pyspar
 AT_ONCE = """
 import sys
 import kdi_assets.cli.main
-import kdi_assets.cli.new, kdi_assets.proposal.document, kdi_assets.proposal.place, kdi_assets.proposal.registered
-from kdi_assets.components.load import load_streams
+import kdi_assets.cli.new, kdi_assets.scaffold.document
+import kdi_assets.scaffold.sample_and_folder, kdi_assets.scaffold.registry_lookup
+from kdi_assets.config.loader import load_streams
 assert load_streams()
 """
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.drain.beyond import from_positions, of_older_topics
-from kdi_assets.ledger.coverage import Coverage, Recorded, coverage
+from kdi_assets.audit.coverage import Coverage, Recorded, coverage
+from kdi_assets.audit.rowless_messages import BY_COUNT, AbsentOffsets, settle
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, Untraced
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.ledger.superseded_offsets import ENDLESS, read_again, superseded
-from kdi_assets.ledger.untraced import BY_COUNT, Group, settle
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.recovery.rows_past_position import from_positions, of_older_topics
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 P0, P1 = (TopicPartition("orders", n) for n in range(2))
 
@@ -86,10 +86,10 @@ def test_gaps_of_an_older_topic_are_not_those_of_the_one_made_anew() -> None:
 def test_what_is_missing_is_a_tombstone_where_count_and_digest_say_so() -> None:
     covered = coverage([START, drained(1, [r(P0, 0, 10), r(P1, 0, 10)], tombstones=2, digest=0b0110)])
 
-    proved = settle([Group(1, 0, 2, 0b0100), Group(1, 1, 2, 0b0010)], covered)
-    others = settle([Group(1, 0, 2, 0b0100), Group(1, 1, 2, 0b0011)], covered)
-    more = settle([Group(1, 0, 3, 0b0101), Group(1, 1, 2, 0b0010)], covered)
-    fewer = settle([Group(1, 0, 1, 0b0001), Group(1, 1, 2, 0b0010)], covered)
+    proved = settle([AbsentOffsets(1, 0, 2, 0b0100), AbsentOffsets(1, 1, 2, 0b0010)], covered)
+    others = settle([AbsentOffsets(1, 0, 2, 0b0100), AbsentOffsets(1, 1, 2, 0b0011)], covered)
+    more = settle([AbsentOffsets(1, 0, 3, 0b0101), AbsentOffsets(1, 1, 2, 0b0010)], covered)
+    fewer = settle([AbsentOffsets(1, 0, 1, 0b0001), AbsentOffsets(1, 1, 2, 0b0010)], covered)
 
     assert (proved.untraced, proved.open) == (Untraced(4), frozenset())
     assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0), (1, 1)})  # as many, and not the same
@@ -100,7 +100,7 @@ def test_what_is_missing_is_a_tombstone_where_count_and_digest_say_so() -> None:
 def test_tombstones_of_a_cut_range_are_bounded_by_their_count() -> None:
     covered = coverage([START, drained(1, [r(P0, 0, 10)], tombstones=2, digest=1)]).within({P0: r(P0, 0, 5)})
 
-    within, beyond = settle([Group(1, 0, 1, 9)], covered), settle([Group(1, 0, 3, 9)], covered)
+    within, beyond = settle([AbsentOffsets(1, 0, 1, 9)], covered), settle([AbsentOffsets(1, 0, 3, 9)], covered)
 
     assert (within.untraced, within.notes) == (Untraced(1), (BY_COUNT,))
     assert (beyond.untraced, set(beyond.open)) == (Untraced(), {(1, 0)})
@@ -109,8 +109,11 @@ def test_tombstones_of_a_cut_range_are_bounded_by_their_count() -> None:
 def test_tombstones_and_filtered_messages_are_proved_by_one_digest() -> None:
     covered = coverage([START, with_filtered(drained(1, [r(P0, 0, 10)], tombstones=2, digest=0b0110), 3, 0b1000)])
 
-    proved, others = settle([Group(1, 0, 5, 0b1110)], covered), settle([Group(1, 0, 5, 0b0110)], covered)
-    fewer = settle([Group(1, 0, 4, 0b0110)], covered)
+    proved, others = (
+        settle([AbsentOffsets(1, 0, 5, 0b1110)], covered),
+        settle([AbsentOffsets(1, 0, 5, 0b0110)], covered),
+    )
+    fewer = settle([AbsentOffsets(1, 0, 4, 0b0110)], covered)
 
     assert proved.untraced == Untraced(tombstones=2, filtered=3)
     assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0)})
@@ -125,7 +128,7 @@ def test_gaps_that_no_entry_lists_are_proved_by_the_same_digest_and_count_as_gap
     gapped = replace(entry, ranges=(counts,), digest=0b0111, gap_digest=0b1001)
 
     covered = coverage([START, gapped])
-    proved, lost = settle([Group(1, 0, 6, 0b1111)], covered), settle([Group(1, 0, 7, 0b1110)], covered)
+    proved, lost = settle([AbsentOffsets(1, 0, 6, 0b1111)], covered), settle([AbsentOffsets(1, 0, 7, 0b1110)], covered)
 
     assert (covered.digest, covered.gaps, gapped.gap_offsets) == (0b0001, 0, 4)
     assert proved.untraced == Untraced(tombstones=2, gaps=4)

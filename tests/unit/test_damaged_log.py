@@ -13,13 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from kdi_assets.components.column_facts import date_facts, type_text
 from kdi_assets.drain.dead_letters import refuse_replaced
-from kdi_assets.drain.refusals import DeadLettersReplaced
+from kdi_assets.drain.errors import DeadLettersReplaced
 from kdi_assets.ledger.archive import Archive, open_archive
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt
-from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.storage import StorageFailed, TableUnreadable
+from kdi_assets.ledger.errors import CommitUnreadable, StorageFailed, TableUnreadable
 from sensors import table_log
-from sensors.table_log import Piece, read_piece
+from sensors.table_log import NewEntries, read_piece
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders
 
 
@@ -148,7 +148,7 @@ def table(lake: str) -> TableByHand:
     return TableByHand(lake)
 
 
-def read(table: TableByHand, known: Piece | None = None) -> tuple[Piece, list[int]]:
+def read(table: TableByHand, known: NewEntries | None = None) -> tuple[NewEntries, list[int]]:
     """Read on from a piece, or from the beginning; and the versions of the entries that were found."""
     since = (known.table_id, known.through) if known else ("", -1)
     piece = read_piece(str(table.log.parent), TOPIC, table_id=since[0], since=since[1])

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 import dagster as dg
 import pytest
 
-from kdi_assets.components.load import UnknownStream
 from kdi_assets.components.table_run import RunDates, dates_meant
+from kdi_assets.config.errors import UnknownStream
 from kdi_assets.downstream import dates_of
 from tests.conftest import CHECKOUT
 

@@ -9,19 +9,22 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.case import Action, Case, NothingToResolve, Proposal
-from kdi_assets.drain.proposals import Target, adopted, given_up, letters_adopted, losses, rewound
-from kdi_assets.drain.resolve import new_topic
-from kdi_assets.drain.survey import truncated
+from kdi_assets.drain.snapshot import truncated
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
-from kdi_assets.ledger.log import TableLog
 from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
+from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.state import LedgerState, read_ledger
 from kdi_assets.ledger.transaction_ids import RETIRED
-from kdi_assets.sources.kafka import BrokerOffsets, TopicState
-from kdi_assets.sources.kafka_messages import AtPosition
-from kdi_assets.stream import TopicPartition
+from kdi_assets.recovery.accept_loss import accept_loss, losses
+from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
+from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContext
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.recovery.resolve import new_topic
+from kdi_assets.recovery.rewind import Target, rewind
+from kdi_assets.sources.kafka.messages import AtPosition
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.stream import TopicPartition
 from tests.faults.chaos.decisions import Walk, steps_of
 from tests.faults.chaos.model import Model
 from tests.table_by_hand import TOPIC, TableByHand, orders
@@ -44,13 +47,13 @@ def held(offsets: Mapping[TopicPartition, tuple[int, int]], topic_id: str = "top
 
 def case_of(
     lake: str, action: Action, offsets: Mapping[TopicPartition, tuple[int, int]], state: LedgerState | None = None
-) -> Case:
+) -> ResolveContext:
     """A decision about the table of ``orders`` in the lake, by its ledger or another state of it."""
     topic, stream = held(offsets), orders()
     found = state or read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(offsets))
     log = TableLog.open(stream.table_uri(lake)) or TableLog.existing(TableByHand(lake).log.parent.as_posix())
     assert found is not None
-    return Case(stream=stream, lake=lake, topic=topic, log=log, ledger=found, action=action, session=nobody)
+    return ResolveContext(stream=stream, lake=lake, topic=topic, log=log, ledger=found, action=action, session=nobody)
 
 
 def entry(positions: dict[TopicPartition, int], **fields: Any) -> LedgerEntry:
@@ -121,7 +124,7 @@ def restored(lake: str) -> TableByHand:
 def test_a_decision_after_a_restore_begins_where_the_restore_left_it(lake: str, restored: TableByHand) -> None:
     case = case_of(lake, "rewind", {P0: (0, 13), P1: (0, 10)})
 
-    proposal = rewound(case, Target(P0, offset=5))
+    proposal = rewind(case, Target(P0, offset=5))
     made = next_entry(case.stream, case.ledger, kind="resolve", topic_id="topic", positions=proposal.after)
 
     assert (case.before, proposal.after) == ({P0: 10, P1: 0}, {P0: 5})
@@ -167,14 +170,14 @@ def test_a_topic_made_again_begins_at_0_and_what_it_lacks_is_retired(lake: str) 
 def test_what_retention_deleted_is_given_up_and_no_more_unless_offsets_are_named(lake: str) -> None:
     case = case_of(lake, "accept-loss", {P0: (8, 20), P1: (0, 9)}, state({P0: 5, P1: 2}))
 
-    gone, named = given_up(case, None, None), given_up(case, P1, 4)
+    gone, named = accept_loss(case, None, None), accept_loss(case, P1, 4)
 
-    def lost(proposal: Proposal) -> list[tuple[TopicPartition, int, int]]:
+    def lost(proposal: ProposedPositions) -> list[tuple[TopicPartition, int, int]]:
         return [(r.topic_partition, r.start, r.end) for r in losses(case, proposal.after)]
 
     assert lost(gone) == [(P0, 5, 8)]
     assert lost(named) == [(P1, 2, 4)]
-    assert lost(given_up(case, P1, 4, start=2)) == [(P1, 2, 4)]
+    assert lost(accept_loss(case, P1, 4, start=2)) == [(P1, 2, 4)]
     assert named.reason == "2 offsets are given up and recorded as lost; the broker still holds up to 2 of them"
     for until, start, said in (
         (10, None, "ends at 9"),
@@ -182,7 +185,7 @@ def test_what_retention_deleted_is_given_up_and_no_more_unless_offsets_are_named
         (4, 1, "what lies before the position is not given up"),
     ):
         with pytest.raises(NothingToResolve, match=said):
-            given_up(case, P1, until, start=start)
+            accept_loss(case, P1, until, start=start)
 
 
 def test_without_known_positions_only_what_goes_by_the_rows_applies(lake: str) -> None:
@@ -190,22 +193,22 @@ def test_without_known_positions_only_what_goes_by_the_rows_applies(lake: str) -
 
     unknown = r"positions are unknown[^\n]*\n.*\n.*rewind"
     with pytest.raises(NothingToResolve, match=unknown):
-        given_up(case, None, None)
+        accept_loss(case, None, None)
     with pytest.raises(NothingToResolve, match=unknown):
-        rewound(case, Target(P0, offset=2))
+        rewind(case, Target(P0, offset=2))
     with pytest.raises(NothingToResolve, match=unknown):
-        letters_adopted(case)
+        adopt_dead_letters(case)
 
 
 def test_dead_letters_are_adopted_only_where_they_are_others_and_positions_stay(lake: str) -> None:
-    dropped = letters_adopted(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, state({P0: 5})))
+    dropped = adopt_dead_letters(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, state({P0: 5})))
 
     assert (dropped.after, dropped.fields) == ({}, {"dead_letters_at": None})
     none = state({P0: 5}, entry=entry({P0: 5}))
     with pytest.raises(NothingToResolve, match="are those that the ledger counts on"):
-        letters_adopted(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, none))
+        adopt_dead_letters(case_of(lake, "adopt-dead-letters", {P0: (0, 10)}, none))
     with pytest.raises(NothingToResolve, match="the ledger knows the table"):
-        adopted(case_of(lake, "adopt", {P0: (0, 10)}, state({P0: 5})))
+        adopt(case_of(lake, "adopt", {P0: (0, 10)}, state({P0: 5})))
 
 
 READ = {P0: LastRead(9, 1_700_000_000_000, "ab"), P1: LastRead(4, 1_700_000_000_000, "cd")}

@@ -14,8 +14,8 @@ import pytest
 
 from kdi_assets.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine
 from kdi_assets.doctor.side_by_side import Examination, side_by_side
-from kdi_assets.runtime.jars import JarMissing
-from kdi_assets.sources import kafka_probe
+from kdi_assets.runtime.errors import JarMissing
+from kdi_assets.sources.kafka import probe
 from tests.conftest import CHECKOUT
 from tests.documents import REGISTRY, stream
 from tests.fake_registry import ask_at_once
@@ -116,7 +116,7 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     (home / "jars").symlink_to((CHECKOUT / ".kdi" / "jars").resolve())
     for name, value in {"KDI_HOME": home, "KDI_LAKE": tmp_path / "lake", "KDI_DEFS": defs}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(kafka_probe, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(probe, "ANSWER_SECONDS", 0.3)
     return typed(monkeypatch, capsys, "doctor")
 
 

@@ -20,11 +20,11 @@ from kdi_assets.doctor.finding import Verdict
 from kdi_assets.doctor.kafka import retention
 from kdi_assets.doctor.machine import driver, jars, java, packages
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.runtime.control import ControlServer, DriverAddress
-from kdi_assets.runtime.jars import JarDiffers, JarMissing
+from kdi_assets.runtime.driver.control import ControlServer, DriverAddress
+from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
-from kdi_assets.sources.kafka_config import Retention
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.sources.kafka.topic_config import Retention
+from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 from tests.fake_registry import RunningRegistry
 from tests.unit.test_backlog import waits
 from tests.unit.test_java import told_java
@@ -148,7 +148,7 @@ def test_the_places_are_the_lake_if_local_the_home_and_sparks_scratch(tmp_path: 
 
 
 TP = TopicPartition("orders", 0)
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "localhost:9092"))
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "localhost:9092"))
 DAY = 86_400.0
 WEEK = Retention(7 * DAY, None)
 

@@ -10,9 +10,10 @@ import typer
 from typer.testing import CliRunner
 
 from kdi_assets.cli.check import check
-from kdi_assets.components.documents import Mistakes, parse
-from kdi_assets.components.load import AmbiguousStream, UnknownStream, load_streams, select_streams
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.config.errors import AmbiguousStream, Mistakes, UnknownStream
+from kdi_assets.config.loader import load_streams, select_streams
+from kdi_assets.config.yaml_documents import parse
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 
 
@@ -194,7 +195,7 @@ def test_wrong_documents_are_said_line_by_line_and_as_json(tmp_path: Path) -> No
 
 
 def streams(**topics_by_table: str) -> dict[str, Stream]:
-    cluster = KafkaCluster("main", "localhost:9092")
+    cluster = Cluster("main", "localhost:9092")
     tables = {table.replace("__", "/"): topic for table, topic in topics_by_table.items()}
     return {table: Stream(topic, table, "id bigint", "current_date()", cluster) for table, topic in tables.items()}
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.runtime import control
-from kdi_assets.runtime.control import (
+from kdi_assets.runtime.driver import control
+from kdi_assets.runtime.driver.control import (
     ControlConnection,
     ControlServer,
     DriverAddress,
-    DriverGone,
     address_file,
     connect_to_driver,
 )
-from kdi_assets.runtime.driver_lock import driver_is_there, only_driver
+from kdi_assets.runtime.driver.errors import DriverGone
+from kdi_assets.runtime.driver.lock import driver_is_there, only_driver
 
 SECRET = "only those who may read the file know"
 

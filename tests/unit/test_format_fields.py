@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from kdi_assets.components.documents import Mistakes
-from kdi_assets.components.load import load_streams
-from kdi_assets.connections import SchemaRegistry
+from kdi_assets.config.errors import Mistakes
+from kdi_assets.config.loader import load_streams
 from kdi_assets.formats.protobuf.descriptors import DescriptorMistake, Descriptors
 from kdi_assets.formats.protobuf.records import record_of
-from kdi_assets.message_format import (
+from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.message_format import (
     Avro,
     AvroContainer,
     AvroSingleObject,
@@ -27,7 +27,7 @@ from kdi_assets.message_format import (
     SchemaFile,
     Text,
 )
-from kdi_assets.stream import Stream
+from kdi_assets.stream.stream import Stream
 from tests.documents import CLUSTER, ORDERS, REGISTRY, stream
 from tests.protobuf_messages import SHOP, descriptors
 
@@ -123,7 +123,7 @@ def test_a_registry_has_the_text_and_a_message_of_protobuf_need_not_be_named() -
     Path("kafka").mkdir()
     Path("kafka/defs.yaml").write_text(CLUSTER, encoding="utf-8")
     Path("orders").mkdir()
-    main = SchemaRegistry("main", "https://registry:8081")
+    main = Registry("main", "https://registry:8081")
     named = {
         "{registry: main}": ProtobufRegistry(RegistrySchemas(main, "t-value")),
         "{registry: main, subject: s, version: 2, message: a.B}": ProtobufRegistry(

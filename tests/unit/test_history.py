@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.drain.known import Recent
 from kdi_assets.ledger.commit_info import CommitInfo
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.life import life
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.ledger.recent import recent_commits
-from kdi_assets.ledger.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
-from kdi_assets.metrics.totals import Totals
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream
+from kdi_assets.ledger.recent_commits import recent_commits
+from kdi_assets.monitoring.commit_history import commit_history
+from kdi_assets.monitoring.ledger_cache import Recent
+from kdi_assets.monitoring.metrics.totals import Totals
+from kdi_assets.monitoring.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream
 from tests.table_by_hand import TOPIC, TP, TableByHand, data_file, orders, position
 
 MINUTE = timedelta(minutes=1)
@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 
 def told(lake: Path) -> list[tuple[int, str, str, bool | None]]:
     """What happened, the newest first."""
-    return [(e.version, e.what, e.told, e.live) for e in life(orders(), str(lake))]
+    return [(e.version, e.what, e.told, e.live) for e in commit_history(orders(), str(lake))]
 
 
 def test_a_life_is_told_commit_by_commit_the_newest_first(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_decision_says_who_made_it_why_and_where_it_moved_positions(tmp_path: 
     lost = (OffsetRange(TP, 100, 150),)
     table.ledger_commit("resolve", declared_losses=lost, decided_by="ann", because="retention was a day")
 
-    decided = next(life(orders(), str(tmp_path)))
+    decided = next(commit_history(orders(), str(tmp_path)))
 
     assert decided.entry and (decided.entry.decided_by, decided.entry.because) == ("ann", "retention was a day")
     assert decided.set_positions == {TP: (100, 150)}
@@ -104,7 +104,7 @@ def test_a_long_life_is_read_no_further_than_it_is_asked_for(tmp_path: Path) -> 
     DeltaTable(table.log.parent).create_checkpoint()
     (table.log / f"{3:020}.json").write_text("torn")
 
-    newest = list(islice(life(orders(), str(tmp_path)), 5))
+    newest = list(islice(commit_history(orders(), str(tmp_path)), 5))
     every = told(tmp_path)
 
     assert [(e.version, e.what, e.live) for e in newest[:2]] == [(11, "OPTIMIZE", True), (10, "drain", True)]
@@ -145,7 +145,7 @@ def test_totals_have_the_rows_of_replays_too() -> None:
 
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, tzinfo=UTC)
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "localhost:9092"))
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "localhost:9092"))
 
 
 @pytest.fixture

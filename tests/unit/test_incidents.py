@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.backlog import Backlog, State
-from kdi_assets.drain.refusals import RetentionPassedPosition
-from kdi_assets.ledger.table_facts import TableFacts
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import KafkaCluster, Status, Stream, TopicPartition
-from sensors.incidents import MOMENT_SECONDS, Kind, follow, judge, news, told
+from kdi_assets.drain.errors import RetentionPassedPosition
+from kdi_assets.monitoring.backlog import Backlog, State
+from kdi_assets.monitoring.table_facts import TableFacts
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
+from sensors.incidents import MOMENT_SECONDS, IncidentKind, follow, judge, news, told
 from sensors.memory import Followed, Memory
 from sensors.policy import progress
 from tests.unit.test_backlog import waits
 
 NAME, TP = "bronze/orders", TopicPartition("orders", 0)
-MAIN = KafkaCluster("main", "localhost:9092")
+MAIN = Cluster("main", "localhost:9092")
 SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
 LOST = RetentionPassedPosition(stream=NAME, topic_partition=TP, position=10, earliest=25)
 STANDS, LOSS, REFUSED, FAILS = (
-    f"{kind}:{NAME}" for kind in (Kind.STANDS_STILL, Kind.LOSS_NEAR, Kind.REFUSED, Kind.RUNS_FAIL)
+    f"{kind}:{NAME}"
+    for kind in (IncidentKind.STANDS_STILL, IncidentKind.LOSS_NEAR, IncidentKind.REFUSED, IncidentKind.RUNS_FAIL)
 )
 
 

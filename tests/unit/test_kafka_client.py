@@ -12,36 +12,36 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.dev.publisher import BATCH, batch_sizes
 from kdi_assets.errors import Transient
-from kdi_assets.sources import kafka_client
-from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.sources.kafka import read_topics
-from kdi_assets.sources.kafka_frame import java_client_config
-from kdi_assets.sources.publisher import BATCH, batch_sizes
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.sources.kafka import client
+from kdi_assets.sources.kafka.reader import java_client_config
+from kdi_assets.sources.kafka.topic import read_topics
+from kdi_assets.stream.stream import Cluster
 
 
 def test_nobody_waits_behind_the_end_of_a_range_unless_the_document_says_so() -> None:
-    usual = java_client_config(KafkaCluster("main", "nowhere:1"))
-    patient = java_client_config(KafkaCluster("main", "nowhere:1", {"fetch.max.wait.ms": "250"}))
+    usual = java_client_config(Cluster("main", "nowhere:1"))
+    patient = java_client_config(Cluster("main", "nowhere:1", {"fetch.max.wait.ms": "250"}))
 
     assert int(usual["fetch.max.wait.ms"]) <= 10
     assert patient["fetch.max.wait.ms"] == "250"
 
 
 def test_a_document_cannot_let_a_drain_read_what_was_never_committed() -> None:
-    config = java_client_config(KafkaCluster("main", "nowhere:1", {"isolation.level": "read_uncommitted"}))
+    config = java_client_config(Cluster("main", "nowhere:1", {"isolation.level": "read_uncommitted"}))
 
     assert config["isolation.level"] == "read_committed"
 
 
 def test_reads_share_no_consumer_group_since_executors_keep_by_group_what_they_fetched() -> None:
-    assert "group.id" not in java_client_config(KafkaCluster("main", "nowhere:1", {"group.id": "mine"}))
+    assert "group.id" not in java_client_config(Cluster("main", "nowhere:1", {"group.id": "mine"}))
 
 
 def test_a_password_with_quotes_reaches_the_java_client_whole() -> None:
     properties = {"sasl.mechanisms": "PLAIN", "sasl.username": "kdi", "sasl.password": 'a"b', "ssl.ca.location": "/ca"}
-    config = java_client_config(KafkaCluster("main", "nowhere:1", properties))
+    config = java_client_config(Cluster("main", "nowhere:1", properties))
 
     assert config["sasl.mechanism"] == "PLAIN"
     assert config["sasl.jaas.config"].endswith('required username="kdi" password="a\\"b";')
@@ -57,11 +57,11 @@ def test_an_answer_that_the_client_loses_is_given_up_and_a_retry_helps(monkeypat
         return asked
 
     monkeypatch.setattr(AdminClient, "describe_topics", describe_topics)
-    monkeypatch.setattr(kafka_client, "REQUEST_SECONDS", 0.05)
-    monkeypatch.setattr(kafka_client, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(client, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(client, "LATE_SECONDS", 0.1)
 
     with pytest.raises(Transient, match=r"no answer from nobody:1 \(1 of 2 requests not answered within 0\.2 s\)"):
-        read_topics(KafkaCluster(name="main", bootstrap_servers="nobody:1"), ["answered", "lost"])
+        read_topics(Cluster(name="main", bootstrap_servers="nobody:1"), ["answered", "lost"])
 
 
 NOON = datetime(2026, 3, 24, 12, 0, tzinfo=UTC)

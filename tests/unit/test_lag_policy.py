@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.backlog import Backlog
-from kdi_assets.ledger.recent import Pace
-from kdi_assets.message_rules import Route
-from kdi_assets.sources.kafka import TopicMissing
-from kdi_assets.stream import DrainWhen, KafkaCluster, Status, Stream
+from kdi_assets.ledger.recent_commits import Pace
+from kdi_assets.monitoring.backlog import Backlog
+from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.stream.message_rules import Route
+from kdi_assets.stream.stream import Cluster, DrainWhen, Status, Stream
 from sensors.explain import explain
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
-from sensors.policy import Decision, Due, progress, streams_to_drain
+from sensors.policy import Due, TickDecision, progress, streams_to_drain
 from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
 from tests.unit.test_backlog import waits
 
@@ -30,7 +30,7 @@ def backlog(stream: str, offsets: int = 0, lag: float | None = None, *, position
 
 
 def a_stream(name: str, *, when: DrainWhen, status: Status = "active") -> Stream:
-    main = KafkaCluster("main", "127.0.0.1:1")
+    main = Cluster("main", "127.0.0.1:1")
     return Stream(name, name, "a int", "current_date()", main, drain_when=when, status=status)
 
 
@@ -41,7 +41,7 @@ def decide(
     now: float = NOW,
     when: DrainWhen | None = None,
     status: Status = "active",
-) -> Decision:
+) -> TickDecision:
     limits = when or DrainWhen(backlog_messages=1000, lag_seconds=60)
     streams = {b.stream: a_stream(b.stream, when=limits, status=status) for b in backlogs}
     known = {b.stream: (memories or {}).get(b.stream, BEGUN) for b in backlogs}

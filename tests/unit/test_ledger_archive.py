@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kdi_assets.ledger.archive import Archive, ArchiveBusy, copy_to_archive
-from kdi_assets.ledger.audit import audited_history
+from kdi_assets.audit.audit import audited_history
+from kdi_assets.audit.errors import NothingToAudit
+from kdi_assets.ledger.archive import Archive, copy_to_archive
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
 from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import remove_ghosts
-from kdi_assets.ledger.log import CommitUnreadable, TableLog
-from kdi_assets.ledger.report import NothingToAudit
-from kdi_assets.stream import OffsetRange
+from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.stream.stream import OffsetRange
 from sensors.reconcile import suspects_ghosts, sweep
 from tests.table_by_hand import TP, TableByHand, orders
 
@@ -126,10 +127,10 @@ def test_ghosts_are_kept_while_a_commit_cannot_be_read(table: TableByHand, lake:
         table.file(1).write_text(text)
 
     with pytest.raises(CommitUnreadable):
-        remove_ghosts(STREAM, lake)
+        remove_orphaned_dead_letters(STREAM, lake)
     kept = left(lake)
     table.file(1).write_text(whole)
-    removed = remove_ghosts(STREAM, lake)
+    removed = remove_orphaned_dead_letters(STREAM, lake)
 
     assert kept == ["first", "never committed"]
     assert (removed, left(lake)) == (1, ["first"])
@@ -143,10 +144,10 @@ def test_ghosts_are_removed_from_a_cleaned_log_by_what_the_archive_says(table: T
     hidden = Path(STREAM.archive_uri(lake)).rename(f"{lake}/hidden")
 
     with pytest.raises(CommitUnreadable):
-        remove_ghosts(STREAM, lake)
+        remove_orphaned_dead_letters(STREAM, lake)
     hidden.rename(STREAM.archive_uri(lake))
 
-    assert (remove_ghosts(STREAM, lake), left(lake)) == (1, ["first"])
+    assert (remove_orphaned_dead_letters(STREAM, lake), left(lake)) == (1, ["first"])
 
 
 def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(table: TableByHand, lake: str) -> None:
@@ -154,7 +155,7 @@ def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(
     letters(lake, "first", "never committed")
     letters(lake, "a replay", "never committed", f"{OF_REPLAY}of dates", outcome=["row", None, None])
 
-    assert remove_ghosts(STREAM, lake) == 2
+    assert remove_orphaned_dead_letters(STREAM, lake) == 2
     assert left(lake) == ["a replay", "first", f"{OF_REPLAY}of dates"]
 
 
@@ -166,7 +167,7 @@ def test_letters_of_the_table_that_was_there_before_are_no_ghosts(lake: str, ado
     table.ledger_commit("resolve" if adopted else "start")
     table.drain()
 
-    assert (remove_ghosts(STREAM, lake), left(lake)) == (0, ["of the former table"])
+    assert (remove_orphaned_dead_letters(STREAM, lake), left(lake)) == (0, ["of the former table"])
 
 
 def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(table: TableByHand, lake: str) -> None:

@@ -16,11 +16,11 @@ from kdi_assets.ledger.entry import (
     LedgerEntry,
     RangeCounts,
     Untraced,
-    WrittenByNewerRelease,
     entry_of,
 )
+from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 P3 = TopicPartition("orders", 3)
 ENTRY = LedgerEntry(

@@ -18,17 +18,17 @@ import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from kdi_assets.drain.backlog import Backlog, PartitionBacklog, State
 from kdi_assets.errors import KdiError
-from kdi_assets.metrics import collector
-from kdi_assets.metrics.collector import stream_collector
-from kdi_assets.metrics.totals import LedgerTotals
-from kdi_assets.sources.kafka import BrokerUnreachable
-from kdi_assets.stream import FreshnessLimits, KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.monitoring.metrics import collector
+from kdi_assets.monitoring.metrics.collector import stream_collector
+from kdi_assets.monitoring.metrics.totals import LedgerTotals
+from kdi_assets.sources.kafka.errors import BrokerUnreachable
+from kdi_assets.stream.stream import Cluster, FreshnessLimits, OffsetRange, Stream, TopicPartition
 from tests.table_by_hand import TP, TableByHand
 
 NOW = datetime.now(UTC)
-MAIN = KafkaCluster("main", "localhost:9092")
+MAIN = Cluster("main", "localhost:9092")
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", MAIN)
 CLICKS = Stream("clicks", "bronze/clicks", "id bigint", "current_date()", MAIN)
 LABELS = {"stream": "bronze/orders", "topic": "orders"}
@@ -181,7 +181,7 @@ def test_a_slow_cluster_costs_its_own_streams_and_one_look(tmp_path: Path, monke
             assert streams[0].cluster.name == "other" or gate.wait(30)
             return super().__call__(streams, lake=lake)
 
-    other = replace(CLICKS, cluster=KafkaCluster("other", "localhost:9093"))
+    other = replace(CLICKS, cluster=Cluster("other", "localhost:9093"))
     monkeypatch.setattr(collector, "wait", lambda asked, timeout: list(asked)[1].result(30))
     scraped = registry(tmp_path, Gated(), STREAM, other)
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from kdi_assets.ledger.audit import AuditReport, audit
+from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.ledger.digests import digest_of
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.stream import OffsetRange, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import TOPIC, orders
 
 if TYPE_CHECKING:

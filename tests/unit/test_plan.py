@@ -8,25 +8,27 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.plan import Plan, PositionBelowStart, StartOutOfRange, plan_drain
-from kdi_assets.drain.refusals import (
+from kdi_assets.drain.errors import (
     BrokerEndBelowPosition,
+    PositionBelowStart,
     RetentionPassedPosition,
+    StartOutOfRange,
     TableReplaced,
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.drain.settle import unsettled
-from kdi_assets.ledger.state import LedgerState
-from kdi_assets.sources.kafka import BrokerOffsets, TopicState
-from kdi_assets.stream import KafkaCluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.drain.plan import Plan, plan_drain
+from kdi_assets.drain.position_commit import needed_position_commit
+from kdi_assets.ledger.positions import LedgerState
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
 P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
 
 
 def orders(**fields: Any) -> Stream:
-    main = KafkaCluster("main", "nowhere:1")
+    main = Cluster("main", "nowhere:1")
     given = {"topic": "orders", "table": "bronze/orders", "record_ddl": "a int", "date_expression": "x", **fields}
     return Stream(cluster=main, **given)
 
@@ -129,14 +131,14 @@ def test_what_does_not_fit_the_ledger_is_refused(
 def test_what_must_be_settled_first_is_said_with_its_positions() -> None:
     held = topic({P0: (3, 9)})
 
-    nothing_there = unsettled(orders(), None, held)
-    restored = unsettled(orders(), ledger({P0: 4}, restored_to=2), held)
-    taken_over = unsettled(orders(), ledger({P0: 6}, ledger_version=None), held)
+    nothing_there = needed_position_commit(orders(), None, held)
+    restored = needed_position_commit(orders(), ledger({P0: 4}, restored_to=2), held)
+    taken_over = needed_position_commit(orders(), ledger({P0: 6}, ledger_version=None), held)
 
     assert nothing_there is not None and (nothing_there.kind, nothing_there.positions) == ("start", {P0: 3})
     assert restored is not None and (restored.kind, restored.positions) == ("restore", {P0: 4})
     assert taken_over is not None and (taken_over.kind, taken_over.positions) == ("takeover", {P0: 6})
-    assert unsettled(orders(), ledger({P0: 4}), held) is None
+    assert needed_position_commit(orders(), ledger({P0: 4}), held) is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_explicit_offsets_hold_where_no_position_is_yet(
 ) -> None:
     held = topic({P0: (3, 9), P1: (2, 8), P2: (4, 4)}, open_offsets=4)
 
-    settlement = unsettled(orders(start=start), state, held)
+    settlement = needed_position_commit(orders(start=start), state, held)
 
     assert settlement is not None
     assert (settlement.kind, settlement.positions) == (kind, positions)
@@ -181,17 +183,19 @@ def test_explicit_offsets_that_the_topic_does_not_hold_begin_nowhere(start: dict
     stream, held = orders(start=start), topic({P0: (3, 9)}, open_offsets=4)
 
     with pytest.raises(StartOutOfRange, match=said):
-        unsettled(stream, None, held)
+        needed_position_commit(stream, None, held)
     if 7 in start:
         with pytest.raises(StartOutOfRange, match=said):
             plan(ledger({P0: 6}), held, stream=stream)
 
 
 @pytest.mark.parametrize(
-    "refused", [lambda *asked: plan(asked[1], asked[2], stream=asked[0]), unsettled], ids=["ours", "another writer's"]
+    "refused",
+    [lambda *asked: plan(asked[1], asked[2], stream=asked[0]), needed_position_commit],
+    ids=["ours", "another writer's"],
 )
 def test_explicit_offsets_above_a_position_are_refused_and_skip_nothing(refused: Callable[..., object]) -> None:
-    version = None if refused is unsettled else 7
+    version = None if refused is needed_position_commit else 7
 
     with pytest.raises(PositionBelowStart) as below:
         refused(orders(start={0: 15}), ledger({P0: 5}, ledger_version=version), topic({P0: (0, 20)}))

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from kdi_assets.drain.refusals import RowsWithoutPositions, TableMissing
-from kdi_assets.drain.settle import Settlement
-from kdi_assets.drain.survey import survey
+from kdi_assets.drain.errors import RowsWithoutPositions, TableMissing
+from kdi_assets.drain.position_commit import PositionCommit
+from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.ledger.entry import Kind
+from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.state import LedgerGap, LedgerState, read_ledger
-from kdi_assets.ledger.table_facts import TableWatch
-from kdi_assets.sources.kafka import BrokerOffsets, TopicState
-from kdi_assets.stream import TopicPartition
+from kdi_assets.ledger.positions import LedgerState, read_ledger
+from kdi_assets.monitoring.table_facts import TableWatch
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.stream.stream import TopicPartition
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders, position
 
 P0 = TopicPartition(TOPIC, 0)
@@ -99,9 +100,9 @@ def test_a_restore_before_our_first_commit_brings_the_other_writers_positions_ba
     assert (ledger(lake).restored_to, ledger(lake).positions) == (1, {P0: 10})
 
 
-def settlement(lake: str) -> Settlement | None:
+def settlement(lake: str) -> PositionCommit | None:
     """What a drain of ten waiting messages would commit first."""
-    return survey(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).settlement
+    return take_snapshot(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).settlement
 
 
 @REPLACED

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kdi_assets.runtime.ports import free_port, is_free
+from kdi_assets.dev.broker import free_port, is_free
 from kdi_assets.runtime.processes import Child
 from tests.waiting import wait_until
 

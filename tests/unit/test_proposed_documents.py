@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.message_format import AvroRegistry, Bytes, JsonRegistry, ProtobufRegistry
-from kdi_assets.proposal.recognise import Ask
-from kdi_assets.proposal.registered import subject_of
-from kdi_assets.sources.generator import Traffic, WebRequests
+from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.scaffold.recognise_format import Ask
+from kdi_assets.scaffold.registry_lookup import subject_of
+from kdi_assets.stream.message_format import AvroRegistry, Bytes, JsonRegistry, ProtobufRegistry
 from tests.fake_registry import RunningRegistry
 from tests.framed import framed
 from tests.sampled import NOW, attributes_of, objects, proposed, read_back, text_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.proposal.ddl_text import ddl_lines, left_out
-from kdi_assets.proposal.field_stats import stats_of
-from kdi_assets.proposal.json_text import NoRecord, json_object
-from kdi_assets.proposal.types import Struct, misfit, record_of
+from kdi_assets.scaffold.ddl_text import ddl_lines, left_out
+from kdi_assets.scaffold.field_stats import stats_of
+from kdi_assets.scaffold.infer_types import Struct, misfit, record_of
+from kdi_assets.scaffold.json_text import NoRecord, json_object
 
 ZONED, LOCAL = '"2026-03-01T10:00:00Z"', '"2026-03-01 10:00:00.5"'
 

@@ -7,16 +7,16 @@ from time import monotonic
 
 import pytest
 
-from kdi_assets.connections import SchemaRegistry, Tls
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.refusals import (
+from kdi_assets.formats.registry.errors import (
     RegistryAccessRefused,
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
 )
 from kdi_assets.formats.registry.schema import Registered
+from kdi_assets.stream.connections import Registry, Tls
 from tests.certificates import KEY_PASSWORD, Certificates, make_certificates
 from tests.fake_registry import Fault, RunningRegistry, fake_registry
 
@@ -96,7 +96,7 @@ def test_user_and_password_are_sent_as_they_are(registry: RunningRegistry) -> No
 
 def test_a_proxy_is_asked_with_its_own_credentials(registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = registry.url.replace("http://", "http://us%3Aer:hu%40sh@")
-    beyond = SchemaRegistry("main", "http://beyond.invalid:8081/api", username="kdi", password="p")
+    beyond = Registry("main", "http://beyond.invalid:8081/api", username="kdi", password="p")
 
     with pytest.raises(RegistryNotUnderstood):  # the fake knows no /api
         RegistryClient(replace(beyond, proxy=proxy)).types()
@@ -119,7 +119,7 @@ def test_a_proxy_that_makes_no_tunnel_says_why(registry: RunningRegistry, status
     registry.tunnel_status = status
 
     with pytest.raises(refusal, match=str(status)):
-        RegistryClient(SchemaRegistry("main", "https://beyond.invalid:8081", proxy=registry.url)).types()
+        RegistryClient(Registry("main", "https://beyond.invalid:8081", proxy=registry.url)).types()
 
 
 def test_a_tunnel_shows_only_the_proxys_credentials(registry: RunningRegistry, certificates: Certificates) -> None:
@@ -162,6 +162,6 @@ def test_a_key_that_cannot_be_opened_is_a_setting_to_correct(certificates: Certi
     tls = Tls(certificate=str(certificates.client), key=str(certificates.client_key), key_password=password)
 
     with pytest.raises(RegistrySettingRefused, match=r"tls\.certificate cannot be used"):
-        RegistryClient(SchemaRegistry("main", "https://localhost:1", tls=tls)).types()
+        RegistryClient(Registry("main", "https://localhost:1", tls=tls)).types()
     with pytest.raises(RegistrySettingRefused, match=r"tls\.ca cannot be used: .*ca\.pem: .*No such file"):
-        RegistryClient(SchemaRegistry("main", "https://localhost:1", tls=Tls(ca="/nowhere/ca.pem"))).types()
+        RegistryClient(Registry("main", "https://localhost:1", tls=Tls(ca="/nowhere/ca.pem"))).types()

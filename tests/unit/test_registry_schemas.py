@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.formats.registry.refusals import RegistryUnavailable, SubjectVersionUnknown
+from kdi_assets.formats.registry.errors import RegistryUnavailable, SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Referenced, Schema, Version
 from kdi_assets.formats.registry.schemas import UNKNOWN_SECONDS, Schemas
 from tests.fake_registry import RunningRegistry, fake_registry

@@ -9,14 +9,14 @@ from itertools import zip_longest
 
 import pytest
 
-from kdi_assets.drain.accept_routes import Accepted, RoutedTable, accept
-from kdi_assets.drain.case import NothingToResolve
 from kdi_assets.drain.route_change import RoutesChanged, routes_to_drain_by, why_not
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.state import LedgerState
-from kdi_assets.message_rules import Route, RouteMember
-from kdi_assets.stream import KafkaCluster, Stream, TopicPartition
+from kdi_assets.recovery.accept_routes import Accepted, RoutedTable, accept
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.stream.message_rules import Route, RouteMember
+from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = {"a": "x < 1", "b": ""}, {"a": "x < 2", "b": ""}
@@ -28,7 +28,7 @@ def document(name: str, conditions: Mapping[str, str]) -> Stream:
     """A stream of a group in which ``b`` has the rest; without a route where the group has no such stream."""
     group = {stream: RouteMember(when, stream == "b", "t") for stream, when in conditions.items()}
     route = Route(conditions[name], "rows" if name == "b" else None, group=group) if name in group else None
-    return Stream("t", name, "x int", "current_date()", KafkaCluster("main", "nowhere:1"), route=route)
+    return Stream("t", name, "x int", "current_date()", Cluster("main", "nowhere:1"), route=route)
 
 
 def routes(conditions: Mapping[str, str], since: int | None = None, *, stopped: bool = False) -> Routes:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.components.load import Loaded, load_streams, read_streams
-from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry, Tls
-from kdi_assets.message_format import JsonRegistry, RegistrySchemas
-from kdi_assets.message_rules import Route, RouteMember
+from kdi_assets.config.loader import Loaded, load_streams, read_streams
+from kdi_assets.stream.connections import EnvironmentVariableMissing, Registry, Tls
+from kdi_assets.stream.message_format import JsonRegistry, RegistrySchemas
+from kdi_assets.stream.message_rules import Route, RouteMember
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, mistakes_of, stream, written
 
 
@@ -17,7 +17,7 @@ def registry(attributes: str) -> str:
     return f"type: kdi_assets.components.SchemaRegistry\nattributes: {{{attributes}}}\n"
 
 
-def named(folder: Path, document: str) -> SchemaRegistry | None:
+def named(folder: Path, document: str) -> Registry | None:
     """The registry of the only stream of a folder."""
     written(folder, kafka=CLUSTER, registry=document, a=stream("a", record=OF_REGISTRY))
     return load_streams(folder)["a"].registry
@@ -27,7 +27,7 @@ def test_messages_of_json_behind_a_frame_may_have_to_be_as_their_schema_says(tmp
     of_json = "format: {json: {registry: main, version: 3, validate: true}}"
     written(tmp_path, kafka=CLUSTER, registry=REGISTRY, a=stream("a", record=of_json))
 
-    kept_at = SchemaRegistry("main", "https://registry:8081")
+    kept_at = Registry("main", "https://registry:8081")
     assert load_streams(tmp_path)["a"].format == JsonRegistry(RegistrySchemas(kept_at, "t-value", 3), validate=True)
 
 
@@ -37,7 +37,7 @@ def test_only_what_is_written_becomes_a_property(tmp_path: Path) -> None:
         " tls: {ca: ca.pem, certificate: c.pem, key: c.key}"
     )
 
-    assert named(tmp_path, document) == SchemaRegistry(
+    assert named(tmp_path, document) == Registry(
         "main",
         "https://registry/path",
         username="kdi",

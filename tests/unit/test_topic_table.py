@@ -10,12 +10,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kdi_assets.components.documents import Mistakes, parse
-from kdi_assets.components.explain import json_schema
-from kdi_assets.components.load import load_streams
-from kdi_assets.connections import EnvironmentVariableMissing, SchemaRegistry
-from kdi_assets.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
-from kdi_assets.stream import Checks, DateWindow, DrainWhen, FreshnessLimits, KafkaCluster, Stream
+from kdi_assets.config.errors import Mistakes
+from kdi_assets.config.loader import load_streams
+from kdi_assets.config.validation import json_schema
+from kdi_assets.config.yaml_documents import parse
+from kdi_assets.stream.connections import EnvironmentVariableMissing, Registry
+from kdi_assets.stream.message_rules import Contract, DeadLetterLimit, Expectation, Explode, Mask
+from kdi_assets.stream.stream import Checks, Cluster, DateWindow, DrainWhen, FreshnessLimits, Stream
 from tests.documents import SHORTEST, only_mistake, only_stream, with_attribute
 
 IN_FULL = """
@@ -58,7 +59,7 @@ attributes:
 def test_the_shortest_document_has_five_lines_and_sensible_defaults(tmp_path: Path) -> None:
     stream = only_stream(tmp_path, with_attribute(""))
 
-    cluster = KafkaCluster("main", "localhost:9092")
+    cluster = Cluster("main", "localhost:9092")
     assert stream == Stream("orders", "bronze/orders", "id bigint", "current_date()", cluster)
     assert (stream.app_id, stream.name) == ("orders", "bronze/orders")
 
@@ -72,7 +73,7 @@ def test_every_field_of_the_full_document_arrives_in_the_stream(tmp_path: Path) 
         record_ddl="meta struct<producer: struct<timestamp: string>>, method string, session_id string, status int,"
         " url string",
         date_expression="to_date(substr(meta.producer.timestamp, 1, 10))",
-        cluster=KafkaCluster("main", "localhost:9092"),
+        cluster=Cluster("main", "localhost:9092"),
         compression="gzip",
         columns={"host": "parse_url(url, 'HOST')"},
         filter="method <> '{test}'",
@@ -220,7 +221,7 @@ def test_the_limit_is_number_and_share(limit: DeadLetterLimit, dead_letters: int
     assert limit.is_passed_by(dead_letters, of=messages) is passed
 
 
-@pytest.mark.parametrize("of", [Stream, KafkaCluster, SchemaRegistry])
+@pytest.mark.parametrize("of", [Stream, Cluster, Registry])
 def test_every_field_is_described_and_has_an_example(of: type) -> None:
     schema = json_schema(of)
 
@@ -242,7 +243,7 @@ def test_the_examples_of_the_fields_make_a_right_document(tmp_path: Path) -> Non
     def examples(of: type) -> dict[str, Any]:
         return {name: said["examples"][0] for name, said in json_schema(of)["properties"].items()}
 
-    documents = {"KafkaCluster": examples(KafkaCluster), "SchemaRegistry": examples(SchemaRegistry)}
+    documents = {"KafkaCluster": examples(Cluster), "SchemaRegistry": examples(Registry)}
     documents["TopicTable"] = examples(Stream)
     texts = (json.dumps({"type": f"kdi_assets.components.{name}", "attributes": d}) for name, d in documents.items())
     (tmp_path / "defs.yaml").write_text("\n---\n".join(texts), encoding="utf-8")

@@ -13,18 +13,18 @@ from pyspark.sql.types import LongType, StringType, StructType
 from kdi_assets.drain import stage
 from kdi_assets.drain.accounting import account_for
 from kdi_assets.drain.dead_letters import Written
-from kdi_assets.drain.masking import letters_hold, unlocated
+from kdi_assets.drain.errors import AccountingMismatch
 from kdi_assets.drain.plan import Plan, plan_drain
-from kdi_assets.drain.records import DEAD_LETTER
-from kdi_assets.drain.refusals import AccountingMismatch
+from kdi_assets.drain.rules.mask import letters_hold, unlocated
+from kdi_assets.drain.rules.records import DEAD_LETTER
+from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.stage import file_size, telling
-from kdi_assets.drain.tally import Counts
-from kdi_assets.ledger.delta import AS_IT_COMES, FileSize
+from kdi_assets.ledger.delta_transaction import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.recent import LedgerCommit
-from kdi_assets.message_format import Bytes, Csv
-from kdi_assets.message_rules import Mask
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.ledger.recent_commits import LedgerCommit
+from kdi_assets.stream.message_format import Bytes, Csv
+from kdi_assets.stream.message_rules import Mask
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.unit.test_plan import P0, ledger, orders, plan, topic
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
@@ -65,7 +65,7 @@ def test_before_a_large_drain_nobody_knows_how_many_rows_a_file_may_have(tmp_pat
     assert file_size(orders(target_file_size=1_000_000), str(tmp_path), planned(100_001)) == FileSize(2_000_000)
 
 
-STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", KafkaCluster("main", "nowhere:1"))
+STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "nowhere:1"))
 TEN = plan(ledger({P0: 0}), topic({P0: (0, 10)}))
 READ = Counts(
     messages=10,
@@ -100,7 +100,7 @@ def account(read: Counts, **written: Any) -> None:
 
 USER = StructType().add("Email", StringType()).add("id", LongType())
 RECORD = StructType().add("user", USER).add("card", StringType())
-ORDERS = Stream("orders", "bronze/orders", "", "current_date()", KafkaCluster("main", "localhost:1"))
+ORDERS = Stream("orders", "bronze/orders", "", "current_date()", Cluster("main", "localhost:1"))
 HIDDEN = Mask("null")
 
 

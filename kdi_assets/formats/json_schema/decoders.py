@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kdi_assets.formats.decoder import FRAME, PAYLOAD, VIOLATION, FormatMistake
+from kdi_assets.formats.decoder import FRAME, PAYLOAD, VIOLATION
+from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.json import JsonDecoder
 from kdi_assets.formats.json_schema.record import record_of
@@ -14,7 +15,7 @@ from kdi_assets.formats.json_schema.schema import JsonSchema, SchemaRefused, reg
 from kdi_assets.formats.json_schema.violations import violation
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
-from kdi_assets.message_format import Json, SchemaFile
+from kdi_assets.stream.message_format import Json, SchemaFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -33,13 +33,13 @@ def record_of(schema: JsonSchema) -> StructType:
 
     texts = Texts(schema)
     texts.refuse_malformed()
-    found = _Reader(texts).type_of(texts.top())
+    found = _SchemaReader(texts).type_of(texts.top())
     if not isinstance(found, StructType):
         raise SchemaRefused(f"# describes no object with properties but {found.simpleString()}")
     return found
 
 
-class _Reader:
+class _SchemaReader:
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
         named = texts.root.get("$schema", "") if isinstance(texts.root, dict) else ""

@@ -15,9 +15,9 @@ from kdi_assets.formats.decoder import (
     RECORD,
     UNKNOWN,
     UNKNOWN_DDL,
-    FormatMistake,
     with_unknown_of_schemas,
 )
+from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.framing import FIRST_MESSAGE, other_schema_than
 from kdi_assets.formats.protobuf import payloads
 from kdi_assets.formats.protobuf.columns import spark_record
@@ -28,7 +28,7 @@ from kdi_assets.formats.protobuf.payloads import Payloads, Reading, decoding
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import KnownSchemas
 from kdi_assets.formats.rules import Rule
-from kdi_assets.message_format import Protobuf
+from kdi_assets.stream.message_format import Protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.schema import Referenced, Schema
-from kdi_assets.runtime.files import replace_file
+from kdi_assets.runtime.whole_files import replace_file
+from kdi_assets.stream.connections import Registry
 
 FORMAT = 1
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class SchemaFiles:
     files, so one that cannot be written costs a question in the next process, and a warning.
     """
 
-    def __init__(self, home: Path, registry: SchemaRegistry) -> None:
+    def __init__(self, home: Path, registry: Registry) -> None:
         """Name the folder; nothing is read or made yet.
 
         The user is part of its name: services with one address for many customers tell them apart by their keys, and

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter, ValidationError
 
-from kdi_assets.connections import SchemaRegistry
 from kdi_assets.formats.registry.connection import ANSWER_SECONDS, Answer, Connection
-from kdi_assets.formats.registry.refusals import SubjectVersionUnknown
+from kdi_assets.formats.registry.errors import SubjectVersionUnknown
 from kdi_assets.formats.registry.schema import Registered, Version
+from kdi_assets.stream.connections import Registry
 
 SUBJECT_UNKNOWN, SCHEMA_UNKNOWN = 40401, 40403
 UNTYPED = "AVRO"  # the only type whose name is left out
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 class RegistryClient:
     """Asks, and remembers nothing. Every call may raise what ``Connection.ask`` raises."""
 
-    def __init__(self, registry: SchemaRegistry, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, registry: Registry, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._registry = registry
         self._connection = Connection(registry, answer_seconds=answer_seconds)
 

@@ -17,13 +17,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from kdi_assets.connections import SchemaRegistry
-from kdi_assets.formats.registry.refusals import (
+from kdi_assets.formats.registry.errors import (
     RegistryAccessRefused,
     RegistryNotUnderstood,
     RegistrySettingRefused,
     RegistryUnavailable,
 )
+from kdi_assets.stream.connections import Registry
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -52,7 +52,7 @@ class Answer:
 class Connection:
     """Questions to one registry; connections are kept open between them."""
 
-    def __init__(self, registry: SchemaRegistry, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, registry: Registry, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._registry = registry
         self._answer_seconds = answer_seconds
         self._pool: PoolManager | None = None
@@ -175,7 +175,7 @@ def _short(thing: object) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def _open(registry: SchemaRegistry) -> PoolManager:
+def _open(registry: Registry) -> PoolManager:
     from urllib3 import PoolManager, ProxyManager
 
     properties = registry.properties
@@ -207,7 +207,7 @@ def _proxy_of_the_environment(url: str) -> str:
     return getproxies().get(address.scheme, "")
 
 
-def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
+def _tls(registry: Registry) -> ssl.SSLContext:
     properties = registry.properties
     with _setting(registry, "tls.ca"):
         context = ssl.create_default_context(cafile=properties.get("tls.ca"))
@@ -220,7 +220,7 @@ def _tls(registry: SchemaRegistry) -> ssl.SSLContext:
 
 
 @contextmanager
-def _setting(registry: SchemaRegistry, name: str) -> Iterator[None]:
+def _setting(registry: Registry, name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as refused:  # ssl.SSLError is an OSError

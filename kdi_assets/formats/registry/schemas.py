@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from kdi_assets.connections import SchemaRegistry
-from kdi_assets.formats.decoder import FormatMistake
+from kdi_assets.formats.errors import FormatMistake
 from kdi_assets.formats.framing import other_schema_than
 from kdi_assets.formats.registry.cache import SchemaFiles
 from kdi_assets.formats.registry.client import RegistryClient
-from kdi_assets.formats.registry.refusals import RegistryUnavailable
+from kdi_assets.formats.registry.errors import RegistryUnavailable
 from kdi_assets.formats.registry.schema import Reference, Referenced, Registered, Schema, Version
-from kdi_assets.message_format import RegistrySchemas
 from kdi_assets.settings import Settings
+from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.message_format import RegistrySchemas
 
 UNKNOWN_SECONDS = 30.0
 """How long an id that the registry does not know is not asked for again: it may be registered at any time."""
@@ -36,7 +36,7 @@ class Schemas:
     was never given before: trying again helps, and no message may be judged by it.
     """
 
-    def __init__(self, registry: SchemaRegistry, *, home: Path, now_seconds: Callable[[], float] = monotonic) -> None:
+    def __init__(self, registry: Registry, *, home: Path, now_seconds: Callable[[], float] = monotonic) -> None:
         """Ask nothing yet.
 
         Args:

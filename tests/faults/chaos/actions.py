@@ -8,10 +8,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.letters import remove_ghosts
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.sources.kafka import read_topic
-from kdi_assets.stream import OffsetRange
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.letters import remove_orphaned_dead_letters
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.stream import OffsetRange
 from tests.faults import others
 from tests.faults.chaos.world import World
 from tests.faults.topics import TransactionalPublisher, add_topic_partitions, delete_records
@@ -147,7 +147,7 @@ def alter(world: World) -> str:
 
 
 def sweep(world: World) -> str:
-    return f"{remove_ghosts(world.stream, world.web.lake)} letters of tries that never committed"
+    return f"{remove_orphaned_dead_letters(world.stream, world.web.lake)} letters of tries that never committed"
 
 
 def restart_broker(world: World) -> str:

@@ -17,14 +17,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from kdi_assets.drain.resolve import Action
+from kdi_assets.dev.broker import Broker
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as commit_module
-from kdi_assets.ledger.delta import Staged
-from kdi_assets.ledger.state import read_ledger
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.sources.kafka import BrokerOffsets, read_topic
-from kdi_assets.stream import KafkaCluster, TopicPartition
+from kdi_assets.ledger.delta_transaction import Staged
+from kdi_assets.ledger.positions import read_ledger
+from kdi_assets.recovery.resolve import Action
+from kdi_assets.sources.kafka.topic import BrokerOffsets, read_topic
+from kdi_assets.stream.stream import Cluster, TopicPartition
 from tests.driven import DrivenStream, web_requests
 from tests.faults.chaos.decisions import BEFORE
 from tests.faults.chaos.model import Message, Model, Refused
@@ -49,7 +49,7 @@ class KafkaAndDelta:
     """
 
     def __init__(self, broker: Broker, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int):
-        stream = web_requests(topic, KafkaCluster(name="main", bootstrap_servers=broker.bootstrap_servers))
+        stream = web_requests(topic, Cluster(name="main", bootstrap_servers=broker.bootstrap_servers))
         self._broker, self._stream = broker, stream
         self._web = DrivenStream(stream, lake, Publisher(broker.bootstrap_servers), session)
         self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message

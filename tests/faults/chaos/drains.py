@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 from py4j.protocol import Py4JNetworkError
 
-from kdi_assets.drain.refusals import AnotherDrainActive, RetentionPassedPosition
+from kdi_assets.drain.errors import AnotherDrainActive, RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.survey import survey
+from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger import commit as adapter
-from kdi_assets.ledger import delta
-from kdi_assets.stream import DateWindow
+from kdi_assets.ledger import delta_transaction
+from kdi_assets.stream.stream import DateWindow
 from tests.driven import Once
 from tests.faults.chaos.actions import INTERFERENCES, Action, restart_broker
 from tests.faults.chaos.world import World
@@ -65,7 +65,7 @@ def interfere(world: World) -> str:
 
 def lose_answer(world: World) -> str:
     """The connection to the driver breaks around the commit: before it was sent, or when it was done."""
-    landed, real = world.random.random() < 0.5, delta.send
+    landed, real = world.random.random() < 0.5, delta_transaction.send
     lost: list[bool] = []
 
     def send(*arguments: Any) -> int:
@@ -156,7 +156,7 @@ def _told(report: DrainReport | KdiError | None) -> str:
 
 def _waits(world: World) -> bool:
     """A fault in a drain that has nothing to do shows nothing."""
-    return world.log is None or survey(world.stream, world.web.lake).backlog() > 0
+    return world.log is None or take_snapshot(world.stream, world.web.lake).backlog() > 0
 
 
 def _befallen(name: str, run: Callable[[World], str], promises: str, weight: int) -> Action:

@@ -14,10 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry, entry_of
 from kdi_assets.ledger.history import live_commits
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Produced
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.runtime.session import open_session
+from kdi_assets.dev.broker import Broker
+from kdi_assets.runtime.spark import open_session
 from kdi_assets.settings import Settings
-from kdi_assets.stream import KafkaCluster
+from kdi_assets.stream.stream import Cluster
 from tests.conftest import quick_broker
 from tests.faults.chaos.actions import PRODUCING, UPKEEP, Action
 from tests.faults.chaos.decision_parts import KafkaAndDelta
@@ -116,7 +116,7 @@ def _next(world: World) -> Action:
 
 
 def _world(parts: Parts, lake: str, random: Random, seed: int) -> World:
-    cluster = KafkaCluster(name="main", bootstrap_servers=parts.broker.bootstrap_servers)
+    cluster = Cluster(name="main", bootstrap_servers=parts.broker.bootstrap_servers)
     session, watching = parts.session.newSession(), parts.session.newSession()
     web = stream_over(cluster, f"chaos_{seed}", lake, lambda: session, partitions=random.randint(1, 3))
     web = replace(web.with_definition(start=random.choice(("earliest", "latest"))), seed=seed)

@@ -8,13 +8,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.refusals import RetentionPassedPosition
+from kdi_assets.dev.broker import Broker
+from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.survey import survey
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.runtime.broker import Broker
-from kdi_assets.sources.kafka import BrokerOffsets, read_topic
-from kdi_assets.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.drain.snapshot import take_snapshot
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.sources.kafka.topic import BrokerOffsets, read_topic
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.driven import DrivenStream
 from tests.faults.chaos.readers import READERS, Readers
 from tests.faults.topics import TransactionalPublisher, await_markers
@@ -63,7 +63,7 @@ class World:
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """Next offset of every topic partition, for the rows that are there now."""
-        return survey(self.stream, self.web.lake).positions()
+        return take_snapshot(self.stream, self.web.lake).positions()
 
     def begun(self) -> Mapping[TopicPartition, int]:
         """Where the stream began; a topic partition that came later is not among them, and begins at 0.

@@ -15,13 +15,13 @@ from unittest.mock import patch
 import psutil
 from confluent_kafka.admin import NewTopic
 
-from kdi_assets.components.load import load_streams
-from kdi_assets.drain.look import look_at
+from kdi_assets.config.loader import load_streams
+from kdi_assets.dev.broker import JVM_OPTIONS, Broker, start_broker
+from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.log import TableLog
-from kdi_assets.runtime.broker import JVM_OPTIONS, Broker, start_broker
-from kdi_assets.sources.generator import Traffic, WebRequests
-from kdi_assets.stream import KafkaCluster, Stream
+from kdi_assets.monitoring.backlog_reader import read_backlogs
+from kdi_assets.stream.stream import Cluster, Stream
 from tests.conftest import CHECKOUT
 from tests.deployed import Deployment, running_postgres
 from tests.driven import web_requests_document
@@ -64,7 +64,7 @@ class System:
 
     def drained(self) -> bool:
         """Whether nothing waits."""
-        backlogs = look_at(self.streams, lake=self.lake)
+        backlogs = read_backlogs(self.streams, lake=self.lake)
         return all(b.refusal is None and b.known and b.offsets == 0 for b in backlogs)
 
     def drains(self) -> list[tuple[datetime, LedgerEntry]]:
@@ -97,7 +97,7 @@ def running_system(
         broker = start_broker(folder / "broker", home=CHECKOUT / ".kdi", jvm_options=(*JVM_OPTIONS, *jvm_options))
         topics = [f"stream_{number}" for number in range(streams)]
         try:
-            client = admin(KafkaCluster("main", broker.bootstrap_servers))
+            client = admin(Cluster("main", broker.bootstrap_servers))
             for created in client.create_topics([NewTopic(t, 1, 1) for t in topics]).values():
                 created.result(60)
             environment = {

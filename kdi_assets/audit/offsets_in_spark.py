@@ -1,0 +1,220 @@
+"""Offsets in Spark: those that lie in the tables, those that entries cover, and where the two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from kdi_assets.audit.coverage import Coverage, DrainedRange
+from kdi_assets.ledger.coordinates import DIGEST, rows_at
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUCKET_BITS = 17
+"""Offsets are compared in buckets of 131,072; only in those that differ, one by one."""
+COUNTS = {
+    "became_rows": "count(*) FILTER (WHERE is_row AND index = 0)",
+    "rows": "coalesce(sum(CASE WHEN is_row THEN rows END), 0)",
+    "told": "coalesce(sum(CASE WHEN is_row AND index = 0 THEN count END), 0)",
+    "letters": "count(*) FILTER (WHERE counts AND NOT is_row)",
+    "ghosts": "count(*) FILTER (WHERE NOT counts)",
+}
+"""What ``Found`` holds beside digests, in SQL that Spark and delta-rs understand."""
+_CHUNK = "partition int, start bigint, end bigint, version bigint, bucket bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies in the tables of one topic partition.
+
+    Attributes:
+        became_rows: Messages that are there as rows.
+        rows: These rows.
+        told: How many rows they must have, as the first row of each tells.
+        letters: Dead letters that count.
+        ghosts: Those that do not.
+        digest: Of the messages that are there as rows, and of the letters that count.
+        links: Digest of the links from each row of a message to the next one, and from the last to the first: 0 if none
+            is left over.
+    """
+
+    became_rows: int
+    rows: int
+    told: int
+    letters: int
+    ghosts: int
+    digest: int
+    links: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each message has all its rows, and each of them once."""
+        return self.rows == self.told and not self.links
+
+    @property
+    def has_one_each(self) -> bool:
+        """Whether each message has one row and no more."""
+        return self.rows == self.told == self.became_rows
+
+
+def messages_in(rows: DataFrame) -> DataFrame:
+    """Messages by their rows, each as often as it is there: not at all if one of its rows is missing.
+
+    A message of which one row is there more often than another is there as often as the most frequent one.
+
+    Args:
+        rows: As ``count`` takes them.
+
+    Returns:
+        The same columns; ``rows`` are those of the message, 0 from the second time on that it is there.
+    """
+    from pyspark.sql import functions as F
+
+    message = ["partition", "offset", "timestamp", "is_row", "counts"]
+    by_index = rows.groupBy(*message, "index").agg(F.max("count").alias("count"), F.count("*").alias("n"))
+    by_message = by_index.groupBy(*message).agg(
+        F.expr("CASE WHEN count(*) >= max(count) THEN max(n) ELSE 0L END").alias("times"), F.expr("sum(n)").alias("n")
+    )
+    each = by_message.where("times > 0").withColumn("time", F.expr("explode(sequence(1L, times))"))
+    return each.selectExpr(*message, "0 AS index", "1 AS count", "CASE WHEN time = 1 THEN n ELSE 0L END AS rows")
+
+
+def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[TopicPartition, int]:
+    """The highest offset in the rows of each topic partition."""
+    from pyspark.sql import functions as F
+
+    newest = TableLog.existing(uri).version
+    highest = rows_at(spark, stream, uri, version=newest).groupBy("partition").agg(F.max("offset").alias("offset"))
+    return {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in highest.collect()}
+
+
+def ours(begin: Mapping[TopicPartition, int]) -> str:
+    """Spark SQL: whether the ledger can speak of an offset: of a table that had rows before, those behind them."""
+    parts = (f"(partition = {tp.partition} AND offset < {at})" for tp, at in sorted(begin.items()))
+    return f"NOT ({' OR '.join(parts) or 'false'})"
+
+
+def count(found: DataFrame) -> dict[int, Found]:
+    """Count by topic partition.
+
+    Args:
+        found: ``coordinates``, ``is_row``, ``counts`` and ``rows``: how many rows of the table it stands for.
+    """
+    from pyspark.sql import functions as F
+
+    one = "xxhash64(partition, offset)"
+    # A link has two ends: where all rows of a message are there, each end is met twice and cancels out.
+    link = "xxhash64(partition, offset, index) ^ xxhash64(partition, offset, (index + 1) % count)"
+    counts = found.groupBy("partition").agg(
+        *(F.expr(sql).alias(name) for name, sql in COUNTS.items()),
+        F.expr(f"coalesce(bit_xor(CASE WHEN counts AND index = 0 THEN {one} END), 0L)").alias("digest"),
+        F.expr(f"coalesce(bit_xor(CASE WHEN count > 1 THEN {link} END), 0L)").alias("links"),
+    )
+    return {r["partition"]: Found(**{f.name: r[f.name] for f in fields(Found)}) for r in counts.collect()}
+
+
+def differing(spark: SparkSession, found: DataFrame, coverage: Coverage) -> DataFrame:
+    """The offsets that are not there as often as entries cover them.
+
+    Returns:
+        ``partition: int, offset: bigint, expected: bigint, present: bigint, version: bigint``; the version is that of
+        the newest entry that covers the offset, null where none does.
+    """
+    from pyspark.sql import functions as F
+
+    chunks, there = list(_chunks(coverage.visible())), found
+    if coverage.offsets > 1 << BUCKET_BITS:
+        wrong = _differing_buckets(spark, found, chunks)
+        # Collected: at one bucket per 131,072 offsets there are some thousands of them for a thousand million.
+        buckets = spark.createDataFrame(sorted(wrong), "partition int, bucket bigint")
+        there = _bucketed(found).join(F.broadcast(buckets), ["partition", "bucket"], "left_semi")
+        chunks = [c for c in chunks if (c[0], c[4]) in wrong]
+    wanted = _exploded(spark, chunks)
+    both = wanted.selectExpr("partition", "offset", "1L AS n", "version").unionByName(
+        there.selectExpr("partition", "offset", "0L AS n", "CAST(NULL AS bigint) AS version")
+    )
+    return (
+        both.groupBy("partition", "offset")
+        .agg(
+            F.sum("n").alias("expected"),
+            F.expr("count(*) - sum(n)").alias("present"),
+            F.max("version").alias("version"),
+        )
+        .where("expected <> present")
+    )
+
+
+def covering(spark: SparkSession, offsets: DataFrame, drained: Sequence[DrainedRange]) -> DataFrame:
+    """Every pair of an offset and an entry that drained it: ``partition, offset, changed_by: bigint``."""
+    from pyspark.sql import functions as F
+
+    chunks = spark.createDataFrame(list(_chunks((p.version, p.range) for p in drained)), _CHUNK)
+    return (
+        _bucketed(offsets.select("partition", "offset"))
+        .join(F.broadcast(chunks), ["partition", "bucket"])
+        .where("offset >= start AND offset < end")
+        .selectExpr("partition", "offset", "version AS changed_by")
+    )
+
+
+def islands(offsets: DataFrame, by: Collection[str], *, limit: int) -> list[dict[str, object]]:
+    """Neighbouring offsets with the same values in ``by`` as ranges: the first ``limit`` of them.
+
+    Returns:
+        Of each ``partition``, ``start``, ``end`` and the columns of ``by``.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    rank = F.row_number().over(Window.partitionBy("partition", *by).orderBy("offset"))
+    found = (
+        offsets.select("partition", "offset", *by)
+        .withColumn("island", F.col("offset") - rank)
+        .groupBy("partition", "island", *by)
+        .agg(F.min("offset").alias("start"), (F.max("offset") + 1).alias("end"))
+        .orderBy("partition", "start")
+        .limit(limit)
+    )
+    return [row.asDict() for row in found.collect()]
+
+
+_Chunk = tuple[int, int, int, int, int]
+
+
+def _differing_buckets(spark: SparkSession, found: DataFrame, chunks: Sequence[_Chunk]) -> set[tuple[int, int]]:
+    from pyspark.sql import functions as F
+
+    def summed(offsets: DataFrame, side: str) -> DataFrame:
+        sums = F.count("*").alias(f"{side}_count"), F.expr(DIGEST).alias(f"{side}_digest")
+        return offsets.groupBy("partition", "bucket").agg(*sums)
+
+    both = summed(_exploded(spark, chunks), "wanted").join(
+        summed(_bucketed(found), "found"), ["partition", "bucket"], "full"
+    )
+    same = "wanted_count <=> found_count AND wanted_digest <=> found_digest"
+    return {(r["partition"], r["bucket"]) for r in both.where(f"NOT ({same})").collect()}
+
+
+def _chunks(ranges: Iterator[tuple[int, OffsetRange]]) -> Iterator[_Chunk]:
+    """The ranges, cut where buckets end: no array that Spark makes of one is longer than a bucket."""
+    for version, r in ranges:
+        for bucket in range(r.start >> BUCKET_BITS, (r.end - 1 >> BUCKET_BITS) + 1):
+            start, end = max(r.start, bucket << BUCKET_BITS), min(r.end, bucket + 1 << BUCKET_BITS)
+            yield r.topic_partition.partition, start, end, version, bucket
+
+
+def _exploded(spark: SparkSession, chunks: Sequence[_Chunk]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    offset = F.expr("explode(sequence(start, end - 1))").alias("offset")
+    return spark.createDataFrame(list(chunks), _CHUNK).select("partition", offset, "version", "bucket")
+
+
+def _bucketed(offsets: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return offsets.withColumn("bucket", F.expr(f"shiftright(offset, {BUCKET_BITS})"))

@@ -1,0 +1,153 @@
+"""Hashes of messages by today's definition beside hashes of the tables' rows, joined by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.rules.contract import with_rescued
+from kdi_assets.drain.rules.explode import Elements, apart, elements_of, in_rows
+from kdi_assets.drain.rules.mask import letter_columns, with_secrets
+from kdi_assets.drain.rules.records import decode
+from kdi_assets.drain.rules.shape import evaluate, table_columns
+from kdi_assets.drain.rules.verdict import leaves_no_trace
+from kdi_assets.formats.decoder import DECODED, VALUE
+from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.ledger.coordinates import coordinates, inside
+from kdi_assets.ledger.history import LiveHistory
+from kdi_assets.ledger.letters import OUTCOME, standing_letters
+from kdi_assets.stream.stream import OffsetRange, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_AT = ["partition", "offset"]
+_LETTER = ("key", "value", "headers", "timestamp", "timestamp_type")
+# Microseconds: by default JSON has milliseconds, and a change below them would not show.
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+@dataclass(frozen=True)
+class RowHashes:
+    """Messages of some ranges, and the rows and letters that they became.
+
+    Attributes:
+        history: Of the stream's table; at its version the table is looked at.
+        messages: Those of the ranges, as ``kafka_frame.read_ranges`` gives them.
+    """
+
+    spark: SparkSession
+    stream: Stream
+    lake: str
+    history: LiveHistory
+    ranges: Sequence[OffsetRange]
+    messages: DataFrame
+    decoder: StreamDecoder
+
+    def judged(self) -> DataFrame:
+        """Whether each message is what its row or letter says.
+
+        Returns:
+            ``partition: int, offset: bigint, stored: boolean, agrees: boolean`` of every message: whether there is a
+            row or a letter, and whether it is what the definition makes of it; without either, whether that is right.
+        """
+        from pyspark.sql import functions as F
+
+        same = "CASE WHEN is_row THEN stored_hash = row_hash ELSE stored_hash = letter_hash END"
+        both = self._messages().join(self._rows().unionByName(self._letters()), _AT, "left")
+        seen = both.groupBy(*_AT).agg(
+            F.expr("max(stored_hash IS NOT NULL)").alias("stored"),
+            F.expr(f"coalesce(max({same}), false)").alias("same"),
+            F.expr("max(untraced)").alias("untraced"),
+        )
+        return seen.selectExpr(*_AT, "stored", "CASE WHEN stored THEN same ELSE untraced END AS agrees")
+
+    def _messages(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        evaluated = evaluate(decode(self.messages, self.decoder), self.stream, self._elements)
+        evaluated = with_secrets(evaluated, self.stream)
+        if self.stream.rescued:
+            evaluated = with_rescued(self.decoder.with_unknown(evaluated, where=DECODED), self.stream)
+        letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in self._letter]
+        messages = evaluated.select(
+            *in_rows(self._columns, self._elements),
+            F.expr(leaves_no_trace(self.stream)).alias("_kdi_untraced"),
+            _hash(letter).alias("_kdi_letter_hash"),
+        )
+        rows = apart(messages, self._columns, self._elements, beside=["_kdi_untraced", "_kdi_letter_hash"])
+        types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
+        # The table's spelling of nested names.
+        columns = [F.col(f"`{column}`").cast(types[column.lower()]).alias(column) for column in self._columns]
+        return self._by_message(
+            rows.select(
+                *coordinates(rows, self.stream),
+                F.col("_kdi_untraced").alias("untraced"),
+                _hash(columns).alias("row_hash"),
+                F.col("_kdi_letter_hash").alias("letter_hash"),
+            ),
+            "row_hash",
+        )
+
+    def _rows(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        table = self._table()
+        columns = [F.col(f"`{column}`").alias(column) for column in self._columns]
+        rows = table.select(*coordinates(table, self.stream), _hash(columns).alias("stored_hash"))
+        messages = self._by_message(rows.where(self._inside), "stored_hash")
+        return messages.select(*_AT, "stored_hash", F.lit(True).alias("is_row"))
+
+    def _by_message(self, rows: DataFrame, hashed: str) -> DataFrame:
+        """One row for each message, and in ``hashed`` what its rows have there together."""
+        from pyspark.sql import functions as F
+
+        if self._elements is None:
+            return rows
+        others = [c for c in rows.columns if c not in (*_AT, "timestamp", "index", "count", hashed)]
+        every = F.expr(f"xxhash64(count(*), bit_xor(xxhash64(index, {hashed})))").alias(hashed)
+        # By their time, too: other messages had these offsets before the topic was made anew.
+        return rows.groupBy(*_AT, "timestamp").agg(every, *(F.first(c).alias(c) for c in others))
+
+    @cached_property
+    def _elements(self) -> Elements | None:
+        return elements_of(self.stream, self.decoder.record, self.spark)
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        """The table's columns, as ``table_columns`` has them."""
+        return table_columns(self.stream, self.decoder.record, self._elements)
+
+    def _letters(self) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        letters = standing_letters(self.spark, self.stream, self.lake, self.history)
+        stored = _hash([F.col(name) for name in self._letter]).alias("stored_hash")
+        no_row = letters.where(self._inside).where(f"{OUTCOME} IS DISTINCT FROM 'row'")
+        return no_row.select(*_AT, stored, F.lit(False).alias("is_row"))
+
+    @property
+    def _letter(self) -> list[str]:
+        """What a letter has in common with its message."""
+        return letter_columns(self.stream, self.decoder.record, _LETTER)
+
+    def _table(self) -> DataFrame:
+        uri = self.stream.table_uri(self.lake)
+        return self.spark.read.format("delta").option("versionAsOf", self.history.version).load(uri)
+
+    @property
+    def _inside(self) -> str:
+        return inside({r.topic_partition: r for r in self.ranges})
+
+
+def _hash(columns: Sequence[Column]) -> Column:
+    """Of the columns' names and values; ``xxhash64`` alone passes over nulls and refuses maps."""
+    from pyspark.sql import functions as F
+
+    return F.xxhash64(F.to_json(F.struct(*columns), _EXACT))

@@ -1,0 +1,27 @@
+"""Errors of the command line."""
+
+from __future__ import annotations
+
+from kdi_assets.errors import Terminal, Transient
+
+
+class NothingToCheck(Terminal):
+    """No document describes a stream: a gate that passed here could never fail."""
+
+    folder: str
+
+    what_happened = "no document in {folder} describes a stream, so nothing was checked."
+    what_is_safe = "nothing was drained."
+    what_to_run = "kdi check-assets --defs FOLDER    (or set KDI_DEFS to the folder of the documents)"
+
+
+class SparkFailed(Transient):
+    """Spark could not do what a command asked for."""
+
+    stream: str
+    command: str
+    detail: str
+
+    what_happened = "{stream}: {command}: Spark failed: {detail}"
+    what_is_safe = "what was committed stays committed; nothing else was written."
+    what_to_run = "the same command once more"

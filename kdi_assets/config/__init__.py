@@ -1,0 +1,1 @@
+"""YAML documents to streams: read with line numbers, checked, loaded. No Dagster."""

@@ -1,0 +1,88 @@
+"""Errors of documents."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from kdi_assets.errors import Terminal
+
+NOTHING_STARTED = "nothing was started; no topic and no table was touched."
+
+
+class DocumentMistake(Terminal):
+    """One mistake in one document.
+
+    Attributes:
+        file: The document's file, relative to the working directory where it lies below it.
+        line: Counted from 1.
+        field: Dotted path as written in the document, e.g. ``date_window.ahead``.
+        message: What is wrong.
+        right: What would be right.
+    """
+
+    file: str
+    line: int
+    field: str
+    message: str
+    right: str
+
+    def text(self) -> str:
+        """The mistake in one line."""
+        return f"{self.file}:{self.line} {self.field}: {self.message}; {self.right}"
+
+    def parts(self) -> tuple[str, str, str]:
+        return self.text(), NOTHING_STARTED, "kdi check"
+
+
+class Mistakes(Terminal):
+    """All mistakes of all documents of a folder, by file and line; never none."""
+
+    mistakes: tuple[DocumentMistake, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return "\n".join(mistake.text() for mistake in self.mistakes), NOTHING_STARTED, "kdi check"
+
+
+class DefsFolderMissing(Terminal):
+    """The folder of the YAML documents is not there."""
+
+    folder: str
+
+    what_happened = "{folder} is not a folder; the YAML documents of the streams were to be read from it."
+    what_is_safe = NOTHING_STARTED
+    what_to_run = "the same command with --defs, or KDI_DEFS, naming a folder that exists"
+
+
+class UnknownStream(Terminal):
+    """A command names a stream that no document describes."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"no stream is called {self.name}{self._guess()}",
+            NOTHING_STARTED,
+            "the same command with one of: " + (", ".join(self.known) or "(no document describes a stream)"),
+        )
+
+    def _guess(self) -> str:
+        """A known name that is close, as a whole or in its last part."""
+        last_parts = {name.rpartition("/")[2]: name for name in self.known}
+        close = get_close_matches(self.name, self.known, n=1)
+        close += [last_parts[part] for part in get_close_matches(self.name.rpartition("/")[2], last_parts, n=1)]
+        return f": did you mean {close[0]}?" if close else "."
+
+
+class AmbiguousStream(Terminal):
+    """A command names a stream by a topic or a table's last name that several streams share."""
+
+    name: str
+    candidates: tuple[str, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.name} may be any of {', '.join(self.candidates)}.",
+            NOTHING_STARTED,
+            f"the same command with the table's whole path, e.g. {self.candidates[0]}",
+        )

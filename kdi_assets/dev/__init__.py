@@ -1,0 +1,1 @@
+"""For a laptop: an embedded broker, and messages to try things out."""

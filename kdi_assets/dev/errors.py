@@ -1,0 +1,44 @@
+"""Errors of the embedded broker and the publisher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kdi_assets.errors import Terminal, Transient
+
+
+class BrokerDied(Terminal):
+    """The broker ended, or did not answer; ``tail`` is the end of what it wrote."""
+
+    ending: str
+    data: Path
+    log: Path
+    tail: str
+
+    what_happened = "the broker with its data in {data} {ending}. The end of {log}:\n{tail}"
+    what_is_safe = "its data was left as it is."
+    what_to_run = "kdi broker run --data {data}    (when the cause is mended)"
+
+
+class TopicRefused(Terminal):
+    """The brokers answer but do not create the topic: a name they do not take, no right to."""
+
+    topic: str
+    reason: str
+
+    what_happened = "the brokers do not create the topic {topic!r}: {reason}"
+    what_is_safe = "nothing was published."
+    what_to_run = "kdi generate --topic NAME, with a topic that exists or that you may create"
+
+
+class DeliveryFailed(Transient):
+    """The broker did not acknowledge every message; those that failed may still be in the topic."""
+
+    topic: str
+    acknowledged: int
+    failed: int
+    reason: str
+
+    what_happened = "{topic}: {failed:,} messages were not acknowledged: {reason}"
+    what_is_safe = "{acknowledged:,} messages were, and are in the topic."
+    what_to_run = "kdi generate --topic {topic}, when the broker is well again"

@@ -1,0 +1,176 @@
+"""Publish generated messages: every one acknowledged by the broker, or an error that counts those that are not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.dev.errors import DeliveryFailed, TopicRefused
+from kdi_assets.dev.generator import Traffic, WebRequests
+from kdi_assets.sources.kafka.client import REQUEST_SECONDS, Admin, client_config
+from kdi_assets.stream.stream import Cluster
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+BATCH = 2000  # messages handed to librdkafka in one call
+IN_FLIGHT = 300_000  # messages that may wait for their acknowledgement: some 100 MB
+DELIVERY_SECONDS = 60  # after which librdkafka gives a message up
+
+PRODUCER_CONFIG: dict[str, Any] = {
+    "enable.idempotence": True,  # a retry inside librdkafka must not double a message
+    "compression.type": "lz4",
+    "linger.ms": 50,
+    "batch.size": 1_000_000,  # bytes
+    "queue.buffering.max.messages": 2 * IN_FLIGHT,
+    "queue.buffering.max.kbytes": 1 << 20,
+    "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
+    # Only failures call back: once the queue is empty all others are acknowledged, at a third of the CPU.
+    "delivery.report.only.error": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is in the topic now.
+
+    Attributes:
+        acknowledged: Messages, each acknowledged by all in-sync replicas.
+        counts: The same by kind: ``good``, ``tombstone`` and one for each kind of bad message.
+    """
+
+    topic: str
+    acknowledged: int
+    counts: Mapping[str, int]
+    seconds: float
+
+
+def ensure_topic(cluster: Cluster, topic: str, *, partitions: int) -> int:
+    """Create the topic if it is missing.
+
+    Returns:
+        The number of its topic partitions, which is the existing one's if it was there.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+        TopicRefused: It is missing and the brokers do not create it.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    admin = Admin(cluster)
+    existing = admin.topics()
+    if topic in existing:
+        return len(existing[topic].partitions)
+    try:
+        admin.client.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(timeout=REQUEST_SECONDS)
+    except KafkaException as refused:
+        raise TopicRefused(topic=topic, reason=refused.args[0].str()) from refused
+    return partitions
+
+
+def publish(
+    cluster: Cluster,
+    topic: str,
+    traffic: Traffic,
+    *,
+    count: int | None = None,
+    rate: float | None = None,
+    partitions: int = 4,
+    stopped: Callable[[], bool] = lambda: False,
+    report: Callable[[int], None] = lambda sent: None,
+) -> Published:
+    """Publish messages in turn to all topic partitions and wait for every acknowledgement.
+
+    Args:
+        count: Messages; None goes on until ``stopped``.
+        rate: Messages per second; None publishes as fast as the broker takes them.
+        partitions: Of the topic, if it has to be created.
+        stopped: Asked before each batch.
+        report: Called with the number handed over so far, after each batch.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+        TopicRefused: The topic is missing and the brokers do not create it.
+        DeliveryFailed: The broker did not acknowledge every message.
+    """
+    partitions = ensure_topic(cluster, topic, partitions=partitions)
+    requests, outbox = WebRequests(traffic), Outbox(cluster, topic)
+    begin, sent = time.monotonic(), 0
+    for size in batch_sizes(count, rate):
+        if stopped():
+            break
+        values = requests.batch(size, now=datetime.now(UTC))
+        for partition in range(partitions):
+            # Message n goes to topic partition n modulo their number, whatever the size of the batches.
+            outbox.put(values[(partition - sent) % partitions :: partitions], partition=partition)
+        sent += size
+        report(sent)
+        outbox.wait(until=begin + sent / rate if rate else 0.0, stopped=stopped)
+    outbox.close()
+    return Published(topic, sent, dict(requests.counts), time.monotonic() - begin)
+
+
+def batch_sizes(count: int | None, rate: float | None) -> Iterator[int]:
+    """Sizes that add up to ``count``; with a rate, ten or fewer batches a second."""
+    size = min(BATCH, max(1, round(rate / 10))) if rate else BATCH
+    left = count
+    while left is None or left > 0:
+        yield size if left is None else min(size, left)
+        left = left if left is None else left - size
+
+
+class Outbox:
+    """A producer that remembers what failed; ``close`` raises if anything did."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        from confluent_kafka import Producer
+
+        self._topic = topic
+        self._put = self._failed = 0
+        self._reason = ""
+        self._producer: Producer = Producer(PRODUCER_CONFIG | client_config(cluster))
+
+    def put(self, values: Sequence[bytes | None], *, partition: int) -> None:
+        """Hand over messages; a None is a tombstone."""
+        messages = [{"value": value} for value in values]
+        accepted = self._producer.produce_batch(
+            self._topic, messages, partition=partition, on_delivery=lambda error, _: self._note(error, 1)
+        )
+        self._put += len(messages)
+        if accepted < len(messages):
+            refused = next(message["_error"] for message in messages if "_error" in message)
+            self._note(refused, len(messages) - accepted)
+
+    def wait(self, *, until: float, stopped: Callable[[], bool]) -> None:
+        """Wait for the moment ``until`` (monotonic seconds) and for room in the queue."""
+        self._producer.poll(0)
+        while (len(self._producer) > IN_FLIGHT or time.monotonic() < until) and not stopped():
+            self._producer.poll(min(0.1, max(0.01, until - time.monotonic())))
+        if self._failed:
+            self.close()
+
+    def close(self) -> None:
+        """Wait for the acknowledgements.
+
+        Raises:
+            DeliveryFailed: At least one did not come.
+        """
+        deadline = time.monotonic() + DELIVERY_SECONDS + REQUEST_SECONDS
+        while (unanswered := self._producer.flush(0.5)) and time.monotonic() < deadline:
+            continue  # in short waits: a signal is only noticed between them
+        if unanswered:
+            self._note("no answer in time", unanswered)
+        if self._failed:
+            raise DeliveryFailed(
+                topic=self._topic, acknowledged=self._put - self._failed, failed=self._failed, reason=self._reason
+            )
+
+    def _note(self, error: object, failed: int) -> None:
+        self._failed += failed
+        self._reason = self._reason or str(error)

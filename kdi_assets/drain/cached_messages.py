@@ -1,0 +1,50 @@
+"""Messages that several steps read, computed once and kept on disk until the last has read them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from kdi_assets.drain.execute_plan import ReadMessages
+from kdi_assets.drain.plan import Plan
+from kdi_assets.ledger.coordinates import inside
+from kdi_assets.sources.kafka.reader import read_ranges
+from kdi_assets.stream.stream import Cluster, OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@contextmanager
+def cached_messages(spark: SparkSession, cluster: Cluster, plans: Collection[Plan]) -> Iterator[ReadMessages]:
+    """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks."""
+    union = merged([r for plan in plans for r in plan.ranges])
+    with cached(read_ranges(spark, cluster, union)) as messages:
+        yield lambda ranges: messages.where(inside({r.topic_partition: r for r in ranges}))
+
+
+@contextmanager
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """The same, worked out once, for as long as the body takes; nothing is worked out before it asks."""
+    from py4j.protocol import Py4JError
+    from pyspark import StorageLevel
+
+    # On disk: in memory it costs as much, and takes what writing wants.
+    persisted = frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield persisted
+    finally:
+        with suppress(Py4JError, ConnectionError):  # a driver that is gone keeps nothing
+            persisted.unpersist()
+
+
+def merged(ranges: Collection[OffsetRange]) -> list[OffsetRange]:
+    """The same offsets in as few ranges as hold no other, ordered."""
+    union: list[OffsetRange] = []
+    for r in sorted(ranges):
+        if union and union[-1].topic_partition == r.topic_partition and r.start <= union[-1].end:
+            union[-1] = OffsetRange(r.topic_partition, union[-1].start, max(union[-1].end, r.end))
+        else:
+            union.append(r)
+    return union

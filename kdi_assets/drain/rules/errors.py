@@ -1,0 +1,107 @@
+"""Errors of rules and of a table's columns."""
+
+from __future__ import annotations
+
+from kdi_assets.errors import Terminal
+from kdi_assets.ledger.entry import FieldCounts
+from kdi_assets.stream.stream import TopicPartition
+
+
+class ShapeMistake(Terminal):
+    """A stream's schema or one of its expressions does not work; ``field`` is the document's, as ``columns.host``."""
+
+    stream: str
+    field: str
+    message: str
+
+    what_happened = "{stream}: `{field}` does not work: {message}"
+    what_is_safe = "nothing was read and nothing was written."
+    what_to_run = "correct the stream's document and run `kdi check`"
+
+
+class ContractBroken(Terminal):
+    """Messages have fields that a frozen contract does not allow; ``offset`` is that of one of them."""
+
+    stream: str
+    fields: FieldCounts
+    messages: int
+    topic_partition: TopicPartition
+    offset: int
+    found, rule, instead = "", "", ""
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that {self.found}: "
+            f"{self.fields.listed()}; one of them: {at}. `contract.{self.rule}` is freeze.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
+            f"{self.instead} or discard_row",
+        )
+
+
+class UnknownFieldsFound(ContractBroken):
+    """Messages have fields that the record has not."""
+
+    found, rule = "would become rows have fields that the record has not", "new_columns"
+    instead = "declare them where the record is said, or let `contract.new_columns` be evolve, discard_value"
+
+
+class OtherTypesFound(ContractBroken):
+    """Messages have values that do not suit their types."""
+
+    found, rule = "should become rows have values that do not suit their types", "types"
+    instead = "correct `schema`, or let `contract.types` be discard_value"
+
+
+class ExpectationNotMet(Terminal):
+    """Messages do not meet an expectation that stops the drain."""
+
+    stream: str
+    expectation: str
+    sql: str
+    count: int
+    messages: int
+    topic_partition: TopicPartition
+    offset: int
+
+    def parts(self) -> tuple[str, str, str]:
+        at = f"{self.topic_partition} offset {self.offset}"
+        return (
+            f"{self.stream}: {self.count:,} of {self.messages:,} messages that would become rows do not meet the "
+            f"expectation {self.expectation} ({self.sql}); one of them: {at}.",
+            "nothing was committed and no dead letter was written; positions stay as they are.",
+            f"kdi peek {self.stream} --topic-partition {self.topic_partition} --offset {self.offset} shows it; "
+            f"correct `expectations.{self.expectation}`, or give it `then: dead_letter` or `then: warn`",
+        )
+
+
+class MaskSecretMissing(Terminal):
+    """The environment variable with the key of a hash is not set, or empty."""
+
+    stream: str
+    column: str
+    variable: str
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: the hash of {self.column} needs the secret in the environment variable {self.variable}, "
+            "which is not set.",
+            "no message was read and no row was written.",
+            f"the same command with {self.variable} set, to what it was before: another secret gives other hashes",
+        )
+
+
+class SchemaDisagrees(Terminal):
+    """The table's columns are not those that the stream's document gives."""
+
+    stream: str
+    uri: str
+    differences: tuple[str, ...]
+
+    def parts(self) -> tuple[str, str, str]:
+        return (
+            f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
+            "nothing was read and nothing was written.",
+            f"ALTER TABLE delta.`{self.uri}` …, or correct `schema:` and `columns:` and run `kdi check`",
+        )

@@ -1,0 +1,271 @@
+"""Evolution: the record of a stream whose contract lets its table gain columns, and what messages add to it.
+
+The table is the truth of what was gained: whatever columns and fields of structs it has beyond those that the document
+gives are fields of the record, too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.drain.rules.judge import field_values
+from kdi_assets.drain.rules.mask import overlap
+from kdi_assets.drain.rules.records import is_unusable, stream_decoder
+from kdi_assets.drain.rules.shape import columns_of
+from kdi_assets.drain.rules.table_schema import widened, widens
+from kdi_assets.drain.rules.tally import Counts
+from kdi_assets.formats.decoder import MISFITS, UNKNOWN
+from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.stream.message_format import Json, JsonRegistry
+from kdi_assets.stream.message_rules import Contract
+from kdi_assets.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
+
+LOOKED_AT = 20_000
+"""Messages of a plan by which the types of new columns are told."""
+MOST_FIELDS = 200
+"""Of an object that becomes a struct: more are keys that messages make up."""
+_TAKEN = ("kafka", "date", "_change_type", "_commit_version", "_commit_timestamp")
+_QUOTED = re.compile(r"`(?:[^`]|``)*`|OBJECT<")
+_DIGITS_OF_A_DOUBLE = 15
+
+
+def evolved(stream: Stream, lake: str, spark: SparkSession) -> Stream:
+    """The stream with a record that has what its table has gained; the stream itself where nothing is gained.
+
+    Raises:
+        ShapeMistake: The document does not work.
+    """
+    if not _told_by_messages(stream):
+        return stream
+    log = TableLog.open(stream.table_uri(lake))
+    if log is None:
+        return stream
+    from pyspark.sql.types import StructType
+
+    record = stream_decoder(stream).record
+    grown = _grown(record, columns_of(stream, spark), StructType.fromJson(dict(log.schema)), stream.contract)
+    return stream if grown == record else _of_record(stream, grown, spark)
+
+
+def gaining(
+    messages: DataFrame, stream: Stream, decoder: StreamDecoder, counts: Counts, *, now: datetime
+) -> Stream | None:
+    """The stream with a record that takes more of its messages: with new fields, or wider types; none if none does.
+
+    Args:
+        counts: Of the pass that judged them by the record there is.
+    """
+    grown = decoder.record
+    if not _told_by_messages(stream):
+        return None
+    if stream.contract.new_columns == "evolve":
+        grown = _with_fields(grown, messages, stream, decoder, counts, now)
+    if stream.contract.types == "evolve" and counts.dead_letters:
+        grown = _with_types(grown, messages, stream, now)
+    return None if grown == decoder.record else _of_record(stream, grown, messages.sparkSession)
+
+
+def _with_types(record: StructType, messages: DataFrame, stream: Stream, now: datetime) -> StructType:
+    """The record with types that take values which did not suit theirs."""
+    from pyspark.sql import functions as F
+
+    leaving_out = replace(stream, contract=replace(stream.contract, types="discard_value"))
+    left_out = field_values(messages, leaving_out, stream_decoder(leaving_out), MISFITS, now=now)
+    # Each type by itself: of those that go together with no other, some may still be taken.
+    each = left_out.limit(LOOKED_AT).select(F.inline(MISFITS))
+    told = each.select("path", F.schema_of_variant("value").alias("type")).distinct().collect()
+    for row in sorted(told):
+        record = _retyped(record, row["path"].split("."), told_type(str(row["type"])))
+    return record
+
+
+def _retyped(struct: StructType, steps: list[str], told: DataType) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    def inner(type_: DataType) -> DataType:
+        if len(steps) == 1:
+            return widened(type_, told)
+        return _retyped(type_, steps[1:], told) if isinstance(type_, StructType) else type_
+
+    return StructType(
+        [
+            StructField(f.name, inner(f.dataType), f.nullable, f.metadata) if f.name == steps[0] else f
+            for f in struct.fields
+        ]
+    )
+
+
+def _with_fields(
+    record: StructType, messages: DataFrame, stream: Stream, decoder: StreamDecoder, counts: Counts, now: datetime
+) -> StructType:
+    """The record with the fields that messages have beyond it.
+
+    A field becomes none whose values are all empty or of types that do not go together, or whose name cannot be a
+    column's or is taken; and none does where a plan has more unknown fields than are told by name, which are made up.
+    """
+    unknown = counts.unknown.fields
+    if not unknown or unknown.others:
+        return record
+    wanted = columns_of(stream, messages.sparkSession)
+    told = _types(field_values(messages, stream, decoder, UNKNOWN, now=now))
+    for path, of_values in sorted(told.items()):
+        type_ = _usable(of_values)
+        free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_")
+        if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
+            record = _with_field(record, wanted, path.split("."), type_)
+    return record
+
+
+def _told_by_messages(stream: Stream) -> bool:
+    """Whether messages tell of what the table may become; of other formats the schema does."""
+    return stream.contract.evolves and isinstance(stream.format, Json | JsonRegistry)
+
+
+def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Stream:
+    jvm: Any = spark._jvm
+    return replace(stream, record_ddl=str(jvm.org.apache.spark.sql.types.DataType.fromJson(record.json()).toDDL()))
+
+
+def _grown(record: StructType, wanted: StructType, found: StructType, contract: Contract) -> StructType:
+    """The record with what the table has beyond the columns that the document gives, and with its wider types.
+
+    Args:
+        wanted: The columns by the document, or what of them is made of this struct.
+        found: The same in the table.
+    """
+    from pyspark.sql.types import StructType
+
+    given, there = _by_name(wanted), _by_name(found)
+    kept = [
+        _inside(f, given[n].dataType, there[n].dataType, contract)
+        if (n := f.name.lower()) in given and n in there
+        else f
+        for f in record.fields
+    ]
+    if contract.new_columns != "evolve":
+        return StructType(kept)
+    known = {f.name.lower() for f in record.fields} | given.keys()
+    gained = [f for n, f in there.items() if n not in known and not is_unusable(StructType([f]))]
+    return StructType([*kept, *(_plain(f) for f in gained)])
+
+
+def _inside(field: StructField, wanted: DataType, found: DataType, contract: Contract) -> StructField:
+    from pyspark.sql import types as t
+
+    def grown(type_: DataType, given: DataType, there: DataType) -> DataType:
+        match type_, given, there:
+            case t.StructType(), t.StructType(), t.StructType():
+                return _grown(type_, given, there, contract)
+            case t.ArrayType(), t.ArrayType(), t.ArrayType():
+                element = grown(type_.elementType, given.elementType, there.elementType)
+                return t.ArrayType(element, type_.containsNull)
+            case t.MapType(), t.MapType(), t.MapType():
+                value = grown(type_.valueType, given.valueType, there.valueType)
+                return t.MapType(type_.keyType, value, type_.valueContainsNull)
+        return there if contract.types == "evolve" and type_ == given and widens(type_, there) else type_
+
+    return t.StructField(field.name, grown(field.dataType, wanted, found), field.nullable, field.metadata)
+
+
+def _plain(field: StructField) -> StructField:
+    """Without what Delta keeps beside a column's name, as its number."""
+    from pyspark.sql.types import StructField, StructType
+
+    comment = {"comment": field.metadata["comment"]} if "comment" in field.metadata else None
+    type_ = field.dataType
+    if isinstance(type_, StructType):
+        type_ = StructType([_plain(f) for f in type_.fields])
+    return StructField(field.name, type_, field.nullable, comment)
+
+
+def _by_name(struct: StructType) -> dict[str, StructField]:
+    return {f.name.lower(): f for f in struct.fields}
+
+
+def _types(found: DataFrame) -> dict[str, DataType]:
+    """By path, the one type of all values of an unknown field."""
+    from pyspark.sql import functions as F
+
+    each = found.limit(LOOKED_AT).select(F.inline(UNKNOWN))
+    told = each.groupBy("path").agg(F.schema_of_variant_agg("value").alias("type")).collect()
+    return {row["path"]: told_type(str(row["type"])) for row in told}
+
+
+def told_type(told: str) -> DataType:
+    """What ``schema_of_variant_agg`` tells, as a type."""
+    from pyspark.sql.types import DataType
+
+    return DataType.fromDDL(_QUOTED.sub(lambda found: "STRUCT<" if found[0] == "OBJECT<" else found[0], told))
+
+
+def _usable(told: DataType) -> DataType | None:
+    """The type of a column that takes values of which this was told; none if there is none."""
+    from pyspark.sql import types as t
+
+    match told:
+        case t.StructType():
+            kept: dict[str, t.StructField] = {}
+            for field in told.fields:
+                type_ = _usable(field.dataType)
+                if type_ is not None and _can_be_named(field.name):
+                    kept.setdefault(field.name.lower(), t.StructField(field.name, type_))
+            return t.StructType(list(kept.values())) if kept and len(told.fields) <= MOST_FIELDS else None
+        case t.ArrayType():
+            element = _usable(told.elementType)
+            return None if element is None else t.ArrayType(element)
+        case t.DecimalType():
+            if told.scale:
+                return t.DoubleType() if told.precision <= _DIGITS_OF_A_DOUBLE else t.DecimalType(38, told.scale)
+            return t.LongType() if told.precision <= 18 else t.DecimalType(38, 0)
+        case t.BooleanType() | t.LongType() | t.DoubleType() | t.StringType():
+            return told
+    return None
+
+
+def _can_be_named(name: str) -> bool:
+    return bool(name) and name.isprintable() and len(name) <= 255 and not set(name) & set(" ,;{}()=.'\"`[]\\")
+
+
+def _with_field(struct: StructType, wanted: StructType, steps: list[str], type_: DataType) -> StructType:
+    """The struct with one more field; as it is where that cannot be, or something else has the name."""
+    from pyspark.sql.types import StructField, StructType
+
+    first, *rest = steps
+    if not rest:
+        taken = _by_name(struct).keys() | _by_name(wanted).keys()
+        if first.lower() in taken or not _can_be_named(first):
+            return struct
+        return StructType([*struct.fields, StructField(first, type_)])
+    name, depth = first.removesuffix("[]" * first.count("[]")), first.count("[]")
+    given = _by_name(wanted).get(name.lower())
+    fields = [
+        StructField(f.name, _with_inner(f.dataType, given.dataType, depth, rest, type_), f.nullable, f.metadata)
+        if f.name == name and given is not None
+        else f
+        for f in struct.fields
+    ]
+    return StructType(fields)
+
+
+def _with_inner(inside: DataType, wanted: DataType, depth: int, steps: list[str], type_: DataType) -> DataType:
+    """A type with one more field in a struct that lies in it, behind so many arrays and maps."""
+    from pyspark.sql import types as t
+
+    match inside, wanted:
+        case t.StructType(), t.StructType() if depth == 0:
+            return _with_field(inside, wanted, steps, type_)
+        case t.ArrayType(), t.ArrayType() if depth > 0:
+            element = _with_inner(inside.elementType, wanted.elementType, depth - 1, steps, type_)
+            return t.ArrayType(element, inside.containsNull)
+        case t.MapType(), t.MapType() if depth > 0:
+            value = _with_inner(inside.valueType, wanted.valueType, depth - 1, steps, type_)
+            return t.MapType(inside.keyType, value, inside.valueContainsNull)
+    return inside

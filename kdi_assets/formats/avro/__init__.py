@@ -1,0 +1,1 @@
+"""Avro: single datums, by registry or fingerprint, and object containers."""

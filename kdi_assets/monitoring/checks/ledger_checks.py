@@ -1,0 +1,134 @@
+"""What the ledger says of a stream: every offset accounted for, positions, and the drains of the last day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from kdi_assets.audit.audit import AuditReport, audit
+from kdi_assets.audit.errors import NothingToAudit
+from kdi_assets.ledger.commit_info import CommitInfo
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import readable, walk_back
+from kdi_assets.ledger.transaction_ids import RETIRED, positions_in
+from kdi_assets.monitoring.checks.finding import NO_TABLE, CheckResult, Level
+from kdi_assets.monitoring.checks.subject import CheckSubject
+from kdi_assets.stream.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMITS = 2_000
+"""So many of the newest are read: reading one takes a fraction of a millisecond."""
+TENFOLD, HALF = 10, 0.5
+DAY = timedelta(hours=24)
+
+
+class Audit(Protocol):
+    """``kdi_assets.audit.audit.audit``."""
+
+    def __call__(self, stream: Stream, *, lake: str, session: Callable[[], SparkSession]) -> AuditReport: ...
+
+
+def every_offset_accounted_for(subject: CheckSubject, *, audit: Audit = audit) -> CheckResult:
+    """Whether every offset below the positions is a row, a dead letter, a confirmed gap or a declared loss, once.
+
+    Raises:
+        NothingToAudit: The ledger's entries are gone from the log, and nobody copied them.
+    """
+    try:
+        report = audit(subject.stream, lake=subject.lake, session=subject.session)
+    except NothingToAudit as nothing:
+        if nothing.knows_ledger:
+            raise
+        return CheckResult("passed", "nothing was drained yet")
+    known = {f.name: getattr(report, f.name) for f in fields(report)}
+    return CheckResult(
+        "passed" if report.complete else "error",
+        report.line(),
+        {name: n for name, n in known.items() if isinstance(n, int) and not isinstance(n, bool)},
+        {name: tuple(map(str, lines)) for name, lines in known.items() if isinstance(lines, tuple) and lines},
+    )
+
+
+def positions_never_go_back(subject: CheckSubject) -> CheckResult:
+    """Whether a commit set a position below an earlier one although no RESTORE stands there and no `kdi resolve`
+    there or behind it."""
+    if subject.log is None:
+        return NO_TABLE
+    walked = walk_back(subject.log, subject.stream.archive_uri(subject.lake))
+    commits = list(islice(readable(walked), COMMITS))[::-1]  # undone ones too
+    back = steps_back(commits, subject.stream)
+    numbers = {"commits_read": len(commits), "steps_back": len(back)}
+    if not back:
+        return CheckResult("passed", f"no position went back in the newest {len(commits):,} commits", numbers)
+    said = f"{back[0]}, and neither a RESTORE nor `kdi resolve` answers it: what follows is drained a second time"
+    return CheckResult("error", said, numbers, {"steps back": tuple(back[:20])})
+
+
+def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[str]:
+    """The steps that nothing explains, and that nobody has decided about since.
+
+    Args:
+        commits: The oldest first; other writers' too, of which the transaction ids tell.
+    """
+    at: dict[TopicPartition, int] = {}
+    found: list[tuple[TopicPartition, str]] = []
+    for commit in commits:
+        entry = entry_of(commit.user_metadata, commit.version, stream.app_id)
+        positions = dict(entry.positions) if entry else positions_in(commit.transactions, stream)
+        if entry and entry.kind == "resolve":
+            decided = _decided(entry)
+            found = [(tp, said) for tp, said in found if tp not in decided]
+        elif not entry or entry.kind != "restore":
+            lower = {tp: p for tp, p in sorted(positions.items()) if p != RETIRED and p < at.get(tp, p)}
+            found += [(tp, f"v{commit.version} set {tp} back from {at[tp]} to {p}") for tp, p in lower.items()]
+        at = {tp: p for tp, p in {**at, **positions}.items() if p != RETIRED}
+    return [said for _, said in found]
+
+
+def _decided(entry: LedgerEntry) -> frozenset[TopicPartition]:
+    """Of which topic partitions somebody decided the positions: of all, but a loss says nothing of those without it."""
+    return frozenset(lost.topic_partition for lost in entry.declared_losses) or frozenset(entry.positions)
+
+
+def dead_letter_rate(subject: CheckSubject) -> CheckResult:
+    """Whether the share of dead letters is above the stream's limit, over the drains of the last 24 hours."""
+    drains, limit = subject.drains_since(subject.now - DAY), subject.stream.checks.dead_letter_rate
+    letters = sum(c.entry.dead_letters for c in drains)
+    messages = sum(c.entry.messages for c in drains)
+    share = letters / messages if messages else 0.0
+    numbers = {"share": share, "dead_letters": letters, "messages": messages, "limit": limit, "drains": len(drains)}
+    said = f"{letters:,} of {messages:,} messages ({share:.2%}) of the last 24 hours became dead letters"
+    level = _level(share, limit)
+    if level != "passed":
+        said += f"; the limit is {limit:.2%}; `kdi peek {subject.stream.name}` shows what becomes of messages"
+    return CheckResult(level, said, numbers)
+
+
+def _level(share: float, limit: float) -> Level:
+    if share <= limit:
+        return "passed"
+    return "error" if share >= min(TENFOLD * limit, max(limit, HALF)) else "warn"
+
+
+def expectations(subject: CheckSubject) -> CheckResult:
+    """Whether every message that is a row, or would be, met every expectation, over the drains of the last 24 hours.
+
+    What stops a drain is in no drain's entry: that run failed.
+    """
+    drains = subject.drains_since(subject.now - DAY)
+    named = subject.stream.expectations
+    unmet = {name: sum(d.entry.unmet.get(name, 0) for d in drains) for name in named}
+    became_rows = sum(d.entry.became_rows for d in drains)
+    numbers = {**unmet, "became_rows": became_rows, "drains": len(drains)}
+    found = {name: count for name, count in unmet.items() if count}
+    of = f"of the last 24 hours with {became_rows:,} messages that became rows"
+    if not found:
+        return CheckResult("passed", f"all expectations were met, {of}", numbers)
+    lines = tuple(f"{name}: {count:,}, {named[name].then}: {named[name].sql}" for name, count in found.items())
+    said = ", ".join(f"{count:,} messages did not meet {name}" for name, count in found.items())
+    return CheckResult("warn", f"{said}, {of}", numbers, {"not met": lines})

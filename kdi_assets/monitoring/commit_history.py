@@ -1,0 +1,146 @@
+"""Every commit of a stream's table as a line, also those that a RESTORE undid. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+
+from kdi_assets.audit.foreign_changes import predicate, removed_by_count
+from kdi_assets.ledger.commit_info import CommitInfo
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
+from kdi_assets.ledger.transaction_ids import RETIRED
+from kdi_assets.stream.stream import Stream, TopicPartition
+
+_BECAME = {
+    "row": "became rows",
+    "filtered": "are filtered",
+    "tombstone": "are tombstones",
+    "dead_letter": "stay open",
+    "elsewhere": "are another table's and stay open",
+    "discarded": "discarded",
+}
+_REPLAYED = {
+    "row": "are rows",
+    "filtered": "are filtered",
+    "tombstone": "are tombstones",
+    "dead_letter": "are dead letters",
+    "elsewhere": "are another table's and stay",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One commit.
+
+    Attributes:
+        what: The kind of a ledger entry; of another's commit Delta's word for it, ``unreadable`` if nobody can say.
+        live: Whether its rows are there: false if a RESTORE undid it, ``None`` if nobody can say.
+        told: What it did, in words.
+        set_positions: Where positions were moved otherwise than by draining: before and after.
+        entry: The ledger's, if it is one of ours.
+    """
+
+    version: int
+    committed_at: datetime | None
+    what: str
+    live: bool | None
+    told: str
+    set_positions: Mapping[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
+    entry: LedgerEntry | None = None
+
+
+def commit_history(stream: Stream, lake: str) -> Iterator[Event]:
+    """The commits of the stream's table, the newest first, as far as the log and its archive tell of them.
+
+    No older ones are read than who asks takes, and the ledger entry before those.
+
+    Raises:
+        KdiError: The log cannot be read; nothing is answered where there is no table.
+    """
+    log = TableLog.open(stream.table_uri(lake))
+    if log is None:
+        return
+    waiting: list[tuple[LoggedCommit, LedgerEntry | None]] = []
+    for commit in walk_back(log, stream.archive_uri(lake)):
+        entry = entry_of(commit.info.user_metadata, commit.version, stream.app_id) if commit.info else None
+        if entry:  # where positions stood before the next one
+            yield from (_event(*newer, entry.positions) for newer in waiting)
+            waiting = []
+        waiting.append((commit, entry))
+    yield from (_event(*oldest, {}) for oldest in waiting)
+
+
+def _event(commit: LoggedCommit, entry: LedgerEntry | None, before: Mapping[TopicPartition, int]) -> Event:
+    if commit.info is None:
+        return Event(commit.version, None, "unreadable", commit.live, f"the commit {commit.why}")
+    if entry is None:
+        what, told = commit.info.operation or "?", _of_other(commit.info)
+        return Event(commit.version, commit.info.committed_at, what, commit.live, told)
+    moved = {}
+    if entry.kind in ("start", "takeover", "restore", "resolve"):
+        moved = {tp: (before.get(tp), at) for tp, at in sorted(entry.positions.items()) if before.get(tp) != at}
+    told = _told(entry, moved)
+    return Event(commit.version, commit.info.committed_at, entry.kind, commit.live, told, moved, entry)
+
+
+def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, int]]) -> str:
+    match entry.kind:
+        case "drain":
+            return _drained(entry)
+        case "replay" if entry.dates:
+            return _replayed(entry, entry.dates)
+        case "replay" | "discard":
+            became = (f"{entry.outcomes[o]:,} {words}" for o, words in _BECAME.items() if entry.outcomes.get(o))
+            return f"dead letters: {', '.join(became)}"
+        case "renewal":
+            return "positions carried on"
+        case "routes":
+            stopped = entry.routes and entry.routes.stopped
+            return "stopped: its route conditions change" if stopped else "other route conditions from here on"
+    losses = [f"{r} given up" for r in entry.declared_losses]
+    steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
+    return "; ".join([*steps, *losses, *_removed(entry)]) or "positions as they were"
+
+
+def _removed(entry: LedgerEntry) -> list[str]:
+    removed = sum(entry.removed_by_date.values())
+    aside = f", {entry.kept_aside:,} of them kept in the table `…_removed`" if entry.kept_aside else ""
+    return [f"{removed:,} row{'' if removed == 1 else 's'} removed{aside}"] if removed else []
+
+
+def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:
+    named = f"{dates[0]}" if dates[0] == dates[1] else f"{dates[0]} to {dates[1]}"
+    became = (f"{entry.outcomes[o]:,} {_REPLAYED[o]}" for o in _REPLAYED if entry.outcomes.get(o))
+    removed = sum(entry.removed_by_date.values())
+    return f"messages of {named}: {', '.join(became)}; {removed:,} rows out, {entry.rows:,} in"
+
+
+def _drained(entry: LedgerEntry) -> str:
+    offsets = sum(r.range.offset_count for r in entry.ranges)
+    days = len(entry.rows_by_date)
+    facts = [f"{offsets:,} offsets: {entry.rows:,} rows on {days:,} date{'' if days == 1 else 's'}"]
+    others = {
+        "dead letters": entry.dead_letters,
+        "tombstones": entry.tombstones,
+        "filtered": entry.filtered,
+        "gap offsets": entry.gap_offsets,
+    }
+    facts += [f"{count:,} {name}" for name, count in others.items() if count]
+    return ", ".join(facts)
+
+
+def _of_other(commit: CommitInfo) -> str:
+    if commit.is_restore:
+        target = commit.restored_to if commit.restored_to is not None else commit.parameters.get("version")
+        return f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"
+    if removes_rows(commit):
+        counted = removed_by_count(commit)
+        return "; ".join(filter(None, [predicate(commit), f"{counted:,} rows" if counted else ""]))
+    return ""
+
+
+def _position(at: int | None) -> str:
+    return "none" if at is None else "gone" if at == RETIRED else f"{at:,}"

@@ -1,0 +1,116 @@
+"""The collector: a snapshot as the samples of a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
+from typing import TYPE_CHECKING
+
+from kdi_assets.ledger.freshness import SHARES
+from kdi_assets.monitoring.backlog import State
+from kdi_assets.monitoring.backlog_reader import ReadBacklogs, by_cluster
+from kdi_assets.monitoring.metrics import names
+from kdi_assets.monitoring.metrics.names import Metric
+from kdi_assets.monitoring.metrics.snapshot import MetricsSnapshot, SnapshotReader, StreamSnapshot, unseen
+from kdi_assets.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+    from prometheus_client.registry import Collector
+
+PATIENCE_SECONDS = 8.0
+"""Prometheus waits ten seconds for a scrape, unless it is told otherwise."""
+
+MetricSample = tuple[Sequence[str], float]
+
+
+def stream_collector(
+    streams: Sequence[Stream],
+    lake: str,
+    *,
+    look: ReadBacklogs | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Collector:
+    """A collector for a ``prometheus_client`` registry, computed per scrape.
+
+    Scrapes at the same time share one look at each cluster; clusters are looked at side by side. Where a look takes
+    longer than ``patience_seconds``, nothing is known of the cluster's streams; it goes on, and is the next scrape's.
+    """
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+
+    cameras = {
+        cluster: SnapshotReader(own, lake, look=look, patience_seconds=patience_seconds)
+        for cluster, own in by_cluster(streams).items()
+    }
+
+    class Streams(Collector):
+        def collect(self) -> Iterator[Family]:
+            asked = {cluster: camera.ask() for cluster, camera in cameras.items()}
+            wait(asked.values(), timeout=patience_seconds)
+            pictures = {cluster: one.result() if one.done() else None for cluster, one in asked.items()}
+            for metric, samples in _samples(streams, pictures):
+                kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+                family = kind(metric.name, metric.meaning, labels=metric.labels)
+                for labels, value in samples:
+                    family.add_metric(labels, value)
+                yield family
+
+    return Streams()
+
+
+def _samples(
+    streams: Sequence[Stream], pictures: Mapping[str, MetricsSnapshot | None]
+) -> Iterator[tuple[Metric, list[MetricSample]]]:
+    looked = {one.stream.name: one for picture in pictures.values() if picture for one in picture.streams}
+    seen = [looked.get(stream.name) or unseen(stream) for stream in streams]
+    states = [one.state for one in seen]
+    yield names.LOOK_UP, [((cluster,), float(picture is not None)) for cluster, picture in pictures.items()]
+    yield names.LOOK_SECONDS, [((cluster,), picture.seconds) for cluster, picture in pictures.items() if picture]
+    yield names.STREAMS, [((state.value,), float(states.count(state))) for state in State]
+    yield names.UP, [(_labels(one), float(one.up)) for one in seen]
+    yield names.STATE, [((*_labels(one), state.value), float(state == one.state)) for one in seen for state in State]
+    yield names.DEAD_LETTER_LIMIT, [(_labels(one), one.stream.checks.dead_letter_rate) for one in seen]
+    yield names.FRESHNESS_LIMIT, list(_freshness_limits(seen))
+    yield from _gauges(seen)
+    yield from _totals(seen)
+
+
+def _freshness_limits(streams: Iterable[StreamSnapshot]) -> Iterator[MetricSample]:
+    for seen in streams:
+        if limits := seen.stream.freshness:
+            yield (*_labels(seen), "warn"), limits.warn_seconds
+            yield (*_labels(seen), "fail"), limits.fail_seconds
+
+
+def _gauges(streams: Sequence[StreamSnapshot]) -> Iterator[tuple[Metric, list[MetricSample]]]:
+    partitions = [
+        ((*_labels(seen), str(tp.partition)), held)
+        for seen in streams
+        for tp, held in sorted(seen.backlog.topic_partitions.items())
+    ]
+    for metric, of_partition in names.PARTITION_GAUGES.items():
+        yield metric, [(labels, of_partition(held)) for labels, held in partitions]
+    for metric, of_backlog in names.BACKLOG_GAUGES.items():
+        yield metric, [(_labels(seen), of_backlog(seen.backlog)) for seen in streams if seen.backlog.known]
+    tables = [(_labels(seen), seen.table) for seen in streams if seen.table is not None]
+    for metric, of_table in names.TABLE_GAUGES.items():
+        yield metric, [(labels, of_table(table)) for labels, table in tables]
+    quantiles = (
+        ((*labels, f"{share:g}"), table.freshness.get(share, float("nan")))
+        for labels, table in tables
+        for share in SHARES
+    )
+    yield names.FRESHNESS, list(quantiles)
+
+
+def _totals(streams: Iterable[StreamSnapshot]) -> Iterator[tuple[Metric, list[MetricSample]]]:
+    counted = [(_labels(seen), seen.totals) for seen in streams if seen.totals is not None]
+    for metric in (*names.LEDGER_COUNTERS, *names.DRAIN_COUNTERS):
+        yield metric, [(labels, totals.counts[metric.name]) for labels, totals in counted]
+    stages = (((*labels, s), spent) for labels, totals in counted for s, spent in sorted(totals.stage_seconds.items()))
+    yield names.STAGE_SECONDS, list(stages)
+
+
+def _labels(seen: StreamSnapshot) -> tuple[str, str]:
+    return seen.stream.name, seen.stream.topic

@@ -1,0 +1,94 @@
+"""Totals: what the drains of a stream did, added up from its ledger; only what is new is read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.errors import CommitUnreadable
+from kdi_assets.ledger.latest_version import LogCache
+from kdi_assets.monitoring.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over ledger entries, undone ones too: a RESTORE takes rows away, and not the work that was done.
+
+    Attributes:
+        counts: By the name of the metric.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    stage_seconds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Count one more ledger commit."""
+        counters = dict(LEDGER_COUNTERS)
+        if entry.kind == "drain":
+            counters |= DRAIN_COUNTERS
+            self.stage_seconds.update(entry.seconds)
+        self.counts.update({metric.name: count(entry) for metric, count in counters.items()})
+
+
+@dataclass(slots=True)
+class _Read:
+    totals: Totals = field(default_factory=Totals)
+    table_id: str = ""
+    through: int = -1
+    whole: bool = False
+
+
+class LedgerTotals:
+    """The totals of many tables, since the oldest commits that their logs had when they were first read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._cache: LogCache[_Read] = LogCache()
+
+    def __call__(self, uri: str, app_id: str, *, until: float) -> Totals | None:
+        """The totals as far as they are read.
+
+        Args:
+            until: When to leave off, by the clock; the next call goes on there.
+
+        Returns:
+            ``None`` without a table, and until a log was read to its end once: a counter may begin anywhere, but a
+            step in it is work that was done just now.
+
+        Raises:
+            KdiError, CommitUnreadable: The log cannot be read; what was counted stays.
+        """
+        read = self._cache.current(uri)
+        if read is None:
+            read = self._cache.last(uri) or _Read()
+            try:
+                self._go_on(uri, app_id, read, until)
+            finally:
+                self._cache.keep(uri, read, version=read.through)
+        return read.totals if read.whole else None
+
+    def _go_on(self, uri: str, app_id: str, read: _Read, until: float) -> None:
+        log = TableLog.open(uri)
+        if log is None:
+            return
+        if log.table_id != read.table_id or log.version < read.through:
+            read.table_id, read.through = log.table_id, min(log.commit_files(), default=0) - 1
+        while read.through < log.version and (self._clock() < until):
+            self._add(log, app_id, read, read.through + 1)
+        read.whole = read.whole or read.through == log.version
+
+    @staticmethod
+    def _add(log: TableLog, app_id: str, read: _Read, version: int) -> None:
+        try:
+            entry = entry_of(log.commit(version).user_metadata, version, app_id)
+        except CommitUnreadable as unreadable:
+            if not unreadable.gone:
+                raise
+            entry = None  # cleaned up meanwhile
+        if entry is not None:
+            read.totals.add(entry)
+        read.through = version

@@ -1,0 +1,117 @@
+"""Rows as they were beside rows as they are now: changed, added, removed or moved."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from kdi_assets.ledger.coordinates import coordinates
+from kdi_assets.stream.stream import Stream, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Change = Literal["same", "changed", "moved", "added", "gone", "missing"]
+"""``moved``: to another date. ``missing``: Kafka no longer holds the message, so the row stays."""
+CHANGES: tuple[Change, ...] = ("changed", "moved", "added", "gone", "missing", "same")
+SHOWN = 3
+_EXACT = "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+"""Options of JSON: without them moments are cut to milliseconds."""
+_ROW = ("partition", "offset", "timestamp", "index")
+
+
+class Example(NamedTuple):
+    """One row, before and after, as JSON; empty where there is none.
+
+    Attributes:
+        at: Topic partition and offset of its message.
+    """
+
+    change: Change
+    at: tuple[TopicPartition, int]
+    was: str
+    now: str
+
+
+class Moved(NamedTuple):
+    """Rows that belong to another date now."""
+
+    was: date
+    now: date
+    rows: int
+
+
+def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
+    """Put rows side by side; of rows that are there twice, the second is one that goes.
+
+    Args:
+        was: Rows of the table, whole messages.
+        now: What the same messages become by today's definition; it may have columns that the table has not.
+
+    Returns:
+        ``change: string, partition: int, offset: bigint, timestamp: timestamp, index: int, was: struct, now: struct``,
+        one of the structs null where there is no such row. Lazy.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    def side(rows: DataFrame, name: str) -> DataFrame:
+        at = F.struct(*coordinates(rows, stream)).alias("_kdi_at")
+        named = rows.select(at, F.struct(*(F.col(f"`{column}`") for column in rows.columns)).alias(name))
+        return named.select(*(f"_kdi_at.{column}" for column in _ROW), name)
+
+    copies = F.row_number().over(Window.partitionBy(*_ROW).orderBy("partition"))
+    old = side(was, "was").withColumn("copy", copies)
+    new = side(now.select(*_as_in(was, now)), "now").withColumn("copy", F.lit(1))
+    # As JSON: Spark does not compare maps, and a column that only one of them has is null in the other.
+    same = f"to_json(was, {_EXACT}) = to_json(now, {_EXACT})"
+    change = (
+        "CASE WHEN now IS NULL THEN 'gone' WHEN was IS NULL THEN 'added' "
+        f"WHEN NOT (was.date <=> now.date) THEN 'moved' WHEN {same} THEN 'same' ELSE 'changed' END"
+    )
+    both = old.join(new, [*_ROW, "copy"], "full")
+    return both.select(F.expr(change).alias("change"), *_ROW, "was", "now")
+
+
+def _as_in(table: DataFrame, rows: DataFrame) -> list[Column]:
+    """The columns of rows as the table has them, whatever order and case the document gives; new ones behind."""
+    from pyspark.sql import functions as F
+
+    named = {column.lower(): F.col(f"`{column}`") for column in rows.columns}
+    known = [named.pop(column.lower()).alias(column) for column in table.columns if column.lower() in named]
+    return [*known, *named.values()]
+
+
+def feed(differing: DataFrame) -> DataFrame:
+    """What the table's change feed is to tell of rows that are not the same: the old ones go, the new ones come."""
+    gone = differing.where("was IS NOT NULL").selectExpr("was.*", "'delete' AS _change_type")
+    come = differing.where("now IS NOT NULL").selectExpr("now.*", "'insert' AS _change_type")
+    return come.unionByName(gone, allowMissingColumns=True)
+
+
+def counts(compared: DataFrame) -> dict[Change, int]:
+    """Rows by what became of them."""
+    found = {r["change"]: r["count"] for r in compared.groupBy("change").count().collect()}
+    return {change: found[change] for change in CHANGES if change in found}
+
+
+def examples(compared: DataFrame, stream: Stream) -> tuple[Example, ...]:
+    """The first few rows of each change."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    order = Window.partitionBy("change").orderBy("partition", "offset", "index")
+    first = compared.where("change <> 'same'").withColumn("number", F.row_number().over(order))
+    text = "change", "partition", "offset", "to_json(was) AS was", "to_json(now) AS now"
+    found = first.where(f"number <= {SHOWN}").orderBy("change", "number").selectExpr(*text).collect()
+    places = ((r, (TopicPartition(stream.topic, r["partition"]), r["offset"])) for r in found)
+    return tuple(Example(r["change"], at, r["was"] or "", r["now"] or "") for r, at in places)
+
+
+def moved(compared: DataFrame) -> tuple[Moved, ...]:
+    """Between which dates rows moved, the most first."""
+    from pyspark.sql import functions as F
+
+    days = compared.where("change = 'moved'").groupBy("was.date", F.col("now.date").alias("to")).count()
+    found = days.orderBy(F.desc("count"), "date", "to").collect()
+    return tuple(Moved(r["date"], r["to"], r["count"]) for r in found)

@@ -1,0 +1,158 @@
+"""Starting and ending Spark's JVM as a child of this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from kdi_assets.runtime.archive import archive_options
+from kdi_assets.runtime.environment import environment_set, forget_jvm, interrupts_kept
+from kdi_assets.runtime.errors import SparkDidNotStart
+from kdi_assets.runtime.jars import jar_paths
+from kdi_assets.runtime.java import find_java, proxy_options
+from kdi_assets.settings import Settings
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+LOG_CONFIG = Path(__file__).with_name("spark-log4j2.properties")
+STDERR = 2  # standard output is for results
+LOCAL_DIR = "spark.local.dir"
+# A length in a damaged message of Avro would else be memory for two gigabytes, and the end of the JVM.
+AVRO_LIMITS = (
+    f"-Dorg.apache.avro.limits.bytes.maxLength={64 * 1024 * 1024}",
+    f"-Dorg.apache.avro.limits.string.maxLength={64 * 1024 * 1024}",
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={8 * 1024 * 1024}",
+)
+# The optimizing compiler would take a third of a small drain's CPU for methods that are not called again. At 30 times
+# its usual thresholds a small drain ends before it begins, and a large one passes them within a second or two.
+PATIENT_COMPILER = (
+    "-XX:Tier4InvocationThreshold=150000",
+    "-XX:Tier4MinInvocationThreshold=18000",
+    "-XX:Tier4CompileThreshold=450000",
+    "-XX:Tier4BackEdgeThreshold=1200000",
+)
+# Of the JVM that works out the command line of the other, and ends.
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def start_spark(
+    settings: Settings,
+    *,
+    config: Mapping[str, str],
+    app_name: str,
+    output: IO[bytes] | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
+    """Start a JVM and open Spark's context in it, the only one of this process.
+
+    Args:
+        config: Spark's settings; they go before those of Spark's own configuration files.
+        output: Where the JVM's output goes; this process's standard error if none.
+        scratch: Where its temporary files go if Spark's own configuration names no place; Java's choice if none.
+
+    Raises:
+        JavaMissing: There is no Java that Spark runs on.
+        JarMissing: The locked jars are not there.
+        SparkDidNotStart: The JVM ended at once.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    java_home = find_java(settings.home)
+    jvm_config = _jvm_config(settings, config, app_name)
+    if SparkContext._gateway is not None:
+        _end_jvm(SparkContext._gateway)  # its context was stopped, or it died: PySpark would go on with it
+    with environment_set(_environment(settings.home, java_home)), interrupts_kept():
+        conf = _launch(jvm_config, java_home, output)
+        # A machine's own name need not resolve, and nobody else has to reach a Spark that is all on this machine.
+        loopback = LOOPBACK if conf.get("spark.master", "").startswith("local") else {}
+        for key, value in {**loopback, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
+            conf.setIfMissing(key, value)
+        return SparkSession(SparkContext(conf=conf))
+
+
+def stop_spark(session: SparkSession, *, within_seconds: float = 10) -> None:
+    """Stop the context and end the JVM, so that this process could start another; kill it after so long."""
+    gateway = gateway_of(session)
+    if jvm_of(session).poll() is None:
+        session.stop()
+    _end_jvm(gateway, within_seconds)
+
+
+def gateway_of(session: SparkSession) -> JavaGateway:
+    """The py4j gateway to the JVM of ``session``."""
+    return cast("JavaGateway", session.sparkContext._gateway)
+
+
+def jvm_of(session: SparkSession) -> subprocess.Popen[bytes]:
+    """The JVM that this process started for ``session``."""
+    return cast("subprocess.Popen[bytes]", gateway_of(session).proc)
+
+
+def _launch(config: Mapping[str, str], java_home: Path, output: IO[bytes] | None) -> SparkConf:
+    """Start the JVM; the answer is its configuration, ours and that of Spark's files together."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    ours = SparkConf(loadDefaults=False).setAll(list(config.items()))
+    try:
+        gateway = launch_gateway(ours, {"stdout": output or STDERR, "stderr": output})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as ended:
+        where = output.name if output else "the output above"
+        raise SparkDidNotStart(java_home=java_home, output=str(where)) from ended
+    SparkContext._ensure_initialized(gateway=gateway)
+    return SparkConf(_jvm=gateway.jvm)
+
+
+def _end_jvm(gateway: JavaGateway, within_seconds: float = 10) -> None:
+    forget_jvm()
+    gateway.close(keep_callback_server=True)
+    jvm: subprocess.Popen[bytes] = gateway.proc
+    if jvm.stdin:
+        jvm.stdin.close()  # PySpark's JVM ends when its parent's end of this pipe does
+    try:
+        jvm.wait(timeout=within_seconds)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+def _jvm_config(settings: Settings, config: Mapping[str, str], app_name: str) -> dict[str, str]:
+    jars = os.pathsep.join(map(str, jar_paths(settings.home / "jars", "spark")))
+    class_paths = {
+        key: os.pathsep.join(filter(None, (jars, config.get(key))))
+        for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+    }
+    master = {"spark.master": settings.spark_master} if settings.spark_master else {}
+    limits = {"spark.executor.defaultJavaOptions": " ".join(AVRO_LIMITS)}
+    return {"spark.app.name": app_name, **limits, **master, **config, **class_paths}
+
+
+def _environment(home: Path, java_home: Path) -> dict[str, str]:
+    """What the JVM and its Python workers read; all of it gives way to what Spark's own configuration says."""
+    quick = [*archive_options(home, java_home), *PATIENT_COMPILER]
+    java_options = [*_log_options(), *AVRO_LIMITS, *proxy_options(), *quick, os.environ.get("SPARK_SUBMIT_OPTS", "")]
+    return {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PIN_THREAD": "true",  # a thread of ours has one in the JVM, with its session and its job group
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS),
+        "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),  # spark.driver.memory goes before it
+        "SPARK_SUBMIT_OPTS": " ".join(filter(None, java_options)),
+    }
+
+
+def _log_options() -> list[str]:
+    """Warnings and errors only; whoever has a configuration of Spark's own has its logging in there."""
+    if "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ:
+        return []
+    return [f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"]

@@ -1,0 +1,27 @@
+"""Files that are written whole or not at all, whoever else writes them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Make ``path`` hold ``content`` in one step; untouched when it already does.
+
+    Args:
+        mode: Permissions, in place before the content is.
+    """
+    if path.is_file() and path.read_bytes() == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

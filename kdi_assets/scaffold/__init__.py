@@ -1,0 +1,1 @@
+"""`kdi new`: a document for a topic, proposed from a sample of its messages. No JVM."""

@@ -1,0 +1,121 @@
+"""What a schema registry knows of a topic's messages: their format, and the fields that may be their date."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kdi_assets.errors import KdiError
+from kdi_assets.formats.avro.schema_text import definitions, in_one_text, with_full_names
+from kdi_assets.formats.framing import FIRST_MESSAGE, MessageIndex, split_message_index
+from kdi_assets.formats.protobuf.decoder import registered_reading
+from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
+from kdi_assets.formats.protobuf.records import Moment, Record
+from kdi_assets.formats.registry.schema import Schema
+from kdi_assets.formats.registry.schemas import Schemas
+from kdi_assets.scaffold.infer_types import DATE, STRING, TIMESTAMP, Array, Struct, Type, is_taken
+from kdi_assets.stream.connections import Registry
+
+_NO_DATE = Array(STRING)
+"""Stands for a type that is no date and has none in it."""
+_AVRO: Mapping[str, str] = {
+    "date": DATE,
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), TIMESTAMP),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), "timestamp_ntz"),
+}
+
+
+class NotRegistered(Exception):
+    """No subject of a registry says how the messages are to be read; the argument says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject whose schemas a topic has by default.
+
+    Attributes:
+        registry: Name of its document.
+        latest: Number of its latest version, whose record the messages become.
+        of_its_kind: By id, whether a schema is of the same kind; ``None`` for those that the registry does not know.
+        record: Its fields, dates by their types; ``None`` where the messages say.
+        message: Of Protobuf, the full name of the message if it is not the first of its text.
+    """
+
+    registry: str
+    name: str
+    latest: int
+    format: Literal["avro", "json", "protobuf"]
+    of_its_kind: Mapping[int, bool | None]
+    record: Struct | None = None
+    message: str = ""
+
+
+def subject_of(topic: str, registry: Registry, home: Path, ids: Collection[int], payloads: Iterable[bytes]) -> Subject:
+    """Ask a registry for the ids of frames, and for the schema that the topic's messages become.
+
+    Args:
+        home: Where answers of registries are kept.
+        payloads: What stands behind the frames.
+
+    Raises:
+        NotRegistered: It does not know, or does not answer, or no table can have the subject's record.
+    """
+    name, known = f"{topic}-value", Schemas(registry, home=home)
+    try:
+        schemas, version = known.by_ids(ids), known.version(name)
+        latest = known.by_id(version.id)
+        if latest is None or latest.type not in ("AVRO", "JSON", "PROTOBUF"):
+            raise NotRegistered(f"{name} has no schema that a format of ours reads.")
+        record, message = _record(latest, payloads)
+    except KdiError as refused:
+        raise NotRegistered(f"{refused.parts()[0]} `subject: NAME` behind the registry names another one.") from refused
+    except DescriptorMistake as mistake:
+        raise NotRegistered(f"the record of {name} cannot be a table's: {mistake.message}") from mistake
+    if taken := [field for field in record.fields if is_taken(field)] if record else []:
+        raise NotRegistered(f"the record of {name} cannot be a table's: no column can be called {taken[0]}")
+    of_its_kind = {n: schema.type == latest.type if schema else None for n, schema in schemas.items()}
+    kind: Any = latest.type.lower()
+    return Subject(registry.name, name, version.number, kind, of_its_kind, record, message)
+
+
+def _record(schema: Schema, payloads: Iterable[bytes]) -> tuple[Struct | None, str]:
+    """The record of a schema, and the name of a Protobuf message that is not the first of its text.
+
+    Raises:
+        DescriptorMistake: No table can hold it.
+    """
+    if schema.type == "AVRO":
+        root = with_full_names(in_one_text(schema))
+        found = _avro_type(root, dict(definitions(root)), ())
+        return (found if isinstance(found, Struct) else Struct({})), ""
+    if schema.type == "JSON":
+        return None, ""
+    indexes = (index for index in map(split_message_index, payloads) if isinstance(index, MessageIndex))
+    ((path, _),) = Counter(index.path for index in indexes).most_common(1) or [(FIRST_MESSAGE, 0)]
+    reading = registered_reading(schema, {}, path)
+    return _protobuf_record(reading.record), "" if path == FIRST_MESSAGE else reading.of.message
+
+
+def _avro_type(type_: Any, named: Mapping[str, Any], outer: tuple[str, ...]) -> Type:
+    if isinstance(type_, list):
+        others = [branch for branch in type_ if branch != "null"]
+        return _avro_type(others[0], named, outer) if len(others) == 1 else _NO_DATE
+    if isinstance(type_, str):
+        type_ = named.get(type_, {"type": type_})
+    if isinstance(type_["type"], dict | list):
+        return _avro_type(type_["type"], named, outer)
+    if type_["type"] != "record" or type_["name"] in outer:
+        return _AVRO.get(type_.get("logicalType", ""), _NO_DATE)
+    inner = (*outer, type_["name"])
+    return Struct({field["name"]: _avro_type(field["type"], named, inner) for field in type_["fields"]})
+
+
+def _protobuf_record(record: Record) -> Struct:
+    fields: dict[str, Type] = {}
+    for field in record.fields:
+        of_scalar = TIMESTAMP if isinstance(field.what, Moment) else _NO_DATE
+        fields[field.name] = _protobuf_record(field.what) if isinstance(field.what, Record) else of_scalar
+    return Struct(fields)

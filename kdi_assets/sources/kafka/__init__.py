@@ -1,0 +1,1 @@
+"""Kafka: what a cluster holds, and messages of exact ranges."""

@@ -1,0 +1,117 @@
+"""A sample of a topic: the oldest and the newest messages of each topic partition. No JVM, no consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kdi_assets.sources.kafka.client import Admin, nobody_answers, polled
+from kdi_assets.sources.kafka.messages import YEAR_10000
+from kdi_assets.sources.kafka.topic import TopicState, reading_refused
+from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Of keys and values of a sample; one message more than fits may come."""
+FETCH_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One message; ``timestamp`` is ``None`` where the producer wrote none that is a time."""
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp: datetime | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSample:
+    """What was read of a topic.
+
+    Attributes:
+        messages: By topic partition and offset.
+        cut_short: What ended the reading before all was there that had been asked for; empty: nothing did.
+    """
+
+    topic: TopicState
+    messages: Sequence[Sampled]
+    cut_short: str = ""
+
+
+def sample(
+    cluster: Cluster, topic: TopicState, *, count: int, max_bytes: int = MOST_BYTES, seconds: float = 10.0
+) -> TopicSample:
+    """Read the oldest and the newest messages of each topic partition, only those that may be read.
+
+    Args:
+        count: Messages, the same number of each topic partition; two at least of each.
+        max_bytes: Half of it for the oldest, half for the newest.
+        seconds: For the oldest, and again for the newest.
+
+    Raises:
+        BrokerUnreachable: Not one message came, nor an end.
+        AccessRefused: The brokers refuse our credentials, or us to read.
+    """
+    held = [OffsetRange(tp, o.earliest, o.end) for tp, o in sorted(topic.partitions.items()) if o.earliest < o.end]
+    each = max(1, count // (2 * len(held))) if held else 0
+    newest = [OffsetRange(r.topic_partition, max(r.start, r.end - each), r.end) for r in held]
+    older = [OffsetRange(r.topic_partition, r.start, n.start) for r, n in zip(held, newest, strict=True)]
+    messages: list[Sampled] = []
+    cut_short = ""
+    for ranges in (older, newest):  # a client reads each topic partition from one place at a time
+        asked = {r.topic_partition: r for r in ranges if r.start < r.end}
+        found, ended = _read(cluster, asked, each, max_bytes=max_bytes // 2, seconds=seconds)
+        messages += found
+        cut_short = cut_short or ended
+    if not messages and cut_short:
+        raise nobody_answers(cluster, f"no message of {topic.topic} in {seconds:.0f} s")
+    return TopicSample(topic, sorted(messages, key=lambda m: (m.topic_partition, m.offset)), cut_short)
+
+
+def topics_of(cluster: Cluster) -> tuple[str, ...]:
+    """The names of all topics that we may see, without Kafka's own.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+    """
+    return tuple(sorted(name for name in Admin(cluster).topics() if not name.startswith("__")))
+
+
+def _read(
+    cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], each: int, *, max_bytes: int, seconds: float
+) -> tuple[list[Sampled], str]:
+    """At most ``each`` messages of every range, and what cut the reading short.
+
+    Raises:
+        KdiError: The brokers refuse to let us read.
+    """
+    starts, left = {tp: r.start for tp, r in ranges.items()}, dict.fromkeys(ranges, each)
+    messages: list[Sampled] = []
+    size = 0
+    for tp, message in polled(cluster, starts, left, seconds=seconds, most=500, fetch_bytes=FETCH_BYTES):
+        if refusal := reading_refused(cluster, message):
+            raise refusal
+        offset, end = message.offset() or 0, ranges[tp].end
+        if message.error() is None and offset < end:
+            messages.append(_sampled(tp, message))
+            size += len(message.value() or b"") + len(message.key() or b"")
+            left[tp] -= 1
+        if message.error() is not None or offset >= end - 1 or not left[tp]:
+            del left[tp]
+        if left and size >= max_bytes:
+            return messages, f"{size:,} bytes had come"
+    return messages, f"{seconds:.0f} s had passed" if left else ""
+
+
+def _sampled(tp: TopicPartition, message: Message) -> Sampled:
+    milliseconds, value = message.timestamp()[1], message.value()
+    written = datetime.fromtimestamp(milliseconds / 1000, UTC) if 0 < milliseconds < YEAR_10000 else None
+    as_bytes = value.encode() if isinstance(value, str) else value
+    return Sampled(tp, message.offset() or 0, written, as_bytes)

@@ -1,0 +1,218 @@
+"""What a Kafka cluster holds: topic ids and offsets. No JVM, no consumer group.
+
+Everything is asked under ``read_committed``: an end offset is the last stable offset, and what an open transaction
+holds back shows as the distance to the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka.client import REQUEST_SECONDS as REQUEST_SECONDS
+from kdi_assets.sources.kafka.client import Admin, access_refused, nobody_answers, rd_partition
+from kdi_assets.sources.kafka.errors import AccessRefused, LeaderMissing, TopicMissing
+from kdi_assets.sources.kafka.errors import BrokerUnreachable as BrokerUnreachable
+from kdi_assets.stream.stream import Cluster, TopicPartition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import Message
+
+LEADER_SECONDS = 3.0
+"""How long a look waits for topic partitions that change their leader, or that a broker does not know yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOffsets:
+    """What a topic partition holds.
+
+    Attributes:
+        earliest: First offset that is still there, inclusive.
+        end: Last stable offset, exclusive: what a ``read_committed`` reader can reach.
+        high_watermark: End including open transactions, exclusive.
+    """
+
+    earliest: int
+    end: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the brokers describe it at one moment; ``topic_id`` changes when a topic is deleted and recreated."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[TopicPartition, BrokerOffsets]
+
+
+def read_topics(
+    cluster: Cluster, topics: Collection[str], *, leader_seconds: float = LEADER_SECONDS
+) -> dict[str, TopicState | KdiError]:
+    """Look at many topics in one batch of requests, and again at those whose leaders are changing.
+
+    Args:
+        leader_seconds: How long to look again for leaders; who comes back soon anyway need not wait.
+
+    Returns:
+        Per topic its state, or why it has none; a broken topic costs only its own entry.
+
+    Raises:
+        BrokerUnreachable: No broker answered at all.
+        AccessRefused: The brokers refuse our credentials.
+
+    Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
+    """
+    until = monotonic() + leader_seconds
+    states = _look(cluster, topics)
+    while (moving := [t for t, s in states.items() if isinstance(s, LeaderMissing)]) and monotonic() < until:
+        sleep(0.1)
+        try:
+            states |= _look(cluster, moving)
+        except (BrokerUnreachable, AccessRefused):
+            break  # the others have their answers
+    return states
+
+
+def _look(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
+    from confluent_kafka import KafkaException, TopicCollection
+
+    admin = Admin(cluster)  # a new one each time: it would keep the leaders that it knows
+    with admin.reachable():
+        futures = admin.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
+    admin.wait(futures.values())
+    described: dict[str, Any] = {}
+    states: dict[str, TopicState | KdiError] = {}
+    for topic, future in futures.items():
+        try:
+            with admin.reachable():
+                described[topic] = future.result()
+        except KafkaException as refused:
+            states[topic] = topic_error(cluster, topic, refused)
+    partitions = {t: sorted(TopicPartition(t, p.id) for p in d.partitions) for t, d in described.items()}
+    offsets = _list_offsets(admin, [tp for of in partitions.values() for tp in of])
+    for topic, description in described.items():
+        own = {tp: offsets[tp] for tp in partitions[topic]}
+        broken = next((o for o in own.values() if isinstance(o, KdiError)), None)
+        healthy = {tp: o for tp, o in own.items() if isinstance(o, BrokerOffsets)}
+        states[topic] = broken or TopicState(topic, str(description.topic_id), healthy)
+    return states
+
+
+def read_topic(cluster: Cluster, topic: str) -> TopicState:
+    """Look at one topic.
+
+    Raises:
+        TopicMissing: The cluster does not know it.
+        LeaderMissing: A topic partition has no leader that answers.
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials, or us the topic.
+    """
+    state = read_topics(cluster, [topic])[topic]
+    if isinstance(state, KdiError):
+        raise state
+    return state
+
+
+def offsets_at(cluster: Cluster, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
+    """The first offset of every topic partition whose timestamp is at or after ``moment``; the end if there is none.
+
+    Raises:
+        LeaderMissing: A topic partition has no leader that answers.
+        BrokerUnreachable: No broker answered.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import OffsetSpec
+
+    admin = Admin(cluster)
+    spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
+    found = _ask_offsets(admin, list(topic.partitions), spec, committed=True)
+    admin.wait(found.values())
+    try:
+        with admin.reachable():
+            answered = {tp: future.result() for tp, future in found.items()}
+    except KafkaException as refused:
+        raise _offsets_error(cluster, topic.topic, refused) from refused
+    return {tp: info.offset if info.offset >= 0 else topic.partitions[tp].end for tp, info in answered.items()}
+
+
+def _list_offsets(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, BrokerOffsets | KdiError]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import OffsetSpec
+
+    earliest = _ask_offsets(admin, partitions, OffsetSpec.earliest(), committed=True)
+    end = _ask_offsets(admin, partitions, OffsetSpec.latest(), committed=True)
+    high = _ask_offsets(admin, partitions, OffsetSpec.latest(), committed=False)
+    admin.wait([*earliest.values(), *end.values(), *high.values()])
+    answers: dict[TopicPartition, BrokerOffsets | KdiError] = {}
+    for tp in partitions:
+        try:
+            answers[tp] = BrokerOffsets(*(int(asked[tp].result().offset) for asked in (earliest, end, high)))
+        except KafkaException as refused:
+            answers[tp] = _offsets_error(admin.cluster, tp.topic, refused)
+    return answers
+
+
+def _ask_offsets(
+    admin: Admin, partitions: list[TopicPartition], spec: Any, *, committed: bool
+) -> dict[TopicPartition, Future[Any]]:
+    from confluent_kafka import IsolationLevel
+
+    if not partitions:
+        return {}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    with admin.reachable():
+        asked = admin.client.list_offsets(
+            {rd_partition(tp): spec for tp in partitions}, isolation_level=level, request_timeout=REQUEST_SECONDS
+        )
+    return {TopicPartition(tp.topic, tp.partition): future for tp, future in asked.items()}
+
+
+def topic_error(cluster: Cluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
+    """Why a topic did not answer: it is missing, out of reach, or we lack the right, as Kafka's ACLs call it."""
+    if _is_unknown(refused):
+        return TopicMissing(cluster=cluster.name, topic=topic)
+    return _offsets_error(cluster, topic, refused, right=right)
+
+
+def _offsets_error(cluster: Cluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
+    """Why a topic that was described has no offsets; a broker that does not know it: it was made, or deleted, now."""
+    from confluent_kafka import KafkaError
+
+    error = refused.args[0]
+    moving = (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    )
+    if error.code() in moving or _is_unknown(refused):
+        return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
+    if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        return access_refused(cluster, "authorization", f"{right} on topic {topic}: {error.str()}")
+    return nobody_answers(cluster, f"{topic}: {error.str()}")
+
+
+def reading_refused(cluster: Cluster, message: Message) -> KdiError | None:
+    """Why nothing can be read there; ``None`` of a message, an end, and a beginning that retention moved."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    error = message.error()
+    ends = (KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+    if error is None or error.code() in ends:
+        return None
+    return topic_error(cluster, str(message.topic()), KafkaException(error), right="Read")
+
+
+def _is_unknown(refused: Exception) -> bool:
+    from confluent_kafka import KafkaError
+
+    unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+    return refused.args[0].code() in unknown

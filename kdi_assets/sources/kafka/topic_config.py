@@ -1,0 +1,123 @@
+"""What a topic is configured to: the answers, or the right that is missing for them. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kdi_assets.errors import KdiError
+from kdi_assets.sources.kafka.client import REQUEST_SECONDS, Admin
+from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.sources.kafka.topic import topic_error
+from kdi_assets.stream.stream import Cluster
+
+TRANSACTIONS = "__transaction_state"
+"""The broker makes this topic when the first transaction begins: without it there never was a marker."""
+
+TopicConfig = Mapping[str, str]
+"""Settings by name, defaults included."""
+
+
+def topic_configs(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicConfig | KdiError]:
+    """The configuration of many topics, each with its own answer or refusal.
+
+    Raises:
+        BrokerUnreachable: No broker answered at all.
+        AccessRefused: The brokers refuse our credentials.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    if not topics:
+        return {}
+    admin = Admin(cluster)
+    wanted = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+    asked = admin.client.describe_configs(list(wanted.values()), request_timeout=REQUEST_SECONDS)
+    admin.wait(asked.values())
+    configs: dict[str, TopicConfig | KdiError] = {}
+    for topic, resource in wanted.items():
+        try:
+            with admin.reachable():
+                configs[topic] = {name: str(entry.value) for name, entry in asked[resource].result().items()}
+        except KafkaException as refused:
+            configs[topic] = topic_error(cluster, topic, refused, right="DescribeConfigs")
+    return configs
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """When the brokers delete a topic's messages: by age, by the size of a topic partition; ``None``: never by that."""
+
+    seconds: float | None
+    bytes: int | None
+
+    @classmethod
+    def told_by(cls, config: TopicConfig | KdiError) -> Retention | None:
+        """What a configuration says; ``None`` where it is refused, or lacks a setting, as what only speaks Kafka may.
+
+        Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``; -1 is without limit.
+        """
+        if isinstance(config, KdiError):
+            return None
+        try:
+            if "delete" not in config["cleanup.policy"]:
+                return cls(None, None)
+            milliseconds, size = int(config["retention.ms"]), int(config["retention.bytes"])
+        except (KeyError, ValueError):
+            return None
+        return cls(milliseconds / 1000 if milliseconds >= 0 else None, size if size >= 0 else None)
+
+
+def read_retention(cluster: Cluster, topics: Collection[str]) -> dict[str, Retention]:
+    """The retention of many topics, in one request; absent where it is not told.
+
+    Raises:
+        BrokerUnreachable: No broker answered.
+        AccessRefused: The brokers refuse our credentials.
+    """
+    configs = topic_configs(cluster, topics)
+    told = {topic: Retention.told_by(config) for topic, config in configs.items()}
+    return {topic: kept for topic, kept in told.items() if kept is not None}
+
+
+def can_have_gaps(cluster: Cluster, topic: str) -> bool:
+    """Whether offsets without a message are normal here: the topic is compacted, or the cluster knows transactions.
+
+    Raises:
+        AccessRefused: We have no right to ask; it names the right.
+        TopicMissing, LeaderMissing, BrokerUnreachable: There is no answer.
+    """
+    config = topic_configs(cluster, [topic])[topic]
+    if isinstance(config, KdiError):
+        raise config
+    return "compact" in config["cleanup.policy"] or knows_transactions(cluster)
+
+
+def knows_transactions(cluster: Cluster) -> bool:
+    """Whether a transaction ever began in the cluster.
+
+    Asked for by name: a list of all topics leaves out what we may not see, and "hidden" would be read as "never". Then
+    neither answer is safe: with "never" every marker of a transaction stops the drain as an unexplained gap, with
+    "some" a message that is gone from the log passes for a marker. So someone has to grant the right.
+
+    Raises:
+        AccessRefused: The right to Describe the topic of the transactions is missing.
+        BrokerUnreachable: No broker answered.
+
+    Source: Kafka protocol, "Metadata": of a topic asked for by name an error says that it may not be described, whether
+    it is there or not.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    admin, topics = Admin(cluster), TopicCollection([TRANSACTIONS])
+    asked = admin.client.describe_topics(topics, request_timeout=REQUEST_SECONDS)[TRANSACTIONS]
+    admin.wait([asked])
+    try:
+        with admin.reachable():
+            asked.result()
+    except KafkaException as refused:
+        refusal = topic_error(cluster, TRANSACTIONS, refused)
+        if isinstance(refusal, TopicMissing):
+            return False
+        raise refusal from refused
+    return True

@@ -1,0 +1,230 @@
+"""How documents write values: types that refuse a wrong value and say what would be right.
+
+Streams, clusters and registries are frozen dataclasses; their annotations say how a document writes each field.
+pydantic reads the annotations where a document is read (``config.validation``); what is made in Python is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError, PydanticOmit, core_schema
+
+from kdi_assets.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+
+Referred = TypeVar("Referred")
+
+SAID_ELSEWHERE = "said_elsewhere"
+"""The kind of a refusal that needs no word of its own: what is wrong is said at another document."""
+
+DURATION = re.compile(r"(\d{1,6}) (second|minute|hour|day)s?")
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+DAYS = re.compile(r"(\d{1,4}) days?")
+
+
+class Declared:
+    """Base of what documents declare: a field that the class does not have is a mistake."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class WrittenAs:
+    """A field that documents write as ``form``; ``build`` makes its value from that, or refuses with ``wrong``."""
+
+    form: Any
+    build: Callable[[Any, ValidationInfo], object]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.with_info_after_validator_function(self.build, handler.generate_schema(self.form))
+
+
+class NotWritten:
+    """A field that no document has: the loader fills it in."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(_no_such_field)
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> NoReturn:
+        raise PydanticOmit
+
+
+def _no_such_field(value: object) -> NoReturn:
+    raise PydanticCustomError("unexpected_keyword_argument", "no such field")
+
+
+def wrong(message: str, right: str, *, field: str = "") -> PydanticCustomError:
+    """A refusal: what is wrong, and what would be right.
+
+    Args:
+        field: The field (dotted path) that it is about, if that is not the one whose value is refused.
+    """
+    return PydanticCustomError("wrong", "{message}", {"message": message, "right": right, "field": field})
+
+
+def referred(kind: str, name: str, known: Mapping[str, Referred | None], *, right: str, field: str = "") -> Referred:
+    """What a document refers to by its name.
+
+    Args:
+        known: By name; ``None``: its own document is wrong, which is said there.
+        right: What would be right where none is known.
+    """
+    if name not in known:
+        said = f"no {kind} document is named {name!r}"
+        raise wrong(said, did_you_mean(name, known) if known else right, field=field)
+    if (found := known[name]) is None:
+        raise PydanticCustomError(SAID_ELSEWHERE, "the document that it names is wrong")
+    return found
+
+
+def full_match(pattern: str, said: str, right: str) -> Callable[[str], str]:
+    """Answers text that the whole pattern matches; of other text, ``said`` follows its quotation."""
+    compiled = re.compile(pattern)
+
+    def matches(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise wrong(f"{value!r} {said}", right)
+        return value
+
+    return matches
+
+
+def matching(pattern: str, said: str, right: str) -> AfterValidator:
+    """Text that the whole pattern matches; of other text, ``said`` follows its quotation."""
+    return AfterValidator(full_match(pattern, said, right))
+
+
+def not_blank(right: str) -> AfterValidator:
+    """Text that is more than blanks."""
+
+    def holds_something(value: str) -> str:
+        if not value.strip():
+            raise wrong("is empty", right)
+        return value
+
+    return AfterValidator(holds_something)
+
+
+Sql = Annotated[str, not_blank("give it Spark SQL")]
+TopicName = Annotated[
+    str,  # Kafka, "Topic names"
+    matching(
+        r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}",
+        "is not a name that Kafka takes",
+        "letters, digits, '.', '_' and '-', at most 249",
+    ),
+]
+TablePath = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*",
+        "is not a path below the lake's root",
+        "e.g. bronze/web_requests, no '/' at either end",
+    ),
+]
+ColumnPath = Annotated[
+    str,
+    matching(
+        r"(?!_kdi_)[^\s.`]+(\.[^\s.`]+)*",
+        "is not the path of a column",
+        "names without blanks, nested by dots, none that begins with _kdi_",
+    ),
+]
+TopColumn = Annotated[
+    str,
+    matching(
+        r"(?!_kdi_)(?!(?i:date)$)[^\s.`]+",
+        "is not a name for this column",
+        "a name without dots that no other column has: rescued",
+    ),
+]
+ExpectationName = Annotated[
+    str,
+    matching(
+        r"[a-z][a-z0-9_]*",
+        "is not a name for an expectation",
+        "small letters, digits and '_', e.g. status_is_known",
+    ),
+]
+Owner = Annotated[
+    str,  # what Dagster takes
+    matching(
+        r"team:\S+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}",
+        "is neither a team nor an address",
+        "e.g. team:web or someone@example.com",
+    ),
+]
+NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+NAME_IS = "letters, digits, '_' and '-', e.g. main"
+ClusterName = Annotated[str, matching(NAME, "is not a cluster's name", NAME_IS)]
+RegistryName = Annotated[str, matching(NAME, "is not a registry's name", NAME_IS)]
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise wrong(f"{value!r} is no share", "between 0 and 1, e.g. 0.01 for one message in a hundred")
+    return value
+
+
+def _day(value: object) -> object:
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise wrong(f"{value!r} is not a date", "e.g. 2020-01-01") from None
+
+
+def _days(value: object) -> int:
+    if not isinstance(value, str) or not (found := DAYS.fullmatch(value)):
+        raise wrong(f"{value!r} is not a number of days", "e.g. 2 days, or 0 days")
+    return int(found[1])
+
+
+def _seconds(value: object) -> int:
+    if not isinstance(value, str) or not (found := DURATION.fullmatch(value)):
+        raise wrong(f"{value!r} is not a length of time", "e.g. 5 minutes; seconds, minutes, hours or days")
+    length = int(found[1]) * SECONDS[found[2]]
+    if length < 60:
+        raise wrong(f"{value!r} is too short", "at least 1 minute, the least that Dagster takes")
+    return length
+
+
+Share = Annotated[float, BeforeValidator(_share)]
+Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
+Days = Annotated[int, BeforeValidator(_days, json_schema_input_type=str)]
+Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=str)]
+
+
+def start_of(value: object) -> object:
+    """A start policy as documents write it: a word, a timestamp with its zone, or offsets by topic partition."""
+    if isinstance(value, dict):
+        return _next_offsets(value)
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise wrong(
+            f"{value!r} says no beginning", "earliest, latest, e.g. 2026-01-01T00:00:00Z, or {0: 1200} (offset of each)"
+        ) from None
+    if moment.tzinfo is None:
+        raise wrong(f"{value!r} has no time zone", f"e.g. {moment.replace(tzinfo=UTC).isoformat()}")
+    return moment
+
+
+def _next_offsets(value: dict[object, object]) -> dict[object, object]:
+    for partition, offset in value.items():
+        for number in (partition, offset):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise wrong(f"{{{partition}: {offset}}} is no topic partition and offset", "e.g. {0: 1200, 1: 0}")
+    if not value:
+        raise wrong("names no topic partition", "e.g. {0: 1200, 1: 0}, or earliest")
+    return value

@@ -1,0 +1,152 @@
+"""The typed description of a stream: one topic feeding one table. No I/O.
+
+Its fields, and how documents write them, are in ``stream.fields``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import NamedTuple, get_args
+
+from kdi_assets.stream.connections import Cluster, Registry
+from kdi_assets.stream.fields import StartPolicy, Status, StreamFields
+from kdi_assets.stream.limits import (
+    COSTLY,
+    READING_ROWS,
+    CheckName,
+    Checks,
+    DateWindow,
+    DrainWhen,
+    FreshnessLimits,
+    last_time,
+    longest_interval,
+)
+from kdi_assets.stream.message_format import AvroContainer, Framed
+
+__all__ = [
+    "COSTLY",
+    "READING_ROWS",
+    "CheckName",
+    "Checks",
+    "DateWindow",
+    "DrainWhen",
+    "FreshnessLimits",
+    "Cluster",
+    "OffsetRange",
+    "StartPolicy",
+    "Status",
+    "Stream",
+    "TopicPartition",
+    "last_time",
+    "longest_interval",
+]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+def offsets_digest(offsets: Mapping[TopicPartition, int | None]) -> str:
+    """A short text that is another one as soon as any offset is."""
+    text = ",".join(f"{tp}={offset}" for tp, offset in sorted(offsets.items()))
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets ``[start, end)`` of one topic partition; ``end`` is exclusive."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def offset_count(self) -> int:
+        """Offsets in the range; gaps make this more than the messages in it."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(StreamFields):
+    """One topic feeding one Delta table; the table's path names the stream and its asset."""
+
+    def __post_init__(self) -> None:
+        if not self.app_id:
+            object.__setattr__(self, "app_id", self.topic)  # frozen: the one place where a default depends on a field
+
+    @property
+    def name(self) -> str:
+        """The stream's name in commands, messages and metadata: the table's path."""
+        return self.table
+
+    @property
+    def route_group(self) -> tuple[str, str] | None:
+        """Cluster and topic that the stream shares by its route: the same of a whole group; ``None``: it has none."""
+        return (self.cluster.name, self.topic) if self.route else None
+
+    @property
+    def registry(self) -> Registry | None:
+        """Where the schemas of the topic's messages are kept; none: nowhere that we ask."""
+        return self.format.schemas.registry if isinstance(self.format, Framed) else None
+
+    @property
+    def explodes(self) -> bool:
+        """Whether a message may become several rows."""
+        return self.explode is not None or isinstance(self.format, AvroContainer)
+
+    @property
+    def start_offsets(self) -> dict[TopicPartition, int]:
+        """The next offsets that an explicit start names; none under another policy."""
+        given = self.start if isinstance(self.start, Mapping) else {}
+        return {TopicPartition(self.topic, number): given[number] for number in sorted(given)}
+
+    def patience_seconds(self, now: datetime) -> float | None:
+        """How long the stream lets a message wait; ``None`` if it says nothing about time, or is paused."""
+        return self.drain_when.patience_seconds(now) if self.status == "active" else None
+
+    @property
+    def check_names(self) -> tuple[CheckName, ...]:
+        """The checks that can be made of the stream: of a retired one, those that ask no broker.
+
+        The costly ones last: they take as long as the table is large, and the others judge how things stand now.
+        """
+        without = {"fresh", "backlog_after_drain"} if self.status == "retired" else set()
+        without |= set() if self.freshness else {"fresh"}
+        without |= set() if self.expectations else {"expectations"}
+        return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
+
+    def table_uri(self, lake: str) -> str:
+        """Where the table lies below the lake's root, a path or URI."""
+        return f"{lake.rstrip('/')}/{self.table}"
+
+    def former_uri(self, lake: str) -> str:
+        """Where the table lay before it was renamed."""
+        return f"{lake.rstrip('/')}/{self.renamed_from}"
+
+    def dead_letters_uri(self, lake: str) -> str:
+        """Where the stream's dead letters lie."""
+        return f"{self.table_uri(lake)}_dead_letters"
+
+    def archive_uri(self, lake: str) -> str:
+        """Where what the table's log said is kept beyond its clean-up."""
+        return f"{self.table_uri(lake)}_ledger"
+
+    def removed_uri(self, lake: str) -> str:
+        """Where rows are kept that a decision took out of the table and whose messages the broker has no more."""
+        return f"{self.table_uri(lake)}_removed"
+
+    def beside_uris(self, lake: str) -> tuple[str, ...]:
+        """Where tables may lie that drains and decisions make beside the stream's own."""
+        return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake)

@@ -1,0 +1,210 @@
+"""The `format` of a stream as documents write it: a name, and where schemas are.
+
+``config.format_files`` reads the files that it names and makes a ``message_format.Format`` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from kdi_assets.stream.connections import Registry
+from kdi_assets.stream.field_types import Declared, RegistryName, wrong
+from kdi_assets.stream.message_format import Bytes, Csv, Envelope, Json, RegistrySchemas, Text
+from kdi_assets.stream.message_rules import Contract
+from kdi_assets.wording import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class OfRegistry(Declared):
+    """Which schemas of which registry."""
+
+    registry: Annotated[RegistryName, Field(examples=["main"])] = ""
+    """Messages behind the frame of a schema registry's serializer: name of the SchemaRegistry document."""
+    subject: Annotated[str, Field(examples=["orders-value"])] = ""
+    """Subject of the schemas in the registry; by default the topic with -value."""
+    version: Annotated[int | None, Field(gt=0, examples=[3])] = None
+    """The version of the subject that every message becomes; by default the latest."""
+
+    @model_validator(mode="after")
+    def _of_a_registry(self) -> OfRegistry:
+        if (self.subject or self.version) and not self.registry:
+            raise wrong("names subject or version and no registry", "e.g. registry: main")
+        return self
+
+    def schemas_of(self, registry: Registry, topic: str) -> RegistrySchemas:
+        """The schemas that these fields describe."""
+        return RegistrySchemas(registry, self.subject or f"{topic}-value", self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenJson(OfRegistry):
+    """Where a JSON Schema is, if there is one."""
+
+    schema_file: Annotated[str, Field(examples=["order.schema.json"])] = ""
+    """File of the JSON Schema of every message, beside the document or below it."""
+    validate: Annotated[bool, Field(examples=[True])] = False
+    """Whether each message must be as its JSON Schema says; one that is not is a dead letter."""
+
+    @model_validator(mode="after")
+    def _one_schema(self) -> WrittenJson:
+        if self.registry and self.schema_file:
+            raise wrong("names a registry and a schema_file", "keep one of them")
+        if self.validate and not (self.registry or self.schema_file):
+            raise wrong("is to validate and names no schema", "e.g. schema_file: order.schema.json, or registry: main")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAvro(OfRegistry):
+    """Where the schemas are; exactly one of ``registry``, ``schema_file`` and ``schemas``."""
+
+    schema_file: Annotated[str, Field(examples=["orders.avsc"])] = ""
+    """File of the schema that every message is a raw datum of, beside the document or below it."""
+    container: Annotated[bool, Field(strict=True, examples=[True])] = False
+    """Whether every message is an object container: any number of datums behind the schema that wrote them. Each
+    becomes a row, as `schema_file` has it."""
+    schemas: Annotated[str, Field(examples=["schemas"])] = ""
+    """Messages in single-object encoding: file of their schema, or folder of all that they may have."""
+    reader: Annotated[str, Field(examples=["schemas/orders-2.avsc"])] = ""
+    """File of the schema that every message becomes, where `schemas` holds several."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> WrittenAvro:
+        if [bool(self.registry), bool(self.schema_file), bool(self.schemas)].count(True) != 1:
+            raise wrong("takes one of registry, schema_file and schemas", "e.g. avro: {schema_file: orders.avsc}")
+        if self.reader and not self.schemas:
+            raise wrong("names a reader for one schema", "remove the line")
+        if self.container and not self.schema_file:
+            said = "is a container and names no schema_file that its records become"
+            raise wrong(said, "e.g. avro: {container: true, schema_file: orders.avsc}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenProtobuf(OfRegistry):
+    """Where the message is described; exactly one of ``registry``, ``descriptor_file`` and ``proto_file``."""
+
+    descriptor_file: Annotated[str, Field(examples=["orders.desc"])] = ""
+    """File of a set of descriptors, as `protoc --include_imports --descriptor_set_out=FILE` writes it, beside the
+    document or below it."""
+    proto_file: Annotated[str, Field(examples=["orders.proto"])] = ""
+    """The .proto file itself, beside the document or below it; its imports begin in the document's folder. It is
+    compiled whenever the document is read, which takes a tenth of a second."""
+    message: Annotated[str, Field(examples=["shop.Order"])] = ""
+    """Full name of the message that every value is; with a registry by default the first of the text."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> WrittenProtobuf:
+        if [bool(self.registry), bool(self.descriptor_file), bool(self.proto_file)].count(True) != 1:
+            raise wrong("takes one of registry, descriptor_file and proto_file", "e.g. descriptor_file: orders.desc")
+        if not self.message and not self.registry:
+            raise wrong("names no message", "e.g. message: shop.Order")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFormat(Declared):
+    """A format by its name; exactly one, JSON if none is named."""
+
+    json: Annotated[WrittenJson | None, Field(examples=[{"schema_file": "order.schema.json"}])] = None
+    """A JSON document; the record is what `schema` says, else that of a JSON Schema."""
+    text: Annotated[Text | None, Field(examples=[{}])] = None
+    """UTF-8 text, as it is."""
+    bytes: Annotated[Bytes | None, Field(examples=[{}])] = None
+    """Bytes, as they are."""
+    envelope: Annotated[Envelope | None, Field(examples=[{}])] = None
+    """Key, value and headers, as they are."""
+    csv: Annotated[Csv | None, Field(examples=[{"delimiter": ";"}])] = None
+    """One line per message, without a header; the columns are those of `schema`, in its order."""
+    avro: Annotated[WrittenAvro | None, Field(examples=[{"schemas": "orders.avsc"}])] = None
+    """A datum of Avro; the record is that of its schema."""
+    protobuf: Annotated[
+        WrittenProtobuf | None, Field(examples=[{"descriptor_file": "orders.desc", "message": "shop.Order"}])
+    ] = None
+    """A message of Protobuf; the record is that message's."""
+
+    @property
+    def name(self) -> str:
+        """The format's, as documents have it."""
+        return next((f.name for f in fields(self) if getattr(self, f.name) is not None), "json")
+
+    @property
+    def registry(self) -> str:
+        """The registry that the format names; empty if none."""
+        named = self.avro or self.protobuf or self.json
+        return named.registry if named else ""
+
+    @property
+    def has_several_records(self) -> bool:
+        """Whether a message may hold several records, each of which is a row."""
+        return self.avro is not None and self.avro.container
+
+    @property
+    def tells_unknown(self) -> bool:
+        """Whether it is known of messages which fields they have that the record has not."""
+        by_schemas = self.avro is not None and bool(self.avro.container or self.avro.schemas)
+        return self.name in ("json", "protobuf") or bool(self.registry) or by_schemas
+
+    @property
+    def has_record(self) -> bool:
+        """Whether the format says what a record is, so that `schema` need not."""
+        of_schema = self.json is not None and bool(self.json.registry or self.json.schema_file)
+        return of_schema or self.name not in ("json", "csv")
+
+
+def format_by_name(value: object) -> object:
+    """A format by its name alone, ``text``, is one with nothing else said of it, ``{text: {}}``."""
+    names = [f.name for f in fields(WrittenFormat)]
+    if isinstance(value, Json):  # the default
+        return {"json": {}}
+    if isinstance(value, dict):
+        if len(value) > 1 and set(names).issuperset(value):
+            raise wrong("names several formats", "keep one of them")
+        return {name: {} if given is None else given for name, given in value.items()}
+    if isinstance(value, str) and value in names:
+        return {value: {}}
+    raise wrong(f"there is no format {value!r}", did_you_mean(str(value), names))
+
+
+def check_format(written: WrittenFormat, others: Mapping[str, Any]) -> None:
+    """Refuse fields of a stream that do not go together with its format.
+
+    Args:
+        others: The stream's other fields that are right, by name.
+    """
+    if (ddl := others.get("record_ddl")) is not None:
+        _check_schema(written, ddl)
+    _check_contract(written, others)
+    explode, contract = others.get("explode"), others.get("contract", Contract())
+    if explode and written.has_several_records:
+        raise wrong("a container's records are rows already", "remove the line", field="explode")
+    if contract.evolves and (explode or written.has_several_records):
+        raise wrong("evolve does not know the columns of elements", "another contract", field="contract")
+    if contract.evolves and others.get("route"):
+        # What one table's record takes and another's does not would be nobody's.
+        said = "streams of a route group read messages alike, and evolve makes a record of the table's own"
+        raise wrong(said, "another contract, or no route", field="contract")
+
+
+def _check_schema(written: WrittenFormat, ddl: str) -> None:
+    if written.avro and ddl:
+        raise wrong("the record is what the schema of Avro says", "remove the line", field="schema")
+    if written.protobuf and ddl:
+        raise wrong("the record is what the message of Protobuf says", "remove the line", field="schema")
+    if not ddl and not written.has_record:
+        raise wrong("is missing", "e.g. schema: id bigint, at timestamp", field="schema")
+
+
+def _check_contract(written: WrittenFormat, others: Mapping[str, Any]) -> None:
+    contract = others.get("contract", Contract())
+    for field, wanted in (("rescued", others.get("rescued")), ("contract.types", contract.leaves_out)):
+        if wanted and written.name != "json":
+            said = f"asks for single fields of messages, and only of json they are at hand, not of {written.name}"
+            raise wrong(said, f"another {field}, or none", field=field)
+    if contract.new_columns in ("freeze", "discard_row") and not written.tells_unknown:
+        said = f"messages of {written.name} do not tell here which fields the record has not"
+        raise wrong(said, "discard_value, which is the default", field="contract.new_columns")

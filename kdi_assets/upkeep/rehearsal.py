@@ -1,0 +1,98 @@
+"""A drain of made-up messages, for the class-data archive of the JVM that it ran in (``runtime.archive``)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kdi_assets.dev.broker import QUICK_START, start_broker
+from kdi_assets.dev.generator import Traffic
+from kdi_assets.dev.publisher import publish
+from kdi_assets.drain.drain import drain
+from kdi_assets.runtime.archive import WITHOUT_A_WORD, archive_name, whole_archive
+from kdi_assets.runtime.java import find_java
+from kdi_assets.runtime.spark import open_session
+from kdi_assets.runtime.spark_jvm import stop_spark
+from kdi_assets.settings import Settings
+from kdi_assets.stream.stream import Cluster, Stream
+
+MESSAGES, BAD, SECONDS = 100, 0.1, 600
+
+
+def make_archive(home: Path, report: Callable[[str], None]) -> None:
+    """Make the class-data archive of this Java and these jars, the only one kept; what fails costs speed alone.
+
+    Args:
+        report: Is told what became of it.
+
+    Raises:
+        JarMissing: The locked jars are not there.
+        JavaMissing: There is no Java.
+    """
+    java_home = find_java(home)
+    if (name := archive_name(home, java_home)) is None:
+        report("spark   no class-data archive: this Java comes without one of its own to build upon")
+        return
+    if path := whole_archive(home, java_home):
+        report(f"spark   {path.name}  is there")
+        return
+    report("spark   a class-data archive is made, from a drain of made-up messages: up to a minute")
+    # Beside its place: renamed when it is whole, and two that make it at once do not meet.
+    with TemporaryDirectory(dir=home / "jars", prefix=".archive-") as folder:
+        new, problem = Path(folder) / "new.jsa", _problem_of_rehearsal(home, Path(folder))
+        if not new.is_file():
+            report(f"spark   no class-data archive, starts of Spark take longer: {problem}")
+            return
+        path = new.rename(home / "jars" / f"{name}-{new.stat().st_size}.jsa")
+    for other in path.parent.glob("classes-*.jsa"):
+        if other != path:
+            other.unlink(missing_ok=True)
+    report(f"spark   {path.name}  made")
+
+
+def _problem_of_rehearsal(home: Path, folder: Path) -> str:
+    """Rehearse in a process of its own; what it said last, in case that it made no archive."""
+    command = [sys.executable, "-m", __name__, str(folder)]
+    environment = {**os.environ, "KDI_HOME": str(home), "KDI_DRIVER": "own"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not done within {SECONDS} seconds"
+    return done.stderr.strip()[-300:]
+
+
+def made_up(cluster: Cluster) -> Stream:
+    """A stream of what ``publish`` makes."""
+    return Stream(
+        topic="rehearsal",
+        table="rehearsal",
+        cluster=cluster,
+        record_ddl="meta struct<producer: struct<timestamp: string>>, method string, status int, url string",
+        columns={"host": "parse_url(url, 'HOST')"},
+        date_expression="to_date(substr(meta.producer.timestamp, 1, 10))",
+    )
+
+
+def rehearse(folder: Path) -> None:
+    """Drain some messages in a JVM that writes its archive into the folder as it ends: ``new.jsa``."""
+    settings = replace(Settings.from_environment(), spark_master="local[1]")
+    broker = start_broker(folder / "broker", home=settings.home, jvm_options=("-Xmx256m", *QUICK_START))
+    try:
+        stream = made_up(Cluster("main", broker.bootstrap_servers))
+        publish(stream.cluster, stream.topic, Traffic(bad=BAD, seed=1), count=MESSAGES, partitions=2)
+        options = [*QUICK_START, *WITHOUT_A_WORD, f"-XX:ArchiveClassesAtExit={shlex.quote(str(folder / 'new.jsa'))}"]
+        spark = open_session(settings, config={"spark.driver.extraJavaOptions": " ".join(options)})
+        drain(stream, lake=str(folder / "lake"), session=lambda: spark)
+        stop_spark(spark, within_seconds=SECONDS)
+    finally:
+        broker.stop()
+
+
+if __name__ == "__main__":
+    rehearse(Path(sys.argv[1]))

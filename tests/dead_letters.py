@@ -1,0 +1,45 @@
+"""Streams whose messages were condemned by a mistake in their document, which is mended by now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kdi_assets.ledger.history import live_history
+from kdi_assets.ledger.letters import standing_letters
+from kdi_assets.replay.replay_letters import discard_letters, replay_letters
+from kdi_assets.replay.report import ReplayReport
+from kdi_assets.stream.message_rules import DeadLetterLimit
+from tests.conftest import DrivenFactory
+from tests.driven import DrivenStream
+
+WRONG = {"host": "CAST(CAST(url AS INT) AS STRING)"}
+"""Columns that condemn every web request."""
+RIGHT = {"host": "parse_url(url, 'HOST')"}
+
+
+def with_letters(driven: DrivenFactory, count: int = 60, *, bad: float = 0.2, partitions: int = 2) -> DrivenStream:
+    """A stream that condemned everything, and whose definition is right by now."""
+    web = driven(partitions=partitions, columns=WRONG, dead_letter_limit=DeadLetterLimit(share=1.0))
+    web.produce(count, bad=bad)
+    web.drain()
+    return web.with_definition(columns=RIGHT)
+
+
+def states(web: DrivenStream) -> Counter[str]:
+    """How many letters are open, resolved, discarded."""
+    history = live_history(web.uri, web.stream.app_id)
+    assert history is not None
+    found = standing_letters(web.session(), web.stream, web.lake, history, with_messages=False)
+    return Counter(r["state"] for r in found.collect())
+
+
+def replayed(web: DrivenStream, *, dry: bool = False, **options: Any) -> ReplayReport:
+    """Replay the dead letters, or tell what that would do."""
+    return replay_letters(web.stream, lake=web.lake, session=web.session, dry=dry, **options)
+
+
+def discarded(web: DrivenStream, *, because: str, **options: Any) -> ReplayReport:
+    """Give the dead letters up."""
+    decided = {"decided_by": "ann", "because": because, **options}
+    return discard_letters(web.stream, lake=web.lake, session=web.session, **decided)
