@@ -1,0 +1,99 @@
+"""The documentation names what exists: files, tests, links, metrics, checks, commands."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from typer.main import get_command
+
+from kdi_assets.cli.main import app
+from kdi_assets.monitoring.metrics import names
+from kdi_assets.stream.stream import CheckName
+from tests.conftest import CHECKOUT
+
+PAGES = [
+    *(CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((CHECKOUT / "docs").glob("*.md")),
+]
+PATH = re.compile(r"`((?:kdi_assets|resources|sensors|tests|docs|deploy|examples|benchmarks|\.ci|\.github)/[\w./-]*)`")
+TEST = re.compile(r"\b(test_\w+\.py)(?:::(test_\w+))?")
+LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def text_of(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """File and anchor of every link within the repository."""
+    for found in LINK.finditer(text_of(page)):
+        target = found[1] or found[2]
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            yield (page.parent / name if name else page), anchor
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    missing = [path for path in PATH.findall(text_of(page)) if not (CHECKOUT / path).exists()]
+
+    assert missing == []
+
+
+@every_page
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    modules: dict[str, str] = defaultdict(str)  # several folders have modules of the same name
+    for path in (CHECKOUT / "tests").rglob("test_*.py"):
+        modules[path.name] += path.read_text()
+
+    named = TEST.findall(text_of(page))
+
+    assert [module for module, _ in named if module not in modules] == []
+    assert [f"{module}::{test}" for module, test in named if test and f"def {test}" not in modules[module]] == []
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = [f"{file.name}#{anchor}" for file, anchor in links(page) if not file.exists()]
+    lost = [f"{file.name}#{anchor}" for file, anchor in links(page) if anchor and anchor not in anchors(file)]
+
+    assert (broken, lost) == ([], [])
+
+
+def test_the_index_has_every_page() -> None:
+    listed = {file.resolve() for file, _ in links(CHECKOUT / "docs" / "README.md")}
+
+    assert {page for page in PAGES if page.name != "README.md"} <= listed
+
+
+def test_every_metric_and_every_check_has_its_line() -> None:
+    metrics = {metric.name for metric in vars(names).values() if isinstance(metric, names.Metric)}
+    for table in (names.PARTITION_GAUGES, names.BACKLOG_GAUGES, names.TABLE_GAUGES):
+        metrics |= {metric.name for metric in table}
+    metrics |= {metric.name for metric in (*names.LEDGER_COUNTERS, *names.DRAIN_COUNTERS)}
+    lines = r"^\| `(\w+)`"
+
+    assert set(re.findall(lines, (CHECKOUT / "docs" / "metrics.md").read_text(), re.MULTILINE)) == metrics
+    checks = re.findall(lines, (CHECKOUT / "docs" / "checks.md").read_text(), re.MULTILINE)
+    assert set(checks) == set(get_args(CheckName))
+
+
+def test_the_list_of_commands_is_complete() -> None:
+    command: Any = get_command(app)
+    listed = re.findall(r"\bkdi ([a-z-]+)", (CHECKOUT / "README.md").read_text().partition("## On the command line")[2])
+
+    assert set(listed) == set(command.commands)
