@@ -1,4 +1,4 @@
-"""Avro, written by hand from its specification: nothing of what decodes it is used to encode it."""
+"""Avro written by hand from its specification; the encoder shares no code with the decoders under test."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def datum(schema: Any, value: Any) -> bytes:
 
 
 def single_object(schema: Any, value: Any) -> bytes:
-    """The value behind the fingerprint of its schema."""
+    """The value after the fingerprint of its schema."""
     return b"\xc3\x01" + struct.pack("<Q", fingerprint(schema)) + datum(schema, value)
 
 
@@ -49,11 +49,11 @@ SYNC = bytes(range(16))
 
 
 def container(schema: Any, *blocks: list[Any], codec: str | None = "null", text: str | None = None) -> bytes:
-    """The values of each block behind the schema that they are written with.
+    """An object container: the schema, then the values of each block.
 
     Args:
-        codec: ``None`` leaves it unsaid.
-        text: What stands there as the schema, if it is not its JSON.
+        codec: ``None`` writes no codec.
+        text: The schema's text, if it is not its JSON.
     """
     entries = {"avro.schema": text if text is not None else json.dumps(schema, indent=1), "made.by": "hand"}
     entries |= {"avro.codec": codec} if codec is not None else {}
@@ -81,7 +81,7 @@ COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def fingerprint(schema: Any) -> int:
-    """CRC-64-AVRO of the canonical form; of schemas without namespaces, and with names before everything else."""
+    """CRC-64-AVRO of the canonical form, for schemas without namespaces whose names come before everything else."""
     found = _EMPTY
     for byte in json.dumps(_canonical(schema), separators=(",", ":"), ensure_ascii=False).encode():
         found = (found >> 8) ^ _table((found ^ byte) & 0xFF)

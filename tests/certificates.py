@@ -38,7 +38,7 @@ class Certificates:
         if client_wanted:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(self.ca)
-            # Later versions refuse a client after the handshake, and whether it is told is a race.
+            # Later versions refuse a client after the handshake, and whether the client learns of it is a race.
             context.maximum_version = ssl.TLSVersion.TLSv1_2
         return context
 

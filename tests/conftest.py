@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).parent.parent
-# What a broker does by itself every ten seconds and more, tests would wait for.
+# Without these, tests would wait for what a broker does every ten seconds or less often.
 BROKER_TURNS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500", "log.cleaner.backoff.ms": "200"}
-# The session outlives hundreds of tests. By default the young generation is full after a second, and the room for
-# classes grows by a collection of everything, five times.
+# The session serves hundreds of tests. By default the young generation is full after a second, and the room for classes
+# grows five times, each time by a full collection.
 ROOM = ("-Xmn640m", "-XX:MetaspaceSize=400m")
 ON_ONE_SYSTEM = ("browser/test_dagster_ui.py", "faults/test_deployment.py", "faults/test_soak.py")
 INTERPRETED_FOLDERS = ("broker", "faults")
@@ -40,7 +40,7 @@ FAST_TO_SLOW = ("unit", "spark", "broker", "dagster", "browser", "faults")
 
 @pytest.fixture(autouse=True)
 def _within_one_date() -> None:
-    """No test begins in the last minute of a date: it and what it tests read the clock, one after the other."""
+    """No test begins in the last minute of a date: the test and the engine read the clock at different moments."""
     now = datetime.now(UTC)
     midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     if (left := (midnight - now).total_seconds()) < LAST_SECONDS:
@@ -48,7 +48,7 @@ def _within_one_date() -> None:
 
 
 class TopicFactory(Protocol):
-    """Creates a topic and answers its name."""
+    """Creates a topic and returns its name."""
 
     def __call__(
         self, partitions: int = 1, *, name: str | None = None, config: dict[str, str] | None = None
@@ -57,7 +57,7 @@ class TopicFactory(Protocol):
 
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
-    """A test begins with the signals that a shell's foreground has, and leaves none to the next one or to children."""
+    """A test begins with the signal handlers of a shell's foreground, and leaves none to the next test."""
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         signal.signal(number, usual)
     yield
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Who asks for the unit tests alone does not wait for the imports of the others."""
+    """A call for only the unit tests does not import the others."""
     alone = config.getoption("markexpr") == "unit" and collection_path.parent == CHECKOUT / "tests"
     return True if alone and collection_path.is_dir() and collection_path.name != "unit" else None
 
@@ -97,27 +97,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(folder)
     items.sort(key=lambda item: FAST_TO_SLOW.index(item.path.relative_to(tests).parts[0]))
     if hasattr(config, "workerinput"):
-        # Side by side, what stands first is dealt to one process and stays there: the tests of a file that starts a
-        # whole system for them would else be torn apart, and start two.
+        # Side by side, the first tests are dealt to one process and stay there: otherwise the tests of a file that
+        # starts a whole system for them would be split, and start two.
         items.sort(key=lambda item: item.path.relative_to(tests).as_posix() not in ON_ONE_SYSTEM)
     mark_up(items, seed=config.getoption("--seed"))
 
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """The checkout's jars, a lake of the test process, a driver of its own."""
+    """The checkout's jars, a lake of the test process, its own driver."""
     lake = str(tmp_path_factory.mktemp("lake"))
     return Settings(home=CHECKOUT / ".kdi", lake=lake, spark_master="local[2]", driver="own")
 
 
 def quick_broker(data: Path, settings: Settings, **options: Any) -> Broker:
-    """A broker that starts quickly, and is not fast; the options are those of ``start_broker``."""
+    """A broker that starts fast at the price of throughput; the options are those of ``start_broker``."""
     return start_broker(data, home=settings.home, jvm_options=(*JVM_OPTIONS, *QUICK_START), **options)
 
 
 @pytest.fixture(scope="session")
 def broker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker of the test process; a test that ends it starts its own instead."""
+    """The broker of the test process; a test that stops a broker starts its own instead."""
     broker = quick_broker(tmp_path_factory.mktemp("broker"), settings, properties=BROKER_TURNS)
     yield broker
     broker.stop()
@@ -125,7 +125,7 @@ def broker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def cluster(broker: Broker) -> Cluster:
-    """The broker as streams know it."""
+    """The broker as a stream's cluster."""
     return Cluster(name="main", bootstrap_servers=broker.bootstrap_servers)
 
 
@@ -136,7 +136,7 @@ def _topic_numbers() -> Iterator[int]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, broker: Broker, _topic_numbers: Iterator[int]) -> TopicFactory:
-    """Creates topics that no other test uses; their names tell the test's."""
+    """Creates topics that no other test uses, named after the test."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     test = re.sub(r"[^A-Za-z0-9]+", "_", request.node.name)[:100].strip("_")
@@ -153,7 +153,7 @@ def topic(request: pytest.FixtureRequest, broker: Broker, _topic_numbers: Iterat
 
 @pytest.fixture
 def producer(broker: Broker) -> Publisher:
-    """Publishes to the broker and keeps the log of what it acknowledged."""
+    """Publishes to the broker and keeps the log of acknowledged messages."""
     return Publisher(broker.bootstrap_servers)
 
 
@@ -166,7 +166,7 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     config = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": " ".join((*QUICK_START, *ROOM)),
-        # A test has some ten rows; drains in processes of their own have as many partitions as production.
+        # A test has some ten rows; drains in separate processes have as many partitions as production.
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.warehouse.dir": f"file:{settings.lake}/warehouse",
@@ -178,7 +178,7 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a few messages are drained at a time, Spark compiles nothing, unless a test is marked ``compiled``."""
+    """Tests that drain a few messages at a time run Spark without code generation, unless marked ``compiled``."""
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     asks = folder in INTERPRETED_FOLDERS and "spark" in request.fixturenames
     if not asks or request.node.get_closest_marker("compiled"):
@@ -190,7 +190,7 @@ def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def real_registry(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    """The schema registry of the test process; subjects are each test's own."""
+    """The schema registry of the test process; each test has its own subjects."""
     log = tmp_path_factory.mktemp("registry") / "registry.log"
     registry = RealRegistry(fetched_registry(settings.home), home=settings.home, log=log)
     yield registry
@@ -199,20 +199,20 @@ def real_registry(settings: Settings, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> str:
-    """Root of the tables of one test."""
+    """The root of the tables of one test."""
     return str(tmp_path / "lake")
 
 
 @pytest.fixture
 def defs(tmp_path: Path) -> Path:
-    """Folder of the documents of one test, empty as yet."""
+    """The folder of the documents of one test, empty at first."""
     folder = tmp_path / "defs"
     folder.mkdir()
     return folder
 
 
 class DrivenFactory(Protocol):
-    """Makes a stream of web requests over a topic of its own."""
+    """Makes a stream of web requests over its own topic."""
 
     def __call__(self, partitions: int = 2, *, config: dict[str, str] | None = None, **fields: Any) -> DrivenStream: ...
 

@@ -1,4 +1,4 @@
-"""Commands as a person types them, over the broker of the test process, and a registry that is not real."""
+"""Commands as a person types them, over the broker of the test process and a fake registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.typed import Kdi, typed
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Broker, lake: str, defs: Path) -> Settings:
-    """What a user has set."""
+    """The environment variables of a user."""
     monkeypatch.setenv("KDI_HOME", str(settings.home))
     monkeypatch.setenv("KDI_LAKE", lake)
     monkeypatch.setenv("KDI_KAFKA", broker.bootstrap_servers)
@@ -27,13 +27,13 @@ def environment(monkeypatch: pytest.MonkeyPatch, settings: Settings, broker: Bro
 
 @pytest.fixture
 def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
-    """Runs a command in this process, whose Spark then is the session's."""
+    """Runs a command in this process, with the session of the test process."""
     return typed(monkeypatch, capsys)
 
 
 @pytest.fixture
 def own_broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
-    """A broker of this test alone, which it may end."""
+    """A broker for this test only, which may stop it."""
     broker = start_broker(tmp_path / "own", home=settings.home, jvm_options=(*JVM_OPTIONS, *QUICK_START))
     yield broker
     broker.kill()
@@ -41,7 +41,7 @@ def own_broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
-    """It knows nothing as yet; what is kept of it is the test's own."""
+    """An empty registry; its cache belongs to the test."""
     ask_at_once(monkeypatch)
     monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))
     with fake_registry() as running:

@@ -1,4 +1,4 @@
-"""The audit: what it can tell of a table, whatever happened to it; of parts of it; and of what Kafka still holds."""
+"""The audit: what it finds after any change to a table, in parts of a table, and against Kafka."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 def test_what_someone_removed_is_named_with_its_commit_and_missing_once_nobody_can_say_which_rows(
     driven: DrivenFactory,
 ) -> None:
-    """Procedure: rows are deleted, one is updated, and letters are deleted; then the change files are removed as VACUUM
-    does it, and more rows are deleted.
+    """Procedure: rows are deleted, one is updated, and letters are deleted; then the change files are removed as by
+    VACUUM, and more rows are deleted.
     """
     web = driven(partitions=1)
     web.produce(100, tombstones=0.1, bad=0.1)
@@ -68,8 +68,8 @@ def test_what_someone_removed_is_named_with_its_commit_and_missing_once_nobody_c
 def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_it(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: an overwrite leaves rows out, an append brings others a second time; audit again, by stretches of 8
-    offsets. In a copy rows are deleted before others come a second time.
+    """Procedure: an overwrite leaves rows out, an append adds others a second time; audit again, in stretches of 8
+    offsets. In a copy, rows are deleted before others are added a second time.
     """
     web = driven(partitions=1)
     web.produce(60, tombstones=0.1)
@@ -119,7 +119,7 @@ def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_
 
     assert (complete.complete, complete.offsets) == (True, 10)
     assert complete.notes == ("audited from the takeover at v3 on",)
-    assert (before_us.complete, before_us.deletions) == (True, ())  # of another's rows the ledger cannot speak
+    assert (before_us.complete, before_us.deletions) == (True, ())  # not ours to judge
     assert [(h.range.start, h.range.end, h.taken_by) for h in ours.holes] == [(last, last + 1, 6)]
 
 
@@ -127,7 +127,9 @@ def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_
 def test_an_audit_during_a_drain_sees_one_version(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, in_spark: bool
 ) -> None:
-    """Procedure: once the audit has read the history, a drain writes its letters, which is audited, and commits."""
+    """Procedure: after the audit has read the history, a drain writes its letters, the audit runs, and the drain
+    commits.
+    """
     web = driven(partitions=1)
     web.produce(30, bad=0.2, seed=1)
     web.drain()
@@ -153,8 +155,8 @@ def test_an_audit_during_a_drain_sees_one_version(
 def test_an_audit_without_spark_says_what_one_in_spark_says(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: everything is condemned; a part is replayed; tombstones follow; columns
-    are mapped; rows are deleted by deletion vectors, come back by a RESTORE, and are put into other files.
+    """Procedure: all messages become dead letters; some are replayed; tombstones follow; columns are mapped; rows are
+    deleted by deletion vectors, restored, and moved to other files.
     """
     web = with_letters(driven, 40)
     replayed(web, chosen=DeadLetterFilter(offsets=OffsetRange(web.tp(1), 5, 15)))
@@ -179,7 +181,7 @@ def test_an_audit_without_spark_says_what_one_in_spark_says(
 
 
 def both_ways(web: DrivenStream, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
-    """The report of an audit that must not ask for Spark, which is that of one that counts in Spark."""
+    """The report of an audit that must not ask for Spark; it must equal that of one that counts in Spark."""
 
     def session() -> SparkSession:
         raise AssertionError("Spark was asked for")
@@ -198,7 +200,7 @@ GOOD = '{"meta": {"producer": {"timestamp": "2026-03-01T12:00:00Z"}}, "status": 
 def audited(
     web: DrivenStream, *, only: int | None = None, start: str | None = None, end: str | None = None
 ) -> AuditReport:
-    """As `kdi audit --partition … --from … --to …` does it."""
+    """The report of `kdi audit --partition … --from … --to …`."""
     tp = None if only is None else web.tp(only)
     whole = coverage(audited_history(web.stream, web.lake).entries).bounds()
     bounds = bounds_meant(web.stream, tp, start, end, whole)
@@ -272,12 +274,12 @@ def test_rows_letters_and_tombstones_agree_with_what_kafka_holds(driven: DrivenF
 
     assert (agreed.messages, agreed.agreed, agreed.agrees) == (16, 16, True)
     assert agreed.ranges == (OffsetRange(web.tp(0), 0, 15), OffsetRange(web.tp(1), 0, 1))
-    assert later.agrees  # the window of dates has moved on; what lies there is what the messages say
+    assert later.agrees  # the date window has moved on; the rows are still what the messages say
     assert (deleted.agreed, deleted.agrees) == (16, True)
 
 
 def test_what_was_changed_or_taken_is_named_with_the_commit_that_brought_it(driven: DrivenFactory) -> None:
-    """Procedure: compare by another definition; update rows and a letter; then an overwrite leaves rows out."""
+    """Procedure: compare by another document; update rows and a letter; then an overwrite leaves rows out."""
     web = driven(partitions=1, **DEEP)
     for values in ([*map(deep, range(5)), "bad"], map(deep, range(5, 8))):
         web.send(*values)
@@ -315,13 +317,13 @@ def places(holes: Sequence[Hole]) -> list[tuple[int, int, int]]:
 
 
 def offsets_of(rows: pa.Table, start: int, end: int) -> pa.Array:
-    """Which of the rows have an offset in ``[start, end)``."""
+    """The rows with an offset in ``[start, end)``."""
     offsets = pc.struct_field(rows["meta"], ["kafka", "offset"])
     return pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
 
 
 def adds_up(report: AuditReport) -> bool:
-    """Every offset is one thing, and what is there beyond that is twice."""
+    """Every offset is exactly one thing, and additional ones are counted as twice."""
     kept = report.became_rows + report.dead_letters + report.tombstones + report.filtered + report.gaps
     kept += report.declared_losses
     return report.offsets + report.twice == kept + report.deleted + report.missing

@@ -1,4 +1,4 @@
-"""A look at real topics and tables: what it says of time, size and loss, and what it does not ask again."""
+"""The backlog of real topics and tables: times, sizes, losses, and what is cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUEST = b'{"status": 200, "meta": {"producer": {"timestamp": "2026-07-01T12:00
 
 
 def publish(web: DrivenStream, *, ago: timedelta = timedelta(0), count: int = 1) -> None:
-    """Messages of a moment in the past, in topic partition 0."""
+    """Produce messages with a past timestamp to topic partition 0."""
     web.send(*[REQUEST] * count, timestamp=datetime.now(UTC) - ago)
 
 
@@ -105,7 +105,7 @@ def test_a_table_is_opened_again_only_when_it_has_a_new_version(
 
 
 def test_what_happened_to_letters_and_topic_is_seen_though_the_table_did_not_move(driven: DrivenFactory) -> None:
-    """Procedure: look; retention passes the position; the dead letters are restored; look after each."""
+    """Procedure: read the backlog; retention passes the position; the dead letters are restored; read after each."""
     web, see, refusals = driven(partitions=1), BacklogReader(), list[str]()
     for seed in (1, 2):
         web.produce(10, bad=0.5, seed=seed)

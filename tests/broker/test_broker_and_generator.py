@@ -1,4 +1,4 @@
-"""Embedded broker and generator as people run them: what is acknowledged is in the topic, all of it and once."""
+"""Embedded broker and generator as people run them: every acknowledged message is in the topic exactly once."""
 
 from __future__ import annotations
 
@@ -169,15 +169,15 @@ def test_a_name_that_kafka_does_not_take_and_a_broker_that_is_not_there_are_said
 ) -> None:
     with pytest.raises(TopicRefused, match="not/a/topic"):
         publish(cluster, "not/a/topic", Traffic(), count=1)
-    monkeypatch.setattr("kdi_assets.dev.publisher.REQUEST_SECONDS", 0.5)  # nobody will answer later either
+    monkeypatch.setattr("kdi_assets.dev.publisher.REQUEST_SECONDS", 0.5)  # nobody answers later either
     with pytest.raises(BrokerUnreachable, match="127.0.0.1:1"):
         publish(Cluster("main", "127.0.0.1:1"), "web_requests", Traffic(), count=1)
 
 
 def test_a_broker_that_falls_silent_makes_it_fail_with_the_number_of_messages(own_broker: Broker) -> None:
-    """Purpose: only failures call back, so silence must not be taken for an acknowledgement.
-    Procedure: freeze the broker after the first batch; messages are given up after three seconds.
-    Pass: the error accounts for every message handed over, and it is one where a retry helps.
+    """Purpose: only failures call back, so silence must not count as an acknowledgement.
+    Procedure: freeze the broker after the first batch; messages time out after three seconds.
+    Pass: the error accounts for every message, and says that a retry helps.
     """
     cluster = Cluster("main", own_broker.bootstrap_servers, {"delivery.timeout.ms": "3000"})
     handed_over: list[int] = []

@@ -1,4 +1,4 @@
-"""The checks of a table, over a broker, Spark and drains: right on a good table, wrong on one with one fault."""
+"""The checks of a table, over a broker, Spark and drains: each passes on a good table and fails on its own fault."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FRESHNESS = FreshnessLimits(300, 1800)
 
 
 def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, CheckResult]:
-    """Every check of the stream."""
+    """The results of all checks of the stream."""
     return {
         name: found(name, CheckSubject(web.stream, web.lake, web.session, drained=drained))
         for name in web.stream.check_names
@@ -54,7 +54,7 @@ def fresh(web: DrivenStream) -> CheckResult:
 
 @pytest.fixture(scope="module")
 def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DrivenStream:
-    """A stream that was drained once, some dead letters and tombstones among it."""
+    """A stream that was drained once, with some dead letters and tombstones."""
     cluster = Cluster("main", broker.bootstrap_servers)
     ensure_topic(cluster, "checks_of_one_drain", partitions=1)
     stream = web_requests("checks_of_one_drain", cluster, freshness=FRESHNESS, checks=Checks(dead_letter_rate=0.2))
@@ -67,7 +67,7 @@ def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def web(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
-    """The drained stream with a copy of its tables, to do anything to."""
+    """The drained stream with a copy of its tables, which a test may damage."""
     return _drained.copied(tmp_path / "copy")
 
 
@@ -129,7 +129,8 @@ def test_the_daily_job_finds_a_row_that_is_there_twice_by_two_checks_and_by_no_o
 
 def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(driven: DrivenFactory) -> None:
     """Procedure: drain everything; then a message of ten minutes ago; drain it; then a transaction of 40 minutes ago,
-    open and then aborted."""
+    open and then aborted.
+    """
     web = driven(partitions=1, freshness=FRESHNESS)
     web.produce(20)
     web.drain()
@@ -159,7 +160,9 @@ def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(drive
 def test_freshness_is_the_time_from_a_messages_timestamp_to_its_commit(
     driven: DrivenFactory, kdi: Kdi, defs: Path
 ) -> None:
-    """Procedure: 90 messages of two minutes ago, 10 of half an hour ago; drain; ask the drain, then `kdi freshness`."""
+    """Procedure: 90 messages of two minutes ago, 10 of half an hour ago; drain; compare the drain's figures with `kdi
+    freshness`.
+    """
     web = driven(partitions=1)
     for count, minutes in ((90, 2), (10, 30)):
         web.send(*["{}"] * count, timestamp=datetime.now(UTC) - timedelta(minutes=minutes))
@@ -183,8 +186,9 @@ def test_freshness_is_the_time_from_a_messages_timestamp_to_its_commit(
 def test_the_gate_of_a_pipeline_drains_checks_and_fails_on_an_error_alone(
     driven: DrivenFactory, kdi: Kdi, defs: Path
 ) -> None:
-    """Procedure: a stream with dead letters; the gate. Then another writer sets a position back; the gate, without
-    a drain and without Spark. Then somebody decides that the position is to be what it is now, and the gate again."""
+    """Procedure: a stream with dead letters; the gate. Then another writer sets a position back; the gate, without a
+    drain and without Spark. Then someone confirms the position by a decision, and the gate again.
+    """
     web = driven(partitions=1)
     web.produce(100, bad=0.1)
     document = web_requests_document(web.stream.topic, checks="{dead_letter_rate: 0.05}")

@@ -46,7 +46,7 @@ def orders(driven: DrivenFactory, defs: Path) -> DrivenStream:
 
 
 def publish(orders: DrivenStream, *, good: int = 10, bad: int = 0) -> None:
-    """Half of the good messages into each topic partition, two dates; the bad ones into the first."""
+    """Half of the good messages to each topic partition, on two dates; the bad ones to the first."""
     for partition in (0, 1):
         orders.send(*(GOOD.format(id=i, day=1 + i % 2) for i in range(good // 2)), partition=partition)
     orders.send(*['{"id": "seven", "at": "2026-03-01"}'] * bad)
@@ -214,8 +214,9 @@ def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: DrivenStr
 def test_changed_route_conditions_are_refused_shown_and_accepted_for_all_tables_with_a_reason(
     kdi: Kdi, orders: DrivenStream, defs: Path
 ) -> None:
-    """Pass: the refusal is that of `drain`, `plan` and `status`; tables that stand apart are refused with the way to
-    bring them together; what was accepted is in the ledger, with its reason."""
+    """Pass: `drain`, `plan` and `status` refuse alike; tables at different offsets are refused, with the way to bring
+    them together; the ledger has what was accepted, with its reason.
+    """
 
     def say(when: str) -> None:
         for table, route in (("orders", f"{{when: {when}}}"), ("others", "{rest: rows}")):
@@ -291,7 +292,7 @@ def test_plan_status_and_an_audit_that_finds_nothing_load_no_spark(environment: 
 def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(
     environment: Settings, orders: DrivenStream
 ) -> None:
-    """PySpark forgets a JVM that it is interrupted in starting; the command must not."""
+    """If PySpark is interrupted while it starts a JVM, it forgets the JVM; the command must not."""
     publish(orders, good=10)
     script = "from kdi_assets.cli.main import main; main()"
     command = [sys.executable, "-c", script, "drain", "orders"]
@@ -311,7 +312,7 @@ def test_ctrl_c_ends_with_130_and_leaves_neither_a_jvm_nor_half_a_table(
 
 
 def await_child(pid: int, word: str) -> psutil.Process:
-    """The child with the word in its command line, as soon as it is there; if the process ends first, an error."""
+    """The child with the word in its command line, as soon as it exists; an error if the process ends first."""
     while True:
         for child in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):

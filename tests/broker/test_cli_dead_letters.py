@@ -19,7 +19,7 @@ type: kdi_assets.components.TopicTable
 attributes: {{topic: {topic}, table: bronze/orders, schema: "id bigint, at string", date: {date}}}
 """
 pytestmark = pytest.mark.usefixtures("spark")
-"""The session that the commands take."""
+"""The session for the commands."""
 WRONG, RIGHT = "CAST(concat(at, '?') AS DATE)", "CAST(at AS DATE)"
 
 
@@ -31,8 +31,8 @@ def document(defs: Path, topic: str, *, date: str) -> None:
 def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to_another_date(
     kdi: Kdi, topic: TopicFactory, producer: Publisher, defs: Path, spark: SparkSession
 ) -> None:
-    """Procedure: a wrong expression condemns all; it is corrected; what stays bad is discarded; then it is corrected
-    once more, and the date replayed.
+    """Procedure: a wrong expression makes dead letters of all messages; it is corrected; what stays bad is discarded;
+    then it is corrected once more, and the date is replayed.
     """
     name = topic(1)
     document(defs, name, date=WRONG)

@@ -1,4 +1,4 @@
-"""`contract`: what becomes of messages that are other than the record, through whole drains."""
+"""`contract`: what happens to messages that differ from the record, through whole drains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NESTED = GOOD.replace('00:00Z"}', '00:00Z","host":"h"}')
 
 
 def test_a_frozen_contract_stops_the_drain_and_names_the_fields(driven: DrivenFactory) -> None:
-    """Pass: nothing is committed; a contract that makes dead letters of them goes on."""
+    """Pass: nothing is committed; with a contract that makes dead letters of them, the drain continues."""
     web = driven(partitions=2, contract=Contract("freeze"))
     web.send(GOOD, "bad")
     web.send(GOOD, PLAN, NESTED, PLAN, partition=1)
@@ -59,7 +59,7 @@ def test_a_frozen_contract_stops_the_drain_and_names_the_fields(driven: DrivenFa
 
 
 def with_(**fields: object) -> str:
-    """A good message with more fields; ``host`` lies in ``meta.producer``."""
+    """A good message with more fields; ``host`` is in ``meta.producer``."""
     said = json.loads(GOOD)
     said["meta"]["producer"] |= {"host": fields.pop("host")} if "host" in fields else {}
     return json.dumps(said | fields)
@@ -70,7 +70,7 @@ def columns(web: DrivenStream) -> dict[str, Any]:
 
 
 def rows(web: DrivenStream, where: str) -> list[dict[str, Any]]:
-    """By Spark: delta-rs gives nulls where columns are mapped."""
+    """By Spark: delta-rs returns nulls for mapped columns."""
     return [r.asDict(recursive=True) for r in web.session().read.format("delta").load(web.uri).where(where).collect()]
 
 
@@ -85,9 +85,9 @@ def test_an_evolving_table_gains_the_fields_of_its_messages_in_the_commit_of_the
     driven: DrivenFactory, properties: dict[str, str]
 ) -> None:
     """Procedure: drain; drain messages with new fields: of every type, in a struct, in elements, of types that do not
-    go together, null alone, with names that no column can have or that are taken; drain messages with some of them.
+    combine, only null, with names that cannot be columns or are taken; drain messages with some of them.
     Pass: one commit holds rows and columns; what cannot be a column is counted; check, comparison with Kafka and audit
-    agree; what was said of the older columns stays.
+    agree; comments of the older columns stay.
     """
     ddl = f"{WEB_REQUESTS} COMMENT 'unique', items array<struct<sku: string>> COMMENT 'what'"
     web = driven(partitions=1, contract=Contract("evolve"), record_ddl=ddl, properties=properties)
@@ -148,9 +148,9 @@ def test_columns_that_a_document_and_a_message_gained_are_added_with_the_rows_an
 
 
 def test_drains_that_find_the_same_new_field_at_once_both_end_well(driven: DrivenFactory) -> None:
-    """Procedure: two drains with sessions of their own find the new field, wait for each other behind the write of
-    their files, and commit.
-    Pass: one lands with rows and column, the other plans again and finds nothing left; each message once.
+    """Procedure: two drains with separate sessions find the new field, wait for each other after they wrote their
+    files, and commit.
+    Pass: one lands with rows and column, the other plans again and finds nothing left; each message is there once.
     """
     web = driven(partitions=2, contract=Contract("evolve"))
     web.send(GOOD)
@@ -180,9 +180,8 @@ def test_drains_that_find_the_same_new_field_at_once_both_end_well(driven: Drive
 
 
 def test_a_drain_that_ends_before_its_commit_leaves_the_columns_as_they_were(driven: DrivenFactory) -> None:
-    """Procedure: end a drain with a new field at each of its points, behind the write of its files and behind the
-    commit.
-    Pass: up to the commit the table is what it was; from there on it has column, rows and positions.
+    """Procedure: end a drain with a new field at each of its points, after its files are written and after the commit.
+    Pass: up to the commit the table is unchanged; from there on it has column, rows and positions.
     """
     web = driven(partitions=1, contract=Contract("evolve"))
     web.send(GOOD)
@@ -212,7 +211,7 @@ def test_a_drain_that_ends_before_its_commit_leaves_the_columns_as_they_were(dri
 
 
 def test_a_frozen_contract_stops_the_drain_at_values_of_other_types(driven: DrivenFactory) -> None:
-    """Pass: the fields are named with their reasons; dead letters for other reasons alone stop nothing."""
+    """Pass: the fields are named with their reasons; dead letters with other reasons alone stop nothing."""
     web = driven(partitions=1, contract=Contract(types="freeze"))
     web.send(GOOD, "bad", with_(status=2**40), with_(status="x"))
 
@@ -229,9 +228,9 @@ def test_a_frozen_contract_stops_the_drain_at_values_of_other_types(driven: Driv
 
 
 def test_types_are_widened_in_the_commit_of_the_rows(driven: DrivenFactory) -> None:
-    """Procedure: drain; drain values that need wider types, beside one that no type takes; drain small values again.
-    Pass: one commit holds rows and types; each row has its value; what fits nothing is a dead letter; ledger, audit,
-    comparison and DuckDB go on; a table without the feature is refused, with what it costs.
+    """Procedure: drain; drain values that need wider types, beside one that no type holds; drain small values again.
+    Pass: one commit holds rows and types; each row has its value; what fits no type is a dead letter; ledger, audit,
+    comparison and DuckDB still work; a table without the feature is refused, and the error says what the feature costs.
     """
     ddl = f"{WEB_REQUESTS}, price decimal(4,2), ratio float, box struct<n: smallint>, numbers array<int>"
     web = driven(partitions=1, contract=Contract(types="evolve"), record_ddl=ddl, rescued="more")
@@ -268,6 +267,6 @@ def test_types_are_widened_in_the_commit_of_the_rows(driven: DrivenFactory) -> N
 
 
 def of_letters(web: DrivenStream) -> list[dict[str, Any]]:
-    """Dead letters alone: of the table delta-rs reads no rows."""
+    """Only dead letters: delta-rs reads no rows of such a table."""
     letters: list[dict[str, Any]] = DeltaTable(web.stream.dead_letters_uri(web.lake)).to_pyarrow_table().to_pylist()
     return letters

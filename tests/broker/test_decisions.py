@@ -1,4 +1,4 @@
-"""Decisions about positions: to what they go back, which rows go with them, and what is refused."""
+"""Decisions about positions: where they go back to, which rows are removed, and what is refused."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def by_the_hour(driven: DrivenFactory) -> DrivenStream:
 
 
 def test_positions_go_back_to_the_first_message_of_a_moment_and_never_forward(driven: DrivenFactory) -> None:
-    """Procedure: a message an hour, ten hours long, in two topic partitions; rewind to moments; retention takes the
-    first four hours of one of them."""
+    """Procedure: a message an hour for ten hours, in two topic partitions; rewind to moments; retention deletes the
+    first four hours of one of them.
+    """
     web = by_the_hour(driven)
     first, second = web.tp(0), web.tp(1)
 
@@ -72,8 +73,10 @@ def test_positions_go_back_to_the_first_message_of_a_moment_and_never_forward(dr
 def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_have_it(
     driven: DrivenFactory, kdi: Kdi, defs: Path
 ) -> None:
-    """Procedure: drains as versions 1 and 2; a RESTORE to 1, answered by 4; drain as 5; rewind to 3, which is the
-    RESTORE; to what is not there, not readable, or not held by the broker any more; and as a person types it."""
+    """Procedure: drains as versions 1 and 2; a RESTORE to 1, recorded by 4; drain as 5; rewind to 3, which is the
+    RESTORE; to versions that do not exist, cannot be read, or that the broker no longer holds; and as a person types
+    it.
+    """
     web = by_the_hour(driven)
     first, second = web.tp(0), web.tp(1)
     DeltaTable(web.uri).restore(1)
@@ -114,7 +117,7 @@ def rewound(web: DrivenStream, version: int) -> Decision:
 
 
 def is_closed(web: DrivenStream) -> AuditReport:
-    """Nothing is missing and nothing there twice, by the audit."""
+    """The audit finds nothing missing and nothing twice."""
     report = web.audit()
     assert (report.complete, report.missing, report.twice) == (True, 0, 0), report.line()
     assert adds_up(report)
@@ -127,8 +130,9 @@ def offsets_of(web: DrivenStream) -> list[int]:
 
 @pytest.mark.core
 def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: DrivenFactory) -> None:
-    """Procedure: two drains with dead letters and tombstones; rewind to the first of them; once more by the same
-    decision; audit; drain; audit."""
+    """Procedure: two drains with dead letters and tombstones; rewind to the first of them; once more with the same
+    decision; audit; drain; audit.
+    """
     web = driven(partitions=2)
     for seed in range(2):
         produced = web.produce(40, bad=0.2, tombstones=0.1, seed=seed)
@@ -136,7 +140,7 @@ def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: Dri
     before = is_closed(web)
 
     decision = web.decide("rewind", to_version=1)
-    assert TableLog.existing(web.uri).version == 2  # shown is not done
+    assert TableLog.existing(web.uri).version == 2  # shown, not done
     entry = web.carry_out(decision, decided_by="ann", because="a wrong column")
     removed = is_closed(web)
     with pytest.raises(OvertakenCommit):
@@ -160,8 +164,9 @@ def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: Dri
 
 
 def test_letters_of_what_is_given_up_stay_open_and_come_back_from_what_was_kept_of_them(driven: DrivenFactory) -> None:
-    """Procedure: a drain, and one by a definition that condemns all; rewind to the start; retention takes
-    the first half of the rows and of the letters; accept that; replay the letters by the right definition; drain."""
+    """Procedure: a drain, and one whose document makes dead letters of all; rewind to the start; retention deletes the
+    first half of the rows and of the letters; accept that; replay the letters with the right document; drain.
+    """
     web = driven(partitions=1)
     web.produce(20)
     web.drain()
@@ -187,7 +192,7 @@ def test_letters_of_what_is_given_up_stay_open_and_come_back_from_what_was_kept_
 
 
 def test_rows_of_a_topic_that_was_there_before_are_not_taken(driven: DrivenFactory) -> None:
-    """Procedure: drain; the topic is made again and drained from its start; rewind to there, and drain; again."""
+    """Procedure: drain; the topic is recreated and drained from its start; rewind to there, and drain; again."""
     web = driven(partitions=1)
     web.produce(20)
     web.drain()
@@ -220,7 +225,7 @@ def test_a_decision_is_not_carried_out_on_another_table_than_it_was_made_for(dri
 
 
 def as_structured_streaming(web: DrivenStream, checkpoint: Path) -> None:
-    """Bring what waits into the table by a query of Structured Streaming, in batches of a few messages."""
+    """Write what waits into the table by a Structured Streaming query, in batches of a few messages."""
     read = web.session().readStream.format("kafka").option("subscribe", web.stream.topic)
     read = read.option("kafka.bootstrap.servers", web.stream.cluster.bootstrap_servers)
     messages = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10).load()
@@ -229,7 +234,7 @@ def as_structured_streaming(web: DrivenStream, checkpoint: Path) -> None:
 
 
 def as_rows(messages: DataFrame) -> DataFrame:
-    """What the stream makes of web requests."""
+    """The rows of web requests, as the stream makes them."""
     parsed = messages.selectExpr(f"from_json(CAST(value AS STRING), '{WEB_REQUESTS}') AS r", "*")
     return parsed.selectExpr(
         "named_struct('producer', r.meta.producer, 'kafka', struct(topic, partition, offset, timestamp)) AS meta",
@@ -240,8 +245,8 @@ def as_rows(messages: DataFrame) -> DataFrame:
 
 
 def test_a_table_of_structured_streaming_goes_on_behind_its_rows(driven: DrivenFactory, tmp_path: Path) -> None:
-    """Procedure: a query brings 30 messages; adopted; the query goes on, which overtakes the decision; adopted again;
-    drained.
+    """Procedure: a query writes 30 messages; adopt; the query writes more before the decision commits; adopt again;
+    drain.
     Pass: every offset is there once.
     """
     web, checkpoint = driven(partitions=2), tmp_path / "checkpoint"
@@ -268,7 +273,7 @@ def test_a_table_of_structured_streaming_goes_on_behind_its_rows(driven: DrivenF
 
 
 def test_rows_of_a_topic_that_was_made_again_are_refused(driven: DrivenFactory, tmp_path: Path) -> None:
-    """Procedure: a query brings 30 messages; the topic is made again, and has fewer messages, then more."""
+    """Procedure: a query writes 30 messages; the topic is recreated, and has fewer messages, then more."""
     web = driven(partitions=2)
     web.produce(30)
     as_structured_streaming(web, tmp_path / "checkpoint")

@@ -21,7 +21,7 @@ attributes: {{topic: {topic}, table: bronze/{topic}, schema: "id bigint", date: 
 
 @pytest.fixture
 def kdi(environment: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
-    """Runs `kdi doctor` in this process, for a user who has set what must be."""
+    """Runs `kdi doctor` in this process, for a user who has set the required variables."""
     for name in ("DAGSTER_HOME", "KDI_DRIVER", "KDI_SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
     return typed(monkeypatch, capsys, "doctor")

@@ -96,7 +96,7 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
     first, heavy = plans[:3], plans[3:]
     assert light == pytest.approx(sum(e.message_bytes for e in first) / 700, rel=0.1)
     assert all(80_000 < e.message_bytes < 110_000 for e in first[:2])
-    # What was drained before was lighter, so the first of these weighs more than it may; the next ones know.
+    # Earlier messages were smaller, so the first of these plans exceeds the limit; later ones know.
     assert heavy[0].message_bytes > 1_000_000
     assert sum(r.range.offset_count for r in heavy[1].ranges) == 16
     assert sum(e.messages for e in plans) == len(produced) == 1030
@@ -108,8 +108,9 @@ def test_max_bytes_bounds_plans_by_a_sample_and_then_by_what_was_drained(driven:
 def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: tasks of two hundred offsets, and drains that tell of themselves from five hundred rows on; drain with
-    no size, with one that holds a date, and with one that does not; malformed messages in all of them."""
+    """Procedure: tasks of two hundred offsets, and commits from five hundred rows on count for the estimate; drain
+    without a target size, with one that holds a date, and with one that does not; malformed messages in all of them.
+    """
     monkeypatch.setattr(reader, "OFFSETS_PER_TASK", 200)
     monkeypatch.setattr(stage, "OFFSETS_PER_TASK", 200)
     monkeypatch.setattr(stage, "LARGE", 500)
@@ -140,7 +141,7 @@ def test_files_tell_the_least_of_numbers_and_times_and_of_text_where_the_documen
 
 
 def least_values(web: DrivenStream) -> set[str]:
-    """Columns of which the log has the least value of a file."""
+    """Columns for which the log has the minimum of a file."""
     least = [json.loads(add["stats"]).get("minValues", {}) for adds in adds_of(web) for add in adds]
     return {".".join(path) for values in least for path in leaves(values)}
 
@@ -151,7 +152,7 @@ def leaves(values: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def files_added(web: DrivenStream) -> list[dict[str, list[int]]]:
-    """By date, the rows of the files that each commit added, of the commits that added any."""
+    """Rows by date of the files that each commit added, for commits that added any."""
     commits = []
     for adds in adds_of(web):
         added: dict[str, list[int]] = defaultdict(list)
@@ -175,8 +176,9 @@ def adds_of(web: DrivenStream) -> Iterator[list[dict[str, Any]]]:
 def test_messages_that_become_no_rows_still_move_the_positions(
     driven: DrivenFactory, fields: dict[str, Any], values: list[str | None]
 ) -> None:
-    """Procedure: a topic with text that is no JSON, a tombstone and an empty message, or filtered messages, and nothing
-    else; drain."""
+    """Procedure: a topic with only text that is no JSON, a tombstone and an empty message, or only filtered messages;
+    drain.
+    """
     web = driven(partitions=1, **fields)
     produced = web.send(*values)
 
@@ -204,7 +206,7 @@ def test_a_date_outside_the_window_is_a_dead_letter(driven: DrivenFactory) -> No
 
 @pytest.mark.scenario("clock skew, wrong event times")
 def test_a_message_from_no_time_at_all_stops_nobody(driven: DrivenFactory) -> None:
-    """Producers write micro- and nanoseconds where milliseconds belong."""
+    """Some producers write micro- and nanoseconds instead of milliseconds."""
     web = driven(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     web.publisher.client.produce(web.stream.topic, GOOD, partition=0, timestamp=1_700_000_000_000_000)
     assert web.publisher.client.flush(30) == 0
@@ -221,7 +223,7 @@ def test_latest_is_resolved_once_and_loses_nothing_that_comes_after(driven: Driv
     """Procedure: a stream that starts at the end is drained while nothing waits; messages come; drain."""
     web = driven(partitions=1, start="latest")
     web.produce(30)
-    web.drain()  # nothing to drain: but the position is in the ledger now
+    web.drain()  # nothing to drain, but the position is in the ledger now
 
     web.produce(20)
     report = web.drain()

@@ -1,4 +1,4 @@
-"""`explode` from the topic to the table, and whatever may happen to its rows there."""
+"""`explode` from the topic to the table, and every kind of damage to its rows there."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ READING = Reading(lambda message: lines(message)[0], is_good, lines)
 
 @pytest.fixture(scope="module")
 def _drained(broker: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DrivenStream:
-    """A stream of orders in two topic partitions, drained twice, the first time after a try that died."""
+    """A stream of orders in two topic partitions, drained twice, the first time after an attempt that died."""
     cluster = Cluster("main", broker.bootstrap_servers)
     ensure_topic(cluster, "orders_with_items", partitions=2)
     stream = web_requests("orders_with_items", cluster, **ORDERS)
@@ -97,7 +97,7 @@ def die_before_the_commit(point: str) -> None:
 
 @pytest.fixture
 def orders(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
-    """The drained stream with a copy of its tables, to do anything to."""
+    """The drained stream with a copy of its tables, which a test may damage."""
     return _drained.copied(tmp_path / "copy")
 
 

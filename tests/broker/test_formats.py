@@ -1,7 +1,7 @@
-"""Formats through a broker, a drain and two tables: what their messages hold arrives, and nothing else does.
+"""Formats through a broker, a drain and two tables: all of their values arrive, and nothing else.
 
-Which message of a format has which verdict is shown by its suite in ``tests/spark``; Protobuf and Avro behind a
-registry are drained in ``test_registries``, CSV and text in ``test_new``. Here is one of each other way into a table.
+The suites in ``tests/spark`` show the verdict of each message of a format; ``test_registries`` drains Protobuf and Avro
+with a registry, ``test_new`` CSV and text. This module has one of each other way into a table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Case:
     """A format and its messages.
 
     Attributes:
-        encode: The number of a message to its value and to the columns of its row, by their paths; of several rows, to
+        encode: The number of a message to its value and to the columns of its row, by their paths; for several rows, to
             ``SEVERAL`` and a list of them.
         bad: Values that can be no row, each with the reason.
         beside: A message to the columns of its row that do not come from its value.
@@ -66,7 +66,7 @@ NESTED_DDL = (
 
 
 def nested(n: int) -> Columns:
-    """A record with all that a format may have to carry; every third has nulls where it can."""
+    """A record with every type that a format may have; every third has nulls where it can."""
     at = EPOCH + timedelta(seconds=n, microseconds=n)
     full: Columns = {
         "id": n,
@@ -123,7 +123,7 @@ def _said(row: Columns) -> Columns:
 
 
 def avro_container(n: int) -> tuple[bytes, Columns]:
-    """Some by the schema that had no ratio yet, of every codec, with up to three records in up to two blocks."""
+    """Some with the schema that had no ratio yet, with every codec, with up to three records in up to two blocks."""
     later, numbers = n % 20 != 0, [3 * n + i for i in range(1 + n % 3)]
     records = [{**nested(i), **({} if later else {"ratio": None})} for i in numbers]
     said, codec = [_said(r) for r in records], list(COMPRESS)[n % len(COMPRESS)]
@@ -156,7 +156,7 @@ CASES = {
 def test_what_a_format_carries_arrives_and_every_bad_message_is_a_dead_letter_with_its_reason(
     driven: DrivenFactory, name: str
 ) -> None:
-    """Procedure: messages with all that the format can carry, some spoilt; drain; ask the oracle."""
+    """Procedure: messages with every type of the format, some of them corrupt; drain; ask the oracle."""
     case, chance = CASES[name], random.Random(7)
     fields = {**AS_DECODED, "format": case.format, "record_ddl": case.ddl}
     stream = driven(**fields)

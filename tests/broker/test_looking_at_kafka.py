@@ -1,4 +1,4 @@
-"""What a look at the brokers answers while they are not in order; single messages and many ranges."""
+"""What is read from brokers in trouble; single messages and many ranges."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.kafka_log import Publisher
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int = 1_000_000, topic: str = "") -> Iterator[int]:
-    """Let the first questions for offsets end in an error, as a broker does that does not lead the partition yet."""
+    """End the first questions for offsets in an error, like a broker that does not lead the partition yet."""
     asked, ask = count(1), AdminClient.list_offsets
 
     def list_offsets(self: AdminClient, wanted: dict[Any, Any], **options: Any) -> dict[Any, Future[Any]]:
-        answers = dict(ask(self, wanted, **options))  # its own it answers, also what is none of its futures
+        answers = dict(ask(self, wanted, **options))  # the client answers other futures itself
         if next(asked) <= first:
             for partition in (p for p in answers if topic in p.topic):
                 answers[partition] = Future()
@@ -41,7 +41,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, code: int, *, first: int = 1_000_000
 def test_a_topic_made_this_instant_is_waited_for(
     cluster: Cluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Procedure: the first questions for offsets are answered as by a broker that does not lead."""
+    """Procedure: the first questions for offsets get the answer of a broker that does not lead."""
     new = topic(partitions=2)
     refuse(monkeypatch, code, first=4)
 
@@ -52,7 +52,7 @@ def test_a_topic_made_this_instant_is_waited_for(
 def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
     cluster: Cluster, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: every question for offsets ends in: no leader; look at this topic and a missing one."""
+    """Procedure: every question for offsets ends in "no leader"; read this topic and a missing one."""
     new = topic()
     asked = refuse(monkeypatch, KafkaError.LEADER_NOT_AVAILABLE)
 
@@ -60,7 +60,7 @@ def test_a_leader_that_stays_away_costs_its_topic_alone_and_a_retry_helps(
 
     assert isinstance(states[new], LeaderMissing)
     assert isinstance(states["no_such_topic"], TopicMissing)
-    assert next(asked) > 4  # it looked again before it gave up
+    assert next(asked) > 4  # it asked again before it gave up
 
 
 @pytest.mark.scenario("broker restarts, leaders move")
@@ -83,13 +83,13 @@ def test_what_one_look_answered_is_kept_when_the_broker_goes_before_the_next(
 
     assert isinstance(states[led], TopicState)
     assert isinstance(states[leaderless], LeaderMissing)
-    assert next(described) == 3  # it did look again
+    assert next(described) == 3  # it did ask again
 
 
 def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
     cluster: Cluster, topic: TopicFactory, producer: Publisher
 ) -> None:
-    """Procedure: every other offset, then single ones far apart, then the end; of another topic partition one range."""
+    """Procedure: every other offset, then single ones far apart, then the end; one range of another topic partition."""
     first, second = (TopicPartition(topic(partitions=2), 0) for _ in range(2))
     for tp, messages in ((first, 30_000), (second, 10)):
         for number in range(messages):
@@ -109,7 +109,7 @@ def test_one_client_sees_the_messages_of_many_ranges_near_and_far_and_no_others(
 def test_the_last_message_of_a_range_is_found_again_before_the_position_behind_it(
     topic: TopicFactory, producer: Publisher, cluster: Cluster
 ) -> None:
-    """Behind the messages of a transaction its marker stands; an aborted one shows none."""
+    """A transaction's marker follows its messages; an aborted transaction shows no messages."""
     plain, empty = (TopicPartition(topic(), 0) for _ in range(2))
     markers = TopicPartition(topic(), 0)
     producer.produce_all(plain.topic, ["a", "b", "b"], partition=0)

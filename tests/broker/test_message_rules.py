@@ -1,4 +1,4 @@
-"""What a document says of single messages, through whole drains: filter, expectations, masks, tombstones, headers."""
+"""Rules on single messages, through whole drains: filter, expectations, masks, tombstones, headers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER = '{"method":"HEARTBEAT","session_id":"none"}'
 
 
 def decodes(message: Produced) -> bool:
-    """Whether the message is a record, if one without a date that is allowed."""
+    """Whether the message is a record, possibly without an allowed date."""
     try:
         status = json.loads(message.value or b"")["status"]
     except ValueError:
@@ -43,8 +43,9 @@ def meets(message: Produced) -> bool:
 
 @pytest.mark.core
 def test_every_message_is_a_row_a_dead_letter_a_tombstone_or_filtered(driven: DrivenFactory) -> None:
-    """Procedure: two thirds of what decodes are filtered, some of it without a date; some of the others do not meet
-    what is expected, others do not decode; drain."""
+    """Procedure: two thirds of the decodable messages are filtered, some of them without a date; some of the others do
+    not meet an expectation, others do not decode; drain.
+    """
     expected = {"ok": Expectation("status < 400", "dead_letter")}
     web = driven(partitions=3, filter="kafka.offset % 3 = 1", expectations=expected, max_records=400)
     produced = web.produce(600, bad=0.1, tombstones=0.05)
@@ -162,7 +163,7 @@ def test_an_expectation_that_fails_stops_the_drain_and_names_one_of_the_messages
 
 
 def test_audit_and_comparison_tell_filtered_messages_from_rows(driven: DrivenFactory) -> None:
-    """Procedure: compare with Kafka by the same filter and by none; put a row where a message was filtered; audit."""
+    """Procedure: compare with Kafka, with and without the filter; add a row where a message was filtered; audit."""
     web = driven(partitions=1, filter="method = 'GET'")
     web.send(None, POST, GOOD, POST, GOOD)
     web.drain()
@@ -182,7 +183,7 @@ def test_audit_and_comparison_tell_filtered_messages_from_rows(driven: DrivenFac
 
 
 def header(name: str) -> str:
-    """As docs/streams.md shows it."""
+    """The expression of docs/streams.md."""
     return f"CAST(get(filter(kafka.headers, h -> h.key = '{name}'), 0).value AS STRING)"
 
 

@@ -43,7 +43,7 @@ def web(driven: DrivenFactory, environment: Settings, defs: Path) -> DrivenStrea
 
 @contextmanager
 def kdi(*arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
-    """A command that runs until it is interrupted; whatever it is, it ends with the block."""
+    """A command that runs until it is interrupted; it ends with the block in any case."""
     process = subprocess.Popen([*KDI, *arguments], stdout=stdout, stderr=subprocess.PIPE)
     try:
         yield process
@@ -53,7 +53,7 @@ def kdi(*arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.P
 
 
 def read_until(fd: int, seen: Callable[[str], bool], *, seconds: float = 30) -> str:
-    """What comes, up to where ``seen`` holds."""
+    """The output, up to where ``seen`` holds."""
     told = ""
     while not seen(told):
         ready, _, _ = select.select([fd], [], [], seconds)

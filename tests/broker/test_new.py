@@ -1,4 +1,4 @@
-"""`kdi new` over a real broker: what it samples, and that its documents pass the check and drain as they say."""
+"""`kdi new` over a real broker: what it samples, and that its documents pass the check and drain as predicted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def environment(environment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
-    """What a user has set, and a home of the test's own: what is kept of a registry is kept there."""
+    """A user's environment, with the test's own home and so its own registry cache."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "jars").symlink_to(environment.home / "jars")
@@ -52,7 +52,7 @@ def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_
     with aborted.transaction(commit=False):
         for n in range(20):
             aborted.produce(name, b"never %d" % n, partition=3)
-    # Markers come behind the answer.
+    # Markers come after the answer.
     wait_until(lambda: read_topic(cluster, name).partitions[TopicPartition(name, 3)].end == 22)
     state = read_topic(cluster, name)
     found = sample(cluster, state, count=60)
@@ -68,7 +68,7 @@ def test_the_oldest_and_the_newest_of_each_topic_partition_are_sampled_and_only_
 
 
 def order(n: int) -> dict[str, Any]:
-    """One good message, nested, with what a document must tell apart."""
+    """One good message, nested, with every case that a document must distinguish."""
     at = datetime.now(UTC) - timedelta(days=n % 3)
     return {
         "id": n,
@@ -84,13 +84,13 @@ def order(n: int) -> dict[str, Any]:
 
 
 def broken(n: int) -> bytes:
-    """A message that no producer should send, a kind for each number; all but one can be no row."""
+    """A bad message, of a different kind for each number; all but one cannot be rows."""
     good = json.dumps(order(n)).encode()
     kinds = [
         good[:-5],
         good + b"x",
         b"[1]",
-        good.replace(b'"code": ', b'"code": "x", "_a": '),  # text takes numbers as well, so this one is a row
+        good.replace(b'"code": ', b'"code": "x", "_a": '),  # a text column takes numbers too, so this one is a row
         good.replace(b'"items": [', b'"items": [7, '),
         json.dumps({**order(n), "created_at": "1999-01-01T00:00:00Z"}).encode(),
         good.replace(b'"code": ', b'"code": 1.5, "_c": '),
@@ -100,7 +100,7 @@ def broken(n: int) -> bytes:
 
 
 def shop_order(*names: str) -> dict[str, Any]:
-    """A schema of Avro: an id, a moment that may be missing, and texts that may be."""
+    """An Avro schema: an id, a time that may be missing, and texts that may be missing."""
     moment = {"type": "long", "logicalType": "timestamp-millis"}
     more = [{"name": name, "type": ["null", "string"], "default": None} for name in names]
     fields = [{"name": "id", "type": "long"}, {"name": "at", "type": ["null", moment], "default": None}, *more]
@@ -117,9 +117,9 @@ def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they
     defs: Path,
     lake: str,
 ) -> None:
-    """Purpose: a proposal is worth something if Spark, decoders and dates agree with what was told on the driver.
+    """Purpose: a proposal is useful only if Spark, decoders and dates agree with what the driver predicted.
     Procedure: publish topics of several formats, each small enough to be sampled whole; propose, check, drain.
-    Pass: the check finds nothing; each table and its dead letters have just what the document foretold, by reason.
+    Pass: the check finds nothing; each table and its dead letters have exactly what the document predicted, by reason.
     """
     now = datetime.now(UTC).isoformat().encode()
     lines = (b'%d;"a;b";00%d;%b;true;' % (n, n, now) for n in range(50))
@@ -172,7 +172,7 @@ def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they
 
 
 def letters_of(uri: str) -> Counter[tuple[str, str | None]]:
-    """The dead letters by reason and the field at the top, if there are any."""
+    """The dead letters by reason and top-level field, if there are any."""
     if not DeltaTable.is_deltatable(uri):
         return Counter()
     letters = DeltaTable(uri).to_pyarrow_table(columns=["reason", "field"]).to_pylist()

@@ -1,4 +1,4 @@
-"""Scenarios of kafka-delta-ingest's tests that no other test here holds; docs/kafka-delta-ingest.md lists them all."""
+"""Scenarios of kafka-delta-ingest's tests that no other test here covers; docs/kafka-delta-ingest.md lists them all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from tests.conftest import DrivenFactory
 
 
 def test_an_offset_of_zero_in_another_writers_table_is_a_position_like_any_other(driven: DrivenFactory) -> None:
-    """`zero_offset_issue`: 0 is the last offset that is in the table, and neither "nothing yet" nor "from the start".
-    Procedure: a table whose log says so under the other writer's app id; three messages; drain under that app id."""
+    """`zero_offset_issue`: 0 is the last offset in the table, and neither "nothing yet" nor "from the start".
+    Procedure: a table whose log says so under the other writer's app id; three messages; drain under that app id.
+    """
     web = driven(partitions=1, start={0: 0})
     web.drain()
     web.as_another_writer("kdi", last=0)
@@ -26,7 +27,8 @@ def test_an_offset_of_zero_in_another_writers_table_is_a_position_like_any_other
 def test_a_drain_ends_with_what_was_there_when_it_began_also_where_nothing_comes_after(driven: DrivenFactory) -> None:
     """`end_at_initial_offsets`: there, each topic partition had to get one more message before it ended.
     Procedure: fifteen messages over three topic partitions and none in a fourth; drain, while fifteen more come; drain
-    while nothing comes."""
+    while nothing comes.
+    """
     web = driven(partitions=4)
     message = '{"meta":{"producer":{"timestamp":"2026-01-01T12:00:00Z"}},"url":"https://a.b/"}'
 
@@ -44,12 +46,13 @@ def test_a_drain_ends_with_what_was_there_when_it_began_also_where_nothing_comes
 
 
 def test_what_its_transforms_did_are_expressions_over_the_original_message(driven: DrivenFactory) -> None:
-    """The unit tests of its transforms: texts cut, nested targets, times from seconds, milli- and microseconds as
-    number or text, what Kafka says of the message; each sees the message as it came, whatever others write over it.
-    Procedure: a message with everything, one without what the expressions look at, one for which one raises, and one
-    that is no object; drain.
-    Pass: values to the microsecond (fractions of a second were cut off there); a row with nulls (a missing argument
-    failed there); two dead letters that say where."""
+    """The unit tests of its transforms: substrings, nested targets, times from seconds, milli- and microseconds as
+    number or text, Kafka's fields; each sees the original message, whatever the others write.
+    Procedure: a message with everything, one without the fields that the expressions use, one for which an expression
+    raises, and one that is no object; drain.
+    Pass: values exact to the microsecond (there, fractions of a second were cut off); a row with nulls (there, a
+    missing argument failed); two dead letters with their fields.
+    """
     web = driven(
         partitions=1,
         record_ddl="name string, seconds double, text string, millis bigint, micros bigint, meta struct<id: int>",

@@ -1,4 +1,4 @@
-"""The table as three readers see it, row for row against what was produced."""
+"""The table as three readers see it, compared row for row with what was produced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_spark_delta_rs_and_duckdb_read_what_was_produced(driven: DrivenFactory)
 
 
 def _row(message: Produced) -> dict[str, Any]:
-    """As Python reads the message."""
+    """The row of a message, as Python reads it."""
     said = json.loads(message.value or b"")
     stamp = said["meta"]["producer"]["timestamp"]
     tp = message.topic_partition
@@ -83,7 +83,7 @@ def _by_duckdb(web: DrivenStream) -> pa.Table:
 
 
 def by_duckdb(uri: str, columns: str) -> pa.Table:
-    """What DuckDB reads of a table, in the order of its values."""
+    """A table's rows as DuckDB reads them, in the order of their values."""
     import duckdb
 
     spec = importlib.util.find_spec("duckdb_extension_delta")

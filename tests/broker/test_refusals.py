@@ -1,4 +1,6 @@
-"""What a drain refuses, also too many dead letters: said in full, nothing written, drained on once somebody decided."""
+"""What a drain refuses, including too many dead letters: the error is complete, nothing is written, and a decision lets
+it continue.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: Drive
 
 
 def test_explicit_offsets_are_applied_once_and_skip_later_only_by_decision(driven: DrivenFactory) -> None:
-    """Procedure: a start in the middle of one of two topic partitions; drain; higher offsets are written into the
-    document; drain; accept the loss that they mean; drain."""
+    """Procedure: a start in the middle of one of two topic partitions; drain; write higher offsets into the document;
+    drain; accept that loss; drain.
+    """
     web = driven(partitions=2, start={0: 4})
     web.produce(20, bad=0.2)
     begun = web.drain()
@@ -137,7 +140,7 @@ WORD = GOOD.replace("200", '"OK"')
 
 @pytest.mark.core
 def test_a_wrong_schema_stops_before_a_single_dead_letter_is_written(driven: DrivenFactory) -> None:
-    """Procedure: a document that takes a word for a number; drain; correct the document; drain."""
+    """Procedure: a document that declares a number for a word; drain; correct the document; drain."""
     web = driven(partitions=2, record_ddl="meta struct<producer: struct<timestamp: string>>, url string, uuid int")
     produced = web.produce(250, tombstones=0.1)
 

@@ -1,6 +1,6 @@
-"""Messages behind a registry's frame: schemas that change under a topic, and a registry that is not always there.
+"""Messages in a registry's frame: schemas that change under a topic, and a registry that is not always there.
 
-Most of it over a registry that shows its faults on request; that a real one says the same, and that it is drained.
+Most tests use a fake registry that shows faults on request; others use a real one, and drain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUBJECT = "orders-value"
 
 
 def order(*names: str) -> dict[str, Any]:
-    """A schema of Avro: an id and further nullable texts."""
+    """An Avro schema: an id and further nullable texts."""
     more = [{"name": n, "type": ["null", "string"], "default": None} for n in names]
     return {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, *more]}
 
@@ -58,11 +58,11 @@ def of_avro(driven: DrivenFactory, registry: RunningRegistry, *, version: int | 
 def test_avro_of_several_schemas_becomes_one_record_and_every_other_message_a_dead_letter(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
-    """Also schemas of another subject, which are not known before a message names one.
+    """Also schemas of another subject, which are unknown before a message names one.
 
     Procedure: messages with ids of two versions, of another subject, of schemas of other types, and with ids that the
-    registry says it has not; drain.
-    Pass: what becomes the record is a row; each other message is a dead letter with its reason and its schema's id.
+    registry does not have; drain.
+    Pass: what converts to the record is a row; each other message is a dead letter with its reason and its schema's id.
     """
     first, second = (registry.register(SUBJECT, json.dumps(schema)) for schema in (FIRST, SECOND))
     elsewhere = registry.register("elsewhere", json.dumps(THIRD))
@@ -97,10 +97,10 @@ def test_avro_of_several_schemas_becomes_one_record_and_every_other_message_a_de
 def test_with_the_registry_down_known_schemas_are_drained_and_no_message_is_judged_by_its_silence(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
-    """Procedure: drain; stop the registry; drain messages of a known schema; drain again with one of a schema that is
-    not known; start the registry, drain.
-    Pass: known schemas go on; the unknown id is an error that passes, nothing is committed, and no message is lost or
-    made a dead letter by it.
+    """Procedure: drain; stop the registry; drain messages of a known schema; drain again with a message of an unknown
+    schema; start the registry, drain.
+    Pass: known schemas continue; the unknown id is an error that a retry heals, nothing is committed, and no message is
+    lost or made a dead letter.
     """
     first = registry.register(SUBJECT, json.dumps(FIRST))
     stream = of_avro(driven, registry, version=1)
@@ -129,7 +129,9 @@ def test_with_the_registry_down_known_schemas_are_drained_and_no_message_is_judg
 def test_a_later_version_neither_adds_nor_empties_columns_in_silence(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
-    """Beside it a schema that is none, from times when registries asked for less: no message names it, nothing ends."""
+    """The subject also has an invalid schema, from times when registries checked less: no message names it, nothing
+    ends.
+    """
     registry.register(SUBJECT, '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "nowhere"}]}')
     second = registry.register(SUBJECT, json.dumps(SECOND))
     stream = of_avro(driven, registry)
@@ -160,7 +162,7 @@ def test_messages_that_hardly_have_frames_are_not_asked_for_one_by_one(
 
 
 def test_a_pass_judges_by_the_schemas_that_it_decoded_with(driven: DrivenFactory, registry: RunningRegistry) -> None:
-    """Purpose: the second table of a pass may know a schema that nobody knew when the messages were decoded.
+    """Purpose: the second table of a pass may know a schema that was unknown when the messages were decoded.
     Procedure: two tables of one topic; a message names a schema that is registered once the pass has begun.
     Pass: it is a row of the second table, and no dead letter of the one with the rest.
     """
@@ -200,9 +202,9 @@ def in_protobuf(
 def test_protobuf_of_several_schemas_becomes_one_record_and_every_other_message_a_dead_letter(
     driven: DrivenFactory, registry: RunningRegistry
 ) -> None:
-    """Also schemas of another subject, which are not known before a message names one.
+    """Also schemas of another subject, which are unknown before a message names one.
 
-    Pass: fields that the record has not are counted, by the name that the schema has for them, else by their number.
+    Pass: unknown fields are counted, by their schema's name for them, otherwise by number.
     """
     first, second = (registry.register(SUBJECT, text, type="PROTOBUF") for text in (ONE, TWO))
     elsewhere, changed = (registry.register("elsewhere", text, type="PROTOBUF") for text in (ELSEWHERE, CHANGED))
@@ -304,8 +306,8 @@ def test_versions_deleted_ones_and_what_nobody_registered_in_a_real_registry(
 def test_json_is_drained_and_each_message_held_against_the_schema_that_it_names(
     driven: DrivenFactory, real_registry: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the later version wants a note."""
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
+    """Only the later version requires a note."""
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # the cache of the registry is there
     money = {"$id": "money.json", "properties": {"cents": {"type": "integer", "minimum": 0}}}
     real_registry.register("json-money", json.dumps(money), type_="JSON")
     fields = {"id": {"type": "integer"}, "price": {"$ref": "money.json"}, "note": {"type": ["string", "null"]}}

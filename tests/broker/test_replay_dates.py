@@ -1,4 +1,4 @@
-"""Replay of dates: messages are read again and become what today's definition makes of them, each exactly once."""
+"""Replay of dates: messages are read again and become what today's document makes of them, each exactly once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEFORE = {"host": "concat('old ', parse_url(url, 'HOST'))"}
 
 
 def web_request(message: Produced) -> dict[str, Any]:
-    """What the row of a message says, whichever definition made it."""
+    """The row's fields that do not depend on the document."""
     said = json.loads(message.value or b"")
     fields = {field: said.get(field) for field in ("method", "session_id", "status", "url", "uuid")}
     return {**fields, "date": DAYS[message.offset % 3]}
@@ -42,7 +42,7 @@ READING = Reading(web_request, is_good)
 
 
 def by_offset(driven: DrivenFactory, count: int = 90, **fields: Any) -> DrivenStream:
-    """A stream whose rows were made by an old definition, over three dates."""
+    """A stream whose rows were made by an old document, over three dates."""
     given = {"date_expression": BY_OFFSET, "columns": BEFORE, "dead_letter_limit": DeadLetterLimit(share=1.0), **fields}
     web = driven(partitions=2, **given)
     web.produce(count, bad=0.2)
@@ -59,7 +59,7 @@ def looked_at(web: DrivenStream, first: date, **options: Any) -> ReplayReport:
 
 
 def hosts(web: DrivenStream) -> Counter[tuple[date, bool]]:
-    """Rows by date, and whether an old definition made them."""
+    """Rows by date, and whether an old document made them."""
     return Counter((r["date"], r["host"].startswith("old ")) for r in web.found().rows)
 
 
@@ -72,7 +72,7 @@ def files_of(web: DrivenStream, day: date) -> set[str]:
 def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_other_file_is_touched(
     driven: DrivenFactory,
 ) -> None:
-    """Procedure: look at the middle one of three dates, replay it, and again; its rows are other ones by now."""
+    """Procedure: dry-run the middle one of three dates, replay it, and again, after its rows have changed."""
     web = by_offset(driven).with_definition(columns=RIGHT)
     before, others = hosts(web), files_of(web, DAYS[0]) | files_of(web, DAYS[2])
 
@@ -98,18 +98,18 @@ def test_a_date_becomes_what_todays_definition_makes_of_its_messages_and_no_othe
 
 
 WAS = {"host": "CASE WHEN kafka.offset % 10 = 0 THEN CAST(CAST(url AS INT) AS STRING) ELSE parse_url(url, 'HOST') END"}
-"""Condemns every tenth offset; ``NOW`` makes a row of these and condemns the next ones."""
+"""Rejects every tenth offset; ``NOW`` makes rows of these and rejects the next ones."""
 NOW = {"host": WAS["host"].replace("% 10 = 0", "% 10 = 1")}
 MOVED = f"CASE WHEN kafka.offset % 10 = 3 THEN DATE'2026-02-01' ELSE {BY_OFFSET} END"
 EVER = (DAYS[0], date(2100, 1, 1))
 
 
 def test_messages_become_whatever_they_are_now_as_if_they_had_never_been_anything_else(driven: DrivenFactory) -> None:
-    """Procedure: a definition that makes rows of letters, letters of rows, leaves some out and moves others to another
-    date; replay everything; compare with a table that is drained by it from the start; then one row is deleted.
+    """Procedure: a document that makes rows of letters, letters of rows, leaves some out and moves others to another
+    date; replay everything; compare with a table that was drained with it from the start; then one row is deleted.
 
-    Pass: rows and letters are the same, the change feed tells of what is different alone, and the audit explains every
-    offset, by counts as well as one by one.
+    Pass: rows and letters are the same, the change feed contains only changes, and the audit explains every offset, by
+    counts as well as one by one.
     """
     web = by_offset(driven, 200, columns=WAS).with_definition(
         columns=NOW, date_expression=MOVED, filter="kafka.offset % 10 <> 2"
@@ -145,7 +145,8 @@ def letters(web: DrivenStream) -> Counter[tuple[int, int, str]]:
 
 def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row(driven: DrivenFactory) -> None:
     """Procedure: a replay waits with its files written while late rows of its date are drained, and is killed after its
-    commit. One waits while a row of its date is deleted; and one commits between the files and the commit of a drain.
+    commit. Another waits while a row of its date is deleted; a third commits between the files and the commit of a
+    drain.
 
     Pass: late rows are there in both orders, the deleted row stays deleted, each other offset is there once.
     """
@@ -187,7 +188,7 @@ def test_what_arrives_deletes_or_kills_meanwhile_neither_loses_nor_doubles_a_row
 
 
 def test_what_kafka_no_longer_holds_is_counted_and_left_only_by_decision(driven: DrivenFactory) -> None:
-    """Procedure: retention deletes the older half; replay a date, compare it, and replay what is there of it."""
+    """Procedure: retention deletes the older half; replay a date, compare it, and replay the available part."""
     web = by_offset(driven, columns=BEFORE).with_definition(columns=RIGHT)
     delete_records(web, {0: 20, 1: 25})
     before = hosts(web)
@@ -217,8 +218,8 @@ def test_what_kafka_no_longer_holds_is_counted_and_left_only_by_decision(driven:
 def test_a_message_of_many_rows_is_replayed_whole_or_left_alone(driven: DrivenFactory) -> None:
     """Procedure: orders whose lines have several dates; one line of one of them is deleted; replay one of the dates.
 
-    Pass: all lines of every order that has one of the date are made anew, on whatever dates; the order that lacks one
-    is left as it is, and the line does not come back.
+    Pass: all lines of every order with a line of that date are rebuilt, on any dates; the order that lacks a line stays
+    as it is, and the line does not come back.
     """
     orders = driven(partitions=1, **{**ORDERS, "columns": {"line": "concat('old ', item.sku)"}})
     orders.send(*map(order, range(40)), key="k")

@@ -1,5 +1,6 @@
-"""Replay of dead letters: what is good by the definition of now becomes rows, each message exactly once, whoever else
-commits, decides, restores or kills it."""
+"""Replay of dead letters: what today's document accepts becomes rows, each message exactly once, whoever else commits,
+decides, restores or kills it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now:
 @pytest.mark.core
 @pytest.mark.compiled
 def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven: DrivenFactory) -> None:
-    """Procedure: everything is condemned by a wrong definition, some of it by any; replay with the right one, twice."""
+    """Procedure: a wrong document rejects all messages, some are bad anyway; replay with the right one, twice."""
     web = with_letters(driven, 300, partitions=3)
     before = web.entries()[-1]
 
@@ -76,7 +77,7 @@ def test_what_is_good_now_becomes_rows_and_the_rest_keeps_its_new_reason(driven:
 def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_leaves_out_has_no_row(
     driven: DrivenFactory,
 ) -> None:
-    """Procedure: replay by a reason that no letter has, then some offsets; discard others; somebody inserts the row of
+    """Procedure: replay by a reason that no letter has, then some offsets; discard others; someone inserts the row of
     one by hand; replay the rest.
     """
     web = with_letters(driven, bad=0.0).with_definition(filter="kafka.offset % 2 = 0")
@@ -97,7 +98,7 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     assert gone.outcomes == {"discarded": 15}
     assert rest.outcomes == {"filtered": 17, "row": 18}
     assert states(web) == {"resolved": 45, "discarded": 15}
-    assert len(web.found().dead_letters) == 60 - 5 - 18  # none is taken away
+    assert len(web.found().dead_letters) == 60 - 5 - 18  # none is removed
     assert len(web.found().rows) == 5 + 18
     assert web.audit().complete
 
@@ -115,7 +116,7 @@ def insert(web: DrivenStream, *, partition: int, offset: int) -> None:
 def test_what_a_replay_may_not_do_it_refuses_dry_too_and_commits_nothing(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: an expectation that stops a drain; then, the second pass takes a row for a letter, and a letter for a
+    """Procedure: an expectation that stops a drain; then the second pass takes a row for a letter, and a letter for a
     row, so that the counts are the same.
     """
     web = with_letters(driven)
@@ -138,10 +139,10 @@ def test_what_a_replay_may_not_do_it_refuses_dry_too_and_commits_nothing(
 
 
 def test_what_another_table_of_the_route_group_should_have_stays_open(driven: DrivenFactory) -> None:
-    """Purpose: the other table passed the message long ago, as not its own: nobody else would ever look at it.
-    Procedure: nothing could be decoded, by a mistake in the documents; drain both tables; mend them, and change the
-    conditions; replay; accept the conditions; replay, and land behind the first drain by them.
-    Pass: a replay by conditions that nobody accepted is refused; one behind a drain takes no conditions back.
+    """Purpose: the other table passed the message long ago, as not its own: nothing else would ever look at it.
+    Procedure: a mistake in the documents makes every message undecodable; drain both tables; correct the documents, and
+    change the conditions; replay; accept the conditions; replay, and land after the first drain with them.
+    Pass: a replay with conditions that nobody accepted is refused; a replay after a drain does not undo conditions.
     """
     web = driven(partitions=1)
     tables = group_of(web)
@@ -173,7 +174,7 @@ def test_what_another_table_of_the_route_group_should_have_stays_open(driven: Dr
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_still_judged(driven: DrivenFactory) -> None:
-    """Their offsets lie behind positions that begin at 0 again, and no drain reads them any more."""
+    """Their offsets are above positions that begin at 0 again, and no drain reads them any more."""
     web = with_letters(driven, 40, bad=0.0)
     make_again(web, partitions=1)
     web.carry_out(web.decide("new-topic"))
@@ -199,7 +200,7 @@ def test_letters_that_do_not_hold_their_message_are_left_open(driven: DrivenFact
 
 
 def test_letters_whose_rows_a_restore_took_are_replayed_again(driven: DrivenFactory) -> None:
-    """Procedure: a replay is killed right behind its commit; then the table is restored to the version before that."""
+    """Procedure: a replay is killed just after its commit; then the table is restored to the version before that."""
     web = with_letters(driven)
 
     def die(point: str) -> None:
@@ -252,10 +253,10 @@ def test_two_replays_and_a_drain_at_once_lose_nothing_and_double_nothing(driven:
 
 
 def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory) -> None:
-    """What was rewound is drained again: replayed as well, it would be there twice.
+    """Messages after a rewind are drained again: if they were replayed too, they would be there twice.
 
-    Procedure: decide to rewind, and let a replay of a part commit before the decision does; delete its rows, rewind;
-    replay; drain; give up what is still open.
+    Procedure: prepare a rewind, and let a replay of a part commit before it; delete the replay's rows, rewind; replay;
+    drain; give up what is still open.
     """
     web = with_letters(driven, bad=0.0, partitions=1)
     early = web.decide("rewind", topic_partition=web.tp(), to=20)
@@ -271,7 +272,7 @@ def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory
 
     assert first.outcomes == {"row": 10}
     assert (done.outcomes, done.waiting) == ({"row": 20}, 40)
-    assert given_up.outcomes == {}  # the drain's word counts, and it made rows of them
+    assert given_up.outcomes == {}  # the drain's outcome counts, and it made rows of them
     assert web.rows("meta.kafka.offset") == list(range(60))
     assert states(web) == {"resolved": 60}
     assert web.audit().complete
@@ -281,10 +282,10 @@ def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory
 def test_letters_that_are_restored_before_a_commit_counts_on_them_stop_it(
     driven: DrivenFactory, act: Callable[..., object]
 ) -> None:
-    """Purpose: an older letter that is gone is not seen by who looks only for what it wrote itself.
-    Procedure: two drains with letters; under a replay or a third drain, between the look and the letters of its own,
-    the dead letters are restored to the first drain's.
-    Pass: it is said, and nothing is committed.
+    """Purpose: a writer that looks only for its own letters does not see that older letters are gone.
+    Procedure: two drains with letters; during a replay or a third drain, between its look and its own letters, the dead
+    letters are restored to those of the first drain.
+    Pass: an error says so, and nothing is committed.
     """
     web = with_letters(driven, 20)
     web.produce(20, seed=1)

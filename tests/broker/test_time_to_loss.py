@@ -27,7 +27,7 @@ KEPT_MS, LOST_SECONDS, STREAMS = 12_000, 120.0, 10
 
 @pytest.fixture
 def broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
-    """One that looks for what is to be deleted all the time; the broker of the other tests never does."""
+    """A broker that looks for messages to delete all the time; the broker of the other tests never does."""
     often = {"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "1000"}
     jvm_options = (*JVM_OPTIONS, *QUICK_START)
     broker = start_broker(tmp_path / "broker", home=settings.home, jvm_options=jvm_options, properties=often)
@@ -39,16 +39,16 @@ def broker(settings: Settings, tmp_path: Path) -> Iterator[Broker]:
 def test_the_alert_comes_before_the_loss_every_time(
     driven: DrivenFactory, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Purpose: somebody who is told of a loss can do nothing any more.
-    Procedure: paused streams whose topics keep twelve seconds; a message to each, half a second apart; look as the
-    sensor's tick does until retention has deleted all of them.
+    """Purpose: an alert after the loss is useless.
+    Procedure: paused streams whose topics keep twelve seconds; a message to each, half a second apart; read the backlog
+    as the sensor's tick does until retention has deleted all of them.
     Pass: each stream was refused for a loss in the end, and its alert had been delivered at an earlier tick.
     """
     webs = [driven(partitions=1, status="paused") for _ in range(STREAMS)]
     for web in webs:
         web.produce(1)
         web.drain()
-        # Only now: a first drain may take as long as that.
+        # Only now: a first drain may take that long.
         configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, **{"retention.ms": str(KEPT_MS)})
     streams = {web.stream.name: web.stream for web in webs}
     monkeypatch.setenv("KDI_LAKE", webs[0].lake)
@@ -58,7 +58,7 @@ def test_the_alert_comes_before_the_loss_every_time(
 
     for web in webs:
         web.produce(2)
-        time.sleep(0.5)  # so that they do not all come to their end in the same moment
+        time.sleep(0.5)  # so that they do not all expire in the same moment
     began, tick = time.monotonic(), 0
     while len(lost_at) < STREAMS and time.monotonic() - began < LOST_SECONDS:
         tick += 1

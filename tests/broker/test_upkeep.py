@@ -1,4 +1,4 @@
-"""Upkeep of a table's log: what is removed was copied, and nobody who needs the ledger notices."""
+"""Upkeep of a table's log: everything removed was archived, and no reader of the ledger notices."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def in_log(web: DrivenStream) -> list[int]:
 @pytest.mark.core
 @pytest.mark.scenario("log clean-up, transaction ids expire")
 def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenFactory) -> None:
-    """Purpose: the log is the ledger; cleaning it up must cost neither a position nor the proof of an offset.
-    Procedure: drain, delete rows, clean up with a retention of nothing, drain, clean up again.
-    Pass: old commits are gone from the log, positions and letters stand, every offset is accounted for, and the oracle
+    """Purpose: the log is the ledger; a clean-up must cost neither a position nor the proof of an offset.
+    Procedure: drain, delete rows, clean up with zero retention, drain, clean up again.
+    Pass: old commits are gone from the log, positions and letters remain, every offset is accounted for, and the oracle
     finds each message once.
     """
     web = driven(partitions=2, properties=KEEPS_NOTHING)
@@ -118,8 +118,9 @@ def test_a_dry_run_changes_nothing_and_what_is_young_stays(driven: DrivenFactory
 def test_what_must_be_done_first_is_said_and_a_clean_up_that_storage_ends_is_done_again(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: clean up behind a RESTORE that nobody answered; with a commit that cannot be read; with storage that
-    fails at either step."""
+    """Procedure: clean up after a RESTORE that no drain has recorded; with a commit that cannot be read; with storage
+    that fails at either step.
+    """
     web = driven(partitions=1, properties=KEEPS_NOTHING)
     web.produce(5)
     web.drain()

@@ -17,7 +17,7 @@ from tests.browser.site import Site, open_site
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
-    "--no-sandbox",  # it does not start as root with one
+    "--no-sandbox",  # as root, it does not start with one
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -29,14 +29,14 @@ VIEWPORT = ViewportSize(width=1400, height=900)
 
 
 class Shot(Protocol):
-    """Takes a picture of the window, of what is above something in it, or of a part."""
+    """Takes a picture of the window, of the part above an element, or of an element."""
 
     def __call__(self, name: str, *, above: Locator | None = None, clip: FloatRect | None = None) -> None: ...
 
 
 @pytest.fixture(scope="module")
 def site(browser: Browser, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """All that `make dev` runs, on a broker that the test process has anyway."""
+    """All that `make dev` runs, on the broker of the test process."""
     with open_site(tmp_path_factory.mktemp("site"), bootstrap_servers=broker.bootstrap_servers) as site:
         yield site
 
@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Page]:
-    """A window of a person who was never here before; of a failed test it leaves the last picture."""
+    """A window with no history; a failed test keeps the last picture."""
     context = browser.new_context(viewport=VIEWPORT, timezone_id="UTC", locale="en-GB", reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(STEP_MILLISECONDS)
@@ -70,18 +70,18 @@ def page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> It
 
 @pytest.fixture
 def person(page: Page, site: Site) -> Person:
-    """Who clicks."""
+    """The person who clicks."""
     return Person(page, site.url)
 
 
 @pytest.fixture
 def shot(pytestconfig: pytest.Config, page: Page, tmp_path: Path) -> Shot:
-    """Takes a picture of the window for the tour (``--tour``); else it goes to the test's folder."""
+    """Takes a picture of the window for the tour (``--tour``); otherwise it goes to the test's folder."""
     folder = pytestconfig.getoption("--tour") or tmp_path
     folder.mkdir(parents=True, exist_ok=True)
 
     def take(name: str, *, above: Locator | None = None, clip: FloatRect | None = None) -> None:
-        page.mouse.move(0, 0)  # a tooltip would cover what the picture is to show
+        page.mouse.move(0, 0)  # a tooltip would cover part of the picture
         box = above.bounding_box() if above else None
         clip = clip or FloatRect(x=0, y=0, width=VIEWPORT["width"], height=box["y"] if box else VIEWPORT["height"])
         page.screenshot(path=folder / f"{name}.png", animations="disabled", clip=clip)

@@ -1,4 +1,4 @@
-"""What a person does in Dagster's UI, click by click; every step waits for what it shows."""
+"""What a person does in Dagster's UI, click by click; every step waits for its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
-# Bounds for a machine that is busy with other things too; on a quiet one all of it takes seconds.
+# Limits for a machine that is busy with other work; on a quiet one everything takes seconds.
 STEP_MILLISECONDS = 60_000
 TICK_MILLISECONDS = 120_000
 RUN_MILLISECONDS = 300_000
@@ -24,11 +24,11 @@ class Person:
     url: str
 
     def open_graph(self, *unfolded: str) -> None:
-        """The lineage of everything, as large as the window allows, these groups unfolded."""
+        """The lineage of everything, as large as the window allows, with these groups unfolded."""
         self.page.goto(f"{self.url}/asset-groups")
         self.page.get_by_label("unfold_more").first.click()
         self.page.wait_for_url("**expanded=**")
-        # The view moves to what was unfolded, and the other groups may be outside of the window then: by address.
+        # The view moves to the unfolded group, and the other groups may be outside of the window then: go by address.
         (first,) = parse_qs(urlsplit(self.page.url).query)["expanded"]
         location = re.sub(r"[^:]+$", "", first)
         self.page.goto(f"{self.url}/asset-groups?expanded={','.join(location + group for group in unfolded)}")
@@ -60,19 +60,20 @@ class Person:
         self.page.get_by_text("RUN_SUCCESS").or_(self.page.get_by_text("RUN_FAILURE")).first.wait_for()
 
     def filter_events(self, text: str) -> None:
-        """On the run's page: show the events that say so."""
+        """On the run's page: show the events with this text."""
         events = self.page.get_by_placeholder("Filter…")
         events.fill(text)
         events.press("Enter")
 
     def ticks(self, result: str) -> Locator:
-        """On the sensor's page: the ticks that ended so, the newest first."""
+        """On the sensor's page: the ticks with this result, the newest first."""
         return self.page.locator("tr").filter(has_text=result).filter(has_text="View logs")
 
     def new_tick(self, result: str, *, known: Sequence[str]) -> Locator:
-        """On the sensor's page: the newest tick that ended so and is none of those with these texts.
+        """On the sensor's page: the newest tick with this result whose text is not among these.
 
-        Told by their times: the page shows the last 25 ticks, so one that leaves it may hide that one came.
+        Ticks are identified by their times: the page shows the last 25 ticks, so the number does not show that one
+        came.
         """
         ticks = self.ticks(result)
         for text in known:
@@ -80,7 +81,7 @@ class Person:
         return ticks.first
 
     def materialize(self, day: date | None = None) -> str:
-        """From the asset's page: pick a date, by default the latest, launch, and look at the run; its id."""
+        """From the asset's page: pick a date, by default the latest, launch, and open the run; its id."""
         self.page.get_by_role("button", name="Materialize…").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_role("button", name="Latest", exact=True).click()
@@ -92,18 +93,18 @@ class Person:
         return self._follow_the_launch()
 
     def execute_check(self) -> str:
-        """From the check's page: execute it, and look at the run; its id."""
+        """From the check's page: execute it, and open the run; its id."""
         self.page.get_by_role("button").filter(has_text=re.compile("^Execute$")).click()
         return self._follow_the_launch()
 
     def wait_for_the_run(self, status: str) -> None:
-        """On the run's page: until it says that it ended so."""
+        """On the run's page: wait until it shows this result."""
         ended = self.page.get_by_text("Success", exact=True).or_(self.page.get_by_text("Failure", exact=True)).first
         expect(ended).to_be_visible(timeout=RUN_MILLISECONDS)
         expect(ended).to_have_text(status)
 
     def full_message(self, kind: str) -> Locator:
-        """On the run's page: unfold what an event says; the dialog."""
+        """On the run's page: unfold the message of an event; the dialog."""
         button = self.page.get_by_role("button", name="View full message")
         event = self.page.locator("div").filter(has_text=kind).filter(has=button).last  # the innermost
         event.get_by_role("button", name="View full message").click()

@@ -1,4 +1,4 @@
-"""The product as a person meets it: broker, warm driver and `dagster dev` on documents of the tests' own."""
+"""The product as a person meets it: broker, warm driver and `dagster dev` on the tests' own documents."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ close_session(spark)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where it answers, and what a test does behind its back."""
+    """Its addresses, and what a test does to it outside of the UI."""
 
     url: str
     lake: str
@@ -57,7 +57,7 @@ class Site:
     environment: Mapping[str, str]
 
     def publish_orders(self, days_ago: Sequence[int], *, bad: Sequence[bytes] = ()) -> date:
-        """An order for each of the days, and what can become none; the date that the days count from."""
+        """An order for each of the days, and some bad messages; the date that the days count from."""
         now = datetime.now(UTC)
         for number, days in enumerate(days_ago):
             at = (now - timedelta(days=days)).isoformat(timespec="seconds")
@@ -83,12 +83,12 @@ class Site:
         self.publisher.flush()
 
     def rows_by_date(self, table: str) -> dict[date, int]:
-        """What another reader than ours finds in a table."""
+        """Rows by date as another reader finds them in a table."""
         days = DeltaTable(f"{self.lake}/{table}").to_pyarrow_table(columns=["date"])["date"].to_pylist()
         return dict(Counter(days))
 
     def query(self, sql: str) -> list[str]:
-        """What Spark answers to a statement that a person copied from the UI: a line of JSON for each row."""
+        """Spark's answer to a statement that a person copied from the UI: a line of JSON for each row."""
         command = [sys.executable, "-c", QUERY, sql]
         answer = subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, text=True)
         assert answer.returncode == 0, answer.stderr
@@ -97,14 +97,14 @@ class Site:
 
 @contextmanager
 def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
-    """Everything that `make dev` runs, but for the generator; it ends with the body."""
+    """Everything that `make dev` runs, except the generator; it ends with the body."""
     create_topics(bootstrap_servers)
     home, dagster, port = folder / "home", folder / "dagster", free_port()
     home.mkdir()
     dagster.mkdir()
     copyfile(CHECKOUT / "dagster.yaml", dagster / "dagster.yaml")
     with ExitStack() as stack:
-        lake = stack.enter_context(TemporaryDirectory(prefix="lake-"))  # pictures show its path: a short one
+        lake = stack.enter_context(TemporaryDirectory(prefix="lake-"))  # pictures show its path, so it is short
         environment = {
             "DAGSTER_HOME": str(dagster),
             "KDI_HOME": str(home),
@@ -115,12 +115,12 @@ def open_site(folder: Path, *, bootstrap_servers: str) -> Iterator[Site]:
             "PYTHONPATH": str(CHECKOUT),
         }
         ui = Child([*DAGSTER_DEV, f"--port={port}"], environment=environment, log=folder / "dagster.log")
-        stack.callback(ui.kill)  # nobody needs what a slow end would save
+        stack.callback(ui.kill)  # a slow shutdown would save nothing
         stack.callback(WarmDriver(home).stop)
         url, tables = f"http://127.0.0.1:{port}", [Path(lake) / "bronze" / topic for topic in TOPICS]
         wait_until(lambda: answers(url) or ui.exit_code() is not None, seconds=START_SECONDS)
         assert ui.exit_code() is None, (folder / "dagster.log").read_text()
-        # The sensor's first run commits where the streams begin, and drains what is there by then: nothing yet.
+        # The sensor's first run commits where the streams begin, and drains nothing yet.
         wait_until(lambda: all((table / "_delta_log").exists() for table in tables), seconds=START_SECONDS)
         yield Site(url, lake, Publisher(bootstrap_servers), environment)
 

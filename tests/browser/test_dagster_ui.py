@@ -188,7 +188,7 @@ def test_the_letters_of_a_date_are_replayed_from_their_asset_which_says_how_they
 def test_an_older_date_is_replayed_and_says_how_many_rows_went_and_came(
     site: Site, person: Person, drained: Drained, shot: Shot
 ) -> None:
-    """Someone changed the rows of a date; their messages still say what they were."""
+    """Someone changed the rows of a date; their messages still have the original values."""
     older = drained.day(9)
     orders = DeltaTable(f"{site.lake}/bronze/orders")
     orders.update(updates={"customer": "'someone else'"}, predicate=f"date = '{older}'")
