@@ -1,4 +1,4 @@
-"""Streams whose messages were condemned by a mistake in their document, which is mended by now."""
+"""Streams whose messages became dead letters by a mistake in their document, which is corrected now."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
 WRONG = {"host": "CAST(CAST(url AS INT) AS STRING)"}
-"""Columns that condemn every web request."""
+"""Columns for which every web request is a dead letter."""
 RIGHT = {"host": "parse_url(url, 'HOST')"}
 
 
 def with_letters(driven: DrivenFactory, count: int = 60, *, bad: float = 0.2, partitions: int = 2) -> DrivenStream:
-    """A stream that condemned everything, and whose definition is right by now."""
+    """A stream whose messages are all dead letters, and whose document is correct now."""
     web = driven(partitions=partitions, columns=WRONG, dead_letter_limit=DeadLetterLimit(share=1.0))
     web.produce(count, bad=bad)
     web.drain()
@@ -35,11 +35,11 @@ def states(web: DrivenStream) -> Counter[str]:
 
 
 def replayed(web: DrivenStream, *, dry: bool = False, **options: Any) -> ReplayReport:
-    """Replay the dead letters, or tell what that would do."""
+    """Replay the dead letters, or dry-run."""
     return replay_letters(web.stream, lake=web.lake, session=web.session, dry=dry, **options)
 
 
 def discarded(web: DrivenStream, *, because: str, **options: Any) -> ReplayReport:
-    """Give the dead letters up."""
+    """Discard the dead letters."""
     decided = {"decided_by": "ann", "because": because, **options}
     return discard_letters(web.stream, lake=web.lake, session=web.session, **decided)

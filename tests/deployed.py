@@ -1,4 +1,4 @@
-"""The processes of a deployment, as the unit files say: which command, how it is stopped, when it is started again."""
+"""The processes of a deployment, as the unit files describe them: command, stop, restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CODE_SERVER, WEBSERVER, METRICS = USUAL_PORTS = ("4266", "3000", "9464")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit file says, as far as it can be done without systemd."""
+    """What a unit file says, as far as it works without systemd."""
 
     name: str
     section: Mapping[str, str]
@@ -62,18 +62,18 @@ class Unit:
 
 
 def unit_names() -> list[str]:
-    """Of all units, without prefix and suffix."""
+    """The names of all units, without prefix and suffix."""
     return sorted(path.stem.removeprefix("kdi-") for path in (DEPLOY / "systemd").glob("*.service"))
 
 
 def example_environment() -> dict[str, str]:
-    """What the example of the environment file sets."""
+    """The environment of the example file."""
     lines = (DEPLOY / "kdi.env.example").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def _ini(path: Path) -> ConfigParser:
-    # One value for each name, and names as written: no unit of ours says a thing twice.
+    # One value for each name, names case-sensitive: our units set nothing twice.
     parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string(path.read_text())
@@ -81,10 +81,10 @@ def _ini(path: Path) -> ConfigParser:
 
 
 class Service:
-    """A unit's process under a small supervisor that does what the unit asks of systemd.
+    """A unit's process under a small supervisor that does what the unit requests of systemd.
 
-    It starts the process again when it ends by itself (``Restart=always``), asks the main process alone to stop, and
-    kills what is left of its group when that ended or took too long (``KillMode=mixed``).
+    It restarts the process whenever it ends (``Restart=always``), sends SIGTERM only to the main process, and kills the
+    rest of its group when that ended or took too long (``KillMode=mixed``).
     """
 
     def __init__(self, unit: Unit, command: Sequence[str], *, environment: Mapping[str, str], folder: Path) -> None:
@@ -114,13 +114,13 @@ class Service:
         os.killpg(self.pid, signal.SIGKILL)
 
     def ask_to_stop(self) -> None:
-        """As `systemctl stop` begins: no restart, and SIGTERM to the main process."""
+        """Begin like `systemctl stop`: no restart, and SIGTERM to the main process."""
         self._stopping.set()
         with suppress(ProcessLookupError):
             self.send(signal.SIGTERM)
 
     def exit_code(self) -> int | None:
-        """Once it was asked to stop: none if it took longer than the unit allows, and was killed."""
+        """The exit code after a stop: none if it took longer than the unit allows, and was killed."""
         self._thread.join(self.unit.stop_seconds)
         late = self._thread.is_alive()
         assert self._child is not None
@@ -133,7 +133,7 @@ class Service:
         return self.exit_code()
 
     def _supervise(self) -> None:
-        # The child dies with the thread that started it: this one lasts until it is stopped.
+        # The child ends with the thread that started it: this one lasts until it is stopped.
         while not self._stopping.is_set():
             command = ["/usr/bin/env", f"--chdir={self._folder}", *self._command]
             self._child = Child(command, log=self.log, environment=self._environment)
@@ -146,8 +146,8 @@ class Service:
 
 
 def install(folder: Path) -> Path:
-    """Install the package as pip does it: not editable, built without a network; ``folder`` is then Python's path."""
-    with TemporaryDirectory() as sources:  # a build writes beside them
+    """Install the package as pip does: not editable, built without a network; ``folder`` is then Python's path."""
+    with TemporaryDirectory() as sources:  # a build writes beside the sources
         for package in ("kdi_assets", "resources", "sensors"):
             copytree(CHECKOUT / package, Path(sources) / package, ignore=ignore_patterns("__pycache__"))
         for file in ("pyproject.toml", "LICENSE", "README.md"):
@@ -158,7 +158,7 @@ def install(folder: Path) -> Path:
 
 
 class Deployment:
-    """The processes of one deployment in a folder of their own, started from the units' command lines."""
+    """The processes of one deployment in its own folder, started from the units' command lines."""
 
     def __init__(
         self,
@@ -168,11 +168,11 @@ class Deployment:
         environment: Mapping[str, str],
         monitoring_seconds: int | None = None,
     ) -> None:
-        """Write what the processes read.
+        """Write the files that the processes read.
 
         Args:
             postgres: How its clients find the database.
-            monitoring_seconds: Between two looks at runs that may be dead; by default as deployed.
+            monitoring_seconds: Time between two searches for dead runs; by default as deployed.
         """
         self.folder, self.home, self.streams = folder, folder / "home", folder / "streams"
         self.ports = {usual: str(free_port()) for usual in USUAL_PORTS}
@@ -204,7 +204,7 @@ class Deployment:
             self.services[name] = Service(unit, command, environment=self.environment, folder=self.folder)
 
     def forking_process(self) -> psutil.Process:
-        """The process that the code server forks runs off."""
+        """The process from which the code server forks runs."""
         server = psutil.Process(self.services["code-server"].pid)
         return next(child for child in server.children() if "forkserver" in " ".join(child.cmdline()))
 
@@ -213,7 +213,7 @@ class Deployment:
         return list(self.forking_process().children())
 
     def run(self, program: str, *arguments: str) -> str:
-        """A command of the deployment's administrator, to its end; what it printed."""
+        """A command of the deployment's administrator, to its end; its output."""
         command, environment = [str(BIN / program), *arguments], {**os.environ, **self.environment}
         return subprocess.check_output(command, env=environment, cwd=self.folder, text=True)
 
@@ -231,7 +231,7 @@ class Deployment:
             yield instance
 
     def _here(self, word: str) -> str:
-        """A word of a command line as it must be on this machine."""
+        """A word of a command line, translated to this machine."""
         if word == WORKSPACE:
             return str(self.folder / "workspace.yaml")
         return self.ports.get(word, word.replace(str(INSTALLED_BIN), str(BIN)))
@@ -241,11 +241,11 @@ class Deployment:
 def running_postgres() -> Iterator[Mapping[str, str]]:
     """An empty database of a real server; the environment by which clients find it. It ends with the body.
 
-    Its folder is none of pytest's: as root it runs under a user that pgserver makes, and every start of pytest takes
-    its own folders back from other users.
+    Its folder is not pytest's: as root it runs under a user that pgserver makes, and every start of pytest takes its
+    own folders back from other users.
     """
     with TemporaryDirectory(prefix="kdi-postgres-") as folder:
-        # pgserver keeps a lock of its own there, and warns where there is no such folder.
+        # pgserver keeps its own lock there, and warns if the folder does not exist.
         with patch.dict(os.environ, {"XDG_RUNTIME_DIR": folder}):
             from pgserver import postgres_server
 
@@ -258,4 +258,4 @@ def running_postgres() -> Iterator[Mapping[str, str]]:
             yield {"PGHOST": host, "PGUSER": "postgres", "PGDATABASE": "dagster"}
         finally:
             server.cleanup()
-            atexit.unregister(server._cleanup)  # at exit it would make its lock's folder anew
+            atexit.unregister(server._cleanup)  # otherwise it would create its lock's folder again at exit

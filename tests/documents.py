@@ -19,19 +19,19 @@ attributes:
   table: orders
   date: current_date()
 """
-"""A stream whose document more fields can be written behind."""
+"""A stream whose document can get more fields at its end."""
 SHORTEST = {"topic": "orders", "table": "bronze/orders", "schema": "id bigint", "date": "current_date()"}
 OF_REGISTRY = "format: {avro: {registry: main}}"
 
 
 def stream(table: str, *, record: str = "schema: id bigint", more: str = "") -> str:
-    """The document of a stream; ``more`` are further attributes, each behind a comma."""
+    """The document of a stream; ``more`` are further attributes, each after a comma."""
     fields = f"topic: t, table: {table}, {record}, date: current_date(){more}"
     return f"type: kdi_assets.components.TopicTable\nattributes: {{{fields}}}\n"
 
 
 def written(folder: Path, **files: str) -> Path:
-    """The folder, with a document in each subfolder; ``a__b`` is one in another."""
+    """The folder, with a document in each subfolder; ``a__b`` is a subfolder of a subfolder."""
     for name, text in files.items():
         path = folder.joinpath(*name.split("__")) / "defs.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,20 +40,20 @@ def written(folder: Path, **files: str) -> Path:
 
 
 def with_attribute(line: str) -> str:
-    """The shortest document, with a line more."""
+    """The shortest document, plus a line."""
     attributes = "\n".join(f"  {name}: {value}" for name, value in SHORTEST.items())
     return f"type: kdi_assets.components.TopicTable\nattributes:\n{attributes}\n  {line}\n"
 
 
 def only_stream(folder: Path, document: str) -> Stream:
-    """What the document means, beside that of a cluster."""
+    """The document's stream, beside a cluster's document."""
     (folder / "defs.yaml").write_text(f"\n{CLUSTER}---\n{document}", encoding="utf-8")
     (meant,) = load_streams(folder).values()
     return meant
 
 
 def only_mistake(folder: Path, line: str) -> str:
-    """The one mistake that the line is, in the shortest document: field, message, and what would be right."""
+    """The only mistake of that line in the shortest document: field, message, and what would be right."""
     with pytest.raises(Mistakes) as refused:
         only_stream(folder, with_attribute(line))
     (mistake,) = refused.value.mistakes
@@ -62,7 +62,7 @@ def only_mistake(folder: Path, line: str) -> str:
 
 
 def mistakes_of(folder: Path) -> list[str]:
-    """What the loader refuses in a folder, each with its place below it."""
+    """What the loader refuses in a folder, each with its relative path."""
     with pytest.raises(Mistakes) as refused:
         load_streams(folder)
     return [mistake.text().removeprefix(f"{folder}/") for mistake in refused.value.mistakes]

@@ -87,12 +87,12 @@ class DrivenStream:
         return self.stream.table_uri(self.lake)
 
     def produce(self, count: int, *, bad: float = 0.0, tombstones: float = 0.0, seed: int = 0) -> list[Produced]:
-        """Produce web requests, and answer everything that was ever produced here."""
+        """Produce web requests, and return everything that was ever produced here."""
         partitions = self.partitions()
         traffic = WebRequests(Traffic(bad=bad, tombstones=tombstones, seed=1000 * self.seed + seed))
         values = traffic.batch(count, now=datetime.now(UTC))
         for number, value in enumerate(values):
-            # Round robin by ourselves: the client would put a small batch into one topic partition.
+            # We assign partitions round robin: the client would put a small batch into one topic partition.
             self.publisher.produce(self.stream.topic, value, key=f"k{number}", partition=number % partitions)
         return self.publisher.flush()
 
@@ -104,7 +104,7 @@ class DrivenStream:
         headers: Headers = (),
         timestamp: datetime | None = None,
     ) -> list[Produced]:
-        """Produce these values, and answer everything that was ever produced here."""
+        """Produce these values, and return everything that was ever produced here."""
         for value in values:
             self.publisher.produce(
                 self.stream.topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
@@ -112,24 +112,24 @@ class DrivenStream:
         return self.publisher.flush()
 
     def tp(self, partition: int = 0) -> TopicPartition:
-        """One of the stream's."""
+        """A topic partition of the stream."""
         return TopicPartition(self.stream.topic, partition)
 
     def partitions(self) -> int:
-        """How many topic partitions there are."""
+        """The number of topic partitions."""
         topic, until = self.stream.topic, time.monotonic() + 20
-        # A broker may tell of a topic before it tells of its partitions.
+        # A broker may announce a topic before its partitions.
         while not (found := self.publisher.client.list_topics(topic, timeout=10).topics[topic].partitions):
             assert time.monotonic() < until, f"{topic} has no partitions"
             time.sleep(0.05)
         return len(found)
 
     def drain(self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None) -> DrainReport:
-        """Drain, with another definition if one is given."""
+        """Drain, by default with the stream's own document."""
         return drain(stream or self.stream, lake=self.lake, session=self.session, at=at)
 
     def drain_rounds(self, rounds: int, count: int, *, bad: float = 0.0) -> list[Produced]:
-        """Produce so many messages and drain them, as often; the answer is as that of ``produce``."""
+        """Produce this many messages and drain them, in rounds; the result is as that of ``produce``."""
         produced: list[Produced] = []
         for seed in range(1, rounds + 1):
             produced = self.produce(count, bad=bad, seed=seed)
@@ -150,29 +150,29 @@ class DrivenStream:
         return audit(self.stream, lake=self.lake, session=self.session)
 
     def compare(self) -> Comparison:
-        """With what Kafka holds."""
+        """Compare with Kafka."""
         return compare(self.stream, lake=self.lake, session=self.session)
 
     def decide(self, action: Action, **options: Any) -> Decision:
-        """What `kdi resolve` shows."""
+        """The decision that `kdi resolve` shows."""
         return decide(self.stream, self.lake, action, session=self.session, **options)
 
     def carry_out(self, decision: Decision, **options: str) -> LedgerEntry:
-        """What it does with `--yes`."""
+        """Execute it as with `--yes`."""
         return carry_out_decision(self.session(), decision, self.stream, self.lake, **options)
 
     def resolve(self, action: Action, *, because: str = "", **target: Any) -> Decision:
-        """Make a decision and carry it out, as `kdi resolve … --yes` does."""
+        """Make a decision and execute it, as `kdi resolve … --yes` does."""
         decision = self.decide(action, **target)
         self.carry_out(decision, because=because)
         return decision
 
     def entries(self) -> list[LedgerEntry]:
-        """Of the ledger, the oldest first."""
+        """The ledger's entries, the oldest first."""
         return entries(self.uri, self.stream.app_id)
 
     def feed(self, version: int) -> Counter[str]:
-        """What the change feed tells of a commit: how many rows of each kind."""
+        """The change feed of a commit: how many rows of each kind."""
         reader = self.session().read.format("delta").option("readChangeFeed", "true")
         changes = reader.option("startingVersion", version).option("endingVersion", version).load(self.uri)
         return Counter(row["_change_type"] for row in changes.select("_change_type").collect())
@@ -181,12 +181,12 @@ class DrivenStream:
         return read_back(self.stream, self.lake)
 
     def rows(self, *paths: str) -> list[Any]:
-        """What the rows say, in the order of their messages: a value of one path, a tuple of several, else all."""
+        """The rows in the order of their messages: a value for one path, a tuple for several, else everything."""
         where = self.stream.coordinates
         return _in_order(self.found().rows, lambda row: at_path(row, where), paths)
 
     def letters(self, *paths: str) -> list[Any]:
-        """The same of the dead letters that count."""
+        """The same for the dead letters that count."""
         return _in_order(self.found().dead_letters, lambda letter: letter, paths)
 
     def assert_each_offset_once(
@@ -203,7 +203,7 @@ class DrivenStream:
         )
 
     def assert_spark_finds_each_offset_once(self, produced: Sequence[Produced]) -> None:
-        """Ask the oracle about what Spark reads: of shallow clones and column mapping, delta-rs reads the log alone."""
+        """Ask the oracle about what Spark reads: for shallow clones and column mapping, delta-rs reads only the log."""
         attempts = attempts_that_count(self.stream, self.lake)
 
         def rows(uri: str) -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ class DrivenStream:
         assert_each_offset_once(produced, Found(rows(self.uri), letters), coordinates=where, seed=self.seed)
 
     def copied(self, lake: str | Path) -> DrivenStream:
-        """The same stream over a copy of its tables, to do anything to."""
+        """The same stream over a copy of its tables, which a test may damage."""
         return replace(self, lake=str(copytree(self.lake, lake)))
 
     def with_definition(self, **fields: Any) -> DrivenStream:
@@ -223,7 +223,7 @@ class DrivenStream:
 
 
 class Once:
-    """A hook of a drain (``at``): does something when the drain comes to a point for the first time."""
+    """A hook of a drain (``at``): does something when the drain first reaches a point."""
 
     def __init__(self, point: str, do: Callable[[], object]) -> None:
         self._point, self._do, self.happened = point, do, False

@@ -1,4 +1,4 @@
-"""A schema registry with the faults that a real one does not show on request; what it was asked is written down."""
+"""A schema registry that shows faults on request, which a real one does not; it records its requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kept:
     references: list[dict[str, Any]] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
-        """As an answer shows it; Avro is not named."""
+        """As an answer shows it; Avro has no type there."""
         told: dict[str, Any] = {"schema": self.text}
         if self.type != "AVRO":
             told["schemaType"] = self.type
@@ -44,7 +44,7 @@ class Fault:
     """An answer instead of the right one.
 
     Attributes:
-        trickle_seconds: Between two bytes of the body.
+        trickle_seconds: Time between two bytes of the body.
         cut: The connection ends within the body.
         location: Header of that name.
     """
@@ -57,26 +57,26 @@ class Fault:
 
 
 class RunningRegistry:
-    """A fake registry that answers at ``url``: what it keeps, how it misbehaves, and what it was asked."""
+    """A fake registry that answers at ``url``: its schemas, its faults, and the requests it got."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.subjects: dict[str, dict[int, Kept]] = {}
         self.deleted: set[tuple[str, int]] = set()
         self.faults: list[Fault] = []
-        """Told one after the other; the last for ever."""
+        """Used one after the other; the last one stays."""
         self.users: dict[str, str] = {}
-        """Whom it lets in; nobody is asked who he is if there are none."""
+        """Its users; if there are none, everyone is admitted."""
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.tunnel_status = 200
-        """What it says, as a proxy, to whoever wants a tunnel; with 200 it makes one."""
+        """Its answer, as a proxy, to a request for a tunnel; with 200 it makes one."""
         self.ended = threading.Event()
         self._scheme, self._tls, self._port = "https" if tls else "http", tls, 0
         self._server: _Server | None = None
         self.start()
 
     def register(self, subject: str, text: str, **more: Any) -> int:
-        """Keep the next version of a subject; answer its id."""
+        """Keep the next version of a subject; return its id."""
         versions = self.subjects.setdefault(subject, {})
         ids = [kept.id for kept_versions in self.subjects.values() for kept in kept_versions.values()]
         kept = Kept(max(ids, default=0) + 1, text, **more)
@@ -119,24 +119,24 @@ class RunningRegistry:
 
     @property
     def url(self) -> str:
-        """Where it answers, also after it was stopped and started again."""
+        """Its address, also after it was stopped and started again."""
         return f"{self._scheme}://localhost:{self._port}"
 
     def start(self) -> None:
-        """Answer, on the same port as before."""
+        """Start, on the same port as before."""
         self.ended.clear()
         self._server = _Server(("127.0.0.1", self._port), _Handler)
         self._server.registry = self
         self._port = self._server.server_address[1]
         if self._tls:
-            # The handshake in the connection's own thread: a client that refuses must not stop the next one.
+            # The handshake runs in the connection's own thread: a client that refuses must not stop the next one.
             self._server.socket = self._tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self.ended.set()
         if self._server:
             self._server.shutdown()
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         registry = self.server.registry
-        if registry.ended.is_set():  # a connection that was kept open must not outlive the server
+        if registry.ended.is_set():  # a kept-alive connection must not outlive the server
             self.close_connection = True
             return
         registry.asked.append(self.path)
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif not registry.lets_in(self.headers.get("Authorization", "")):
             self._say(401, json.dumps({"error_code": 401, "message": "Unauthorized"}).encode())
         else:
-            path = self.path.removeprefix(f"http://{self.headers['Host']}")  # through a proxy, all of it is said
+            path = self.path.removeprefix(f"http://{self.headers['Host']}")  # a proxy gets the whole address
             status, content = registry.answer(path)
             self._say(status, json.dumps(content).encode())
 
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
-    """Pass on what comes, until one of the two ends."""
+    """Pass data on, until one of the two ends."""
     with suppress(OSError):
         while part := source.recv(65536):
             target.sendall(part)
@@ -228,11 +228,11 @@ class _Server(ThreadingHTTPServer):
     registry: RunningRegistry
 
     def handle_error(self, *_: object) -> None:
-        """A client that went away is part of the tests."""
+        """Clients that disconnect are part of the tests."""
 
 
 def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again without pauses, and without the proxies of whoever runs the tests."""
+    """Retry without pauses, and without the proxies of the machine."""
     monkeypatch.setattr(connection, "PAUSES_SECONDS", (0.0, 0.0))
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -241,7 +241,7 @@ def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def fake_registry(tls: ssl.SSLContext | None = None) -> Iterator[RunningRegistry]:
-    """A registry of its own for the body."""
+    """A registry for the body."""
     registry = RunningRegistry(tls)
     try:
         yield registry

@@ -1,4 +1,4 @@
-"""A bronze table and what is built on it, tick by tick: drains are scripted; events, conditions and runs are real."""
+"""A bronze table and its downstream assets, tick by tick: drains are scripted; events, conditions and runs are real."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 
 import dagster as dg
 from dagster import AutomationCondition, DagsterInstance
-from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # for an annotation alone
+from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # only for an annotation
 
 from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.names import check_key, dates, table_key
@@ -34,7 +34,7 @@ def silver_on(
     partitions: dg.PartitionsDefinition[str] | None = DAILY,
     body: Callable[[], None] = lambda: None,
 ) -> dg.AssetsDefinition:
-    """An asset on a bronze table that does nothing but what the test says."""
+    """An asset on a bronze table that only does what the test says."""
 
     @dg.asset(key=SILVER, deps=[table_key(bronze)], partitions_def=partitions, automation_condition=condition)
     def silver() -> None:
@@ -50,7 +50,7 @@ class World:
     Attributes:
         partitions: Of silver.
         checks: On the bronze table, beside its own.
-        during: What happens while a run of silver or gold works.
+        during: Called while a run of silver or gold is active.
     """
 
     instance: DagsterInstance
@@ -68,7 +68,7 @@ class World:
         assert run(self.instance, self.bronze, ScriptedDrain([commit])).success
 
     def audit(self, *, complete: bool, during: Callable[[], None] = lambda: None) -> None:
-        """A run of the bronze table's check alone; ``during`` is called while it works."""
+        """A run of only the bronze table's check; ``during`` is called while it is active."""
 
         def audit(*_: object, **__: object) -> AuditReport:
             during()
@@ -77,7 +77,7 @@ class World:
         assert self._run_the_check(audit) is complete
 
     def crash_the_audit(self) -> None:
-        """A run of the check that comes to no verdict."""
+        """A run of the check that ends without a verdict."""
 
         def crash(*_: object, **__: object) -> AuditReport:
             raise OSError("the lake is away")
@@ -89,7 +89,7 @@ class World:
         return materialize(self.instance, [table], check_key(self.bronze, AUDIT)).success
 
     def tick(self, key: dg.AssetKey = SILVER, *, at: datetime | None = None) -> set[str | None]:
-        """The dates that a tick, now or ``at`` a moment, requests of an asset; ``None`` stands for a whole table."""
+        """The dates of an asset that a tick requests, now or ``at`` a moment; ``None`` means a whole table."""
         everything = dg.AssetSelection.all()
         result = dg.evaluate_automation_conditions(
             self.definitions(), self.instance, everything, evaluation_time=at, cursor=self.cursor
@@ -99,7 +99,7 @@ class World:
         return set(result.get_requested_partitions(key))
 
     def build(self, *requested: str | None, key: dg.AssetKey = SILVER) -> bool:
-        """Carry out requests; whether every run succeeded."""
+        """Execute requests; whether every run succeeded."""
         assets = assets_of(self.definitions())
         return all([materialize(self.instance, assets, key, day=date).success for date in requested])
 

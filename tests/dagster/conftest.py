@@ -1,4 +1,4 @@
-"""A real Dagster instance on SQLite per test, with the settings that ours are run with."""
+"""A real Dagster instance on SQLite per test, with our settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def _migrated_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The storage of an instance that nothing happened in: to migrate an empty one costs a second, a copy nothing."""
+    """The storage of an unused instance: migrating an empty one costs a second, copying it nothing."""
     home = tmp_path_factory.mktemp("dagster")
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         instance.get_runs()
@@ -39,14 +39,14 @@ def instance(_migrated_home: Path, tmp_path: Path) -> Iterator[DagsterInstance]:
 
 @pytest.fixture
 def lake_in_environment(lake: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test's lake, where assets and sensors look for it."""
+    """The test's lake, in the environment of assets and sensors."""
     monkeypatch.setenv("KDI_LAKE", lake)
     return lake
 
 
 @pytest.fixture
 def table(lake: str) -> TableByHand:
-    """A table with a drain; its log is all that cheap checks read."""
+    """A table with a drain; checks without Spark read only its log."""
     table = TableByHand(lake)
     table.drain(100)
     return table

@@ -1,4 +1,4 @@
-"""An engine that only says what a drain would: for tests about Dagster's behaviour alone."""
+"""An engine that only reports drains: for tests about Dagster's behaviour alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRun
-from dagster._core.definitions.job_base import InMemoryJob  # what Dagster's daemon does needs its insides
+from dagster._core.definitions.job_base import InMemoryJob  # the daemon's steps need its internals
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
@@ -30,13 +30,13 @@ from resources.spark import SparkResource
 
 UNREACHABLE = BrokerUnreachable(cluster="main", bootstrap_servers="127.0.0.1:1", detail="refused")
 AN_ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("a location"), "a repository"), "a job")
-"""Where a run comes from that is queued: Dagster wants to know, and nobody looks."""
+"""The origin of a queued run: Dagster requires one, and nobody reads it."""
 
 Selected = dg.AssetKey | dg.AssetCheckKey
 
 
 def today() -> date:
-    """The date in UTC; never kept from when a module was loaded, for a run of the tests may go past midnight."""
+    """The date in UTC; computed at each call, because a test run may pass midnight."""
     return datetime.now(UTC).date()
 
 
@@ -95,7 +95,7 @@ class ComesBack(Transient):
 
 @dataclass
 class ScriptedDrain:
-    """Tells of its commits one by one, then ends as told: with a report, or with ``ending``."""
+    """Reports its commits one by one, then ends: with a report, or with ``ending``."""
 
     commits: Sequence[Commit] = ()
     ending: BaseException | None = None
@@ -125,7 +125,7 @@ class ScriptedDrain:
 
 @dataclass
 class ScriptedReplay:
-    """Says what a replay of dates would have done, or ends with ``ending``."""
+    """Reports what a replay of dates would have done, or ends with ``ending``."""
 
     commit: Commit | None = None
     ending: BaseException | None = None
@@ -146,7 +146,7 @@ def no_audit(stream: Stream, **_unused: object) -> AuditReport:
 
 
 def audited(*, complete: bool) -> Audit:
-    """An audit that says so of any table."""
+    """An audit with this result for any table."""
     return lambda *_, **__: AuditReport(complete=complete)
 
 
@@ -161,7 +161,7 @@ def materialize(
     day: date | str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """A run of what is selected, by default of all assets and no check; how it failed is in its result."""
+    """A run of the selection, by default of all assets and no check; its result shows how it failed."""
     checks = [key for key in selected if isinstance(key, dg.AssetCheckKey)]
     keys = [key for key in selected if isinstance(key, dg.AssetKey)]
     of_assets = dg.AssetSelection.assets(*(keys if selected else assets)).without_checks()
@@ -219,7 +219,7 @@ def failure(result: dg.ExecuteInProcessResult) -> tuple[str, dict[str, object]]:
 
 
 def will_retry(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> bool:
-    """What Dagster's retries go by."""
+    """The tag that Dagster's retries read."""
     record = instance.get_run_record_by_id(result.run_id)
     assert record is not None
     return record.dagster_run.tags["dagster/will_retry"] == "true"
@@ -246,7 +246,7 @@ def unfinished_run(
     letters: bool = False,
     tags: Mapping[str, str] | None = None,
 ) -> DagsterRun:
-    """A run of the stream's table, or of its letters, that nobody carries out; selected or as part of a whole job."""
+    """A run of the stream's table, or of its letters, that nobody executes; selected or as part of a whole job."""
     of_letters = letters_asset(stream, replay=replay_letters)
     asset = of_letters if letters else table_asset(stream, drain=ScriptedDrain(), audit=no_audit)
     defs = dg.Definitions(assets=[asset], resources={"spark": SparkResource()})
@@ -281,13 +281,13 @@ def retry(
 
 
 def latest_check(instance: DagsterInstance, stream: Stream, name: CheckName) -> dg.AssetCheckEvaluation | None:
-    """What the UI shows of a check."""
+    """What the UI shows for a check."""
     key = check_key(stream, name)
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
     return record.event.dagster_event.asset_check_evaluation_data if record and record.event else None  # type: ignore[union-attr]
 
 
 def a_backlog(stream: Stream, offsets: int, *, lag: float | None = None) -> Backlog:
-    """So many offsets wait behind a hundred that were drained, the oldest for ``lag`` seconds."""
+    """A backlog of this many offsets after a hundred drained ones; the oldest waits ``lag`` seconds."""
     partition = PartitionBacklog(100, 100 + offsets, 0, lag_seconds=lag)
     return Backlog(stream.name, {TopicPartition(stream.topic, 0): partition}, offsets, lag, None, 0)

@@ -1,4 +1,4 @@
-"""Alerts over a real HTTP server: what a tick of the lag sensor sends, and what becomes of it if nobody takes it."""
+"""Alerts over a real HTTP server: what a tick of the lag sensor sends, and what happens if the delivery fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOST = RetentionPassedPosition(
 
 @dataclass
 class Webhook:
-    """A server that keeps what it is sent; ``answer`` 0 is none at all."""
+    """A server that keeps what it receives; ``answer`` 0 means no answer."""
 
     received: list[dict[str, Any]] = field(default_factory=list)
     answer: int = 200
@@ -45,7 +45,7 @@ class Webhook:
 
     @property
     def told(self) -> list[tuple[str, str, str]]:
-        """Stream, kind, and whether it began or ended, of all that was taken."""
+        """Stream, kind, and event of every incident that it accepted."""
         return [(i["stream"], i["kind"], i["event"]) for message in self.received for i in message["incidents"]]
 
 
@@ -84,7 +84,7 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 
 @dataclass
 class Watched(Cluster):
-    """Whose streams have status words."""
+    """Streams and their status words."""
 
     words: dict[str, State] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Watched(Cluster):
         return replace(seen, topic_partitions=held)
 
     def tick_after_a_minute(self) -> dg.SensorExecutionData:
-        """A tick by whose time what the cursor remembers of incidents is a minute older."""
+        """A tick for which the incidents in the cursor are a minute older."""
         kept = read_cursor(self.cursor)
         older = {i: replace(f, since=f.since - 60, over=f.over and f.over - 60) for i, f in kept.incidents.items()}
         self.cursor = write_cursor(replace(kept, incidents=older))

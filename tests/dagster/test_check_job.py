@@ -1,4 +1,4 @@
-"""The job that makes the checks of all tables without anybody clicking: what it shows, when, and in which order."""
+"""The job that runs the checks of all tables: what it shows, when, and in which order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def no_spark() -> SparkSession:
 
 
 def daily_request(stream: Stream) -> dg.RunRequest:
-    """What the daily schedule asks for."""
+    """The request of the daily schedule."""
     (schedule,) = (s for s in check_schedules(table_check_job([stream])) if s.name == "all_checks")
     with dg.build_schedule_context() as context:
         (request,) = schedule.evaluate_tick(context).run_requests or []
@@ -55,9 +55,9 @@ def daily_request(stream: Stream) -> dg.RunRequest:
 def test_the_check_job_shows_its_findings_at_the_tables_and_claims_no_pool(
     instance: DagsterInstance, table: TableByHand
 ) -> None:
-    """A pool of a stream that it claimed would keep the stream from being drained meanwhile."""
+    """If it claimed a stream's pool, the stream could not be drained meanwhile."""
     table.commit(data_file(1, OLD, rows=7), ago=timedelta(0))
-    stream = orders(status="retired")  # nobody asks a broker that is not there
+    stream = orders(status="retired")  # no broker is asked: there is none
     asset = table_asset(stream, drain=ScriptedDrain(), audit=audited(complete=True))
     defs = dg.Definitions(assets=[asset], jobs=[table_check_job([stream])], resources={"spark": SparkResource()})
     job = defs.resolve_job_def("check_tables")
@@ -114,7 +114,7 @@ def test_cheap_checks_are_made_hourly_and_all_of_them_daily_without_anybody_star
 def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
     table: TableByHand, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the audit reads, what waits changes."""
+    """While the audit reads, the backlog changes."""
     read_the_table = dict.fromkeys(COSTLY, lambda subject: CheckResult("passed", ""))
     monkeypatch.setattr(all_checks, "MEASURES", {**MEASURES, **read_the_table})
     monkeypatch.setattr(check_tables, "read_backlogs", lambda streams, lake: [a_backlog(s, 0) for s in streams])
@@ -131,14 +131,15 @@ def test_a_drain_finds_a_place_beside_what_takes_hours_and_a_run_of_what_is_buil
     instance: DagsterInstance,
 ) -> None:
     """Procedure: daily checks, a backfill and a downstream asset run; the checks of another day are queued, another
-    backfill, and then a drain."""
+    backfill, and then a drain.
+    """
     job, daily = table_check_job([orders()]), daily_request(orders())
     for status in (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.QUEUED):
         instance.create_run_for_job(
             job, run_config=daily.run_config, tags=daily.tags, status=status, remote_job_origin=AN_ORIGIN
         )
     unfinished_run(instance, replace(orders(), table="silver/orders"))
-    # A few dates alone: Dagster plans an event for each of them.
+    # Only a few dates: Dagster plans an event for each of them.
     of_older_dates = {**range_tags(yesterday() - timedelta(days=2), yesterday()), "dagster/backfill": "some"}
     unfinished_run(instance, orders(), tags=of_older_dates)
     unfinished_run(instance, orders(), status="QUEUED", tags={**of_older_dates, "dagster/backfill": "other"})
@@ -153,7 +154,7 @@ def test_a_drain_finds_a_place_beside_what_takes_hours_and_a_run_of_what_is_buil
 def test_the_daily_checks_begin_with_the_tables_that_were_read_the_longest_ago(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Procedure: nights that are ended at a table which takes longer than a run may; at first it is the third."""
+    """Procedure: nights that end at a table whose check takes longer than a run may; at first it is the third."""
     streams = [replace(orders(status="retired"), table=f"bronze/{name}") for name in ("a", "b", "large", "c")]
     read: list[str] = []
 

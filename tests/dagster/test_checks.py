@@ -1,4 +1,4 @@
-"""A table's checks in a run, at the freshness sensor, at a pipeline's gate: what blocks, and what holds nothing up."""
+"""A table's checks in a run, in the freshness sensor, and in a pipeline's gate: what blocks, and what does not."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ OLD = date(2001, 2, 3)
 
 @dataclass
 class Built:
-    """A table, and an asset that is built on it whenever it got new data."""
+    """A table, and a downstream asset that is built on new data."""
 
     instance: DagsterInstance
     stream: Stream
 
     def drain(self, *checks: CheckName) -> tuple[dg.ExecuteInProcessResult, bool]:
-        """A run that drains rows of today and makes these checks; and whether the asset is requested then."""
+        """A run that drains rows of today and runs these checks; and whether the asset is requested then."""
         defs = self._definitions()
         before = dg.evaluate_automation_conditions(defs, self.instance, dg.AssetSelection.all())
         keys = [check_key(self.stream, name) for name in checks]

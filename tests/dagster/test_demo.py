@@ -21,7 +21,7 @@ Start = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state of the tests' own, with the checkout's jars."""
+    """A state for these tests, with the checkout's jars."""
     home = tmp_path_factory.mktemp("kdi")
     (home / "jars").symlink_to(CHECKOUT / ".kdi" / "jars")
     return home
@@ -29,7 +29,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(home: Path) -> Iterator[Start]:
-    """Starts a module of the examples on that state; it is ended with the test."""
+    """Starts a module of the examples on that state, and ends it with the test."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(module: str) -> subprocess.Popen[str]:
@@ -52,7 +52,7 @@ def start(home: Path) -> Iterator[Start]:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
-    """The lines up to the first that holds the text."""
+    """The lines up to the first with the text."""
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:
@@ -69,7 +69,7 @@ def test_an_interrupted_demo_stops_every_process_it_started(start: Start, home: 
 
     process.send_signal(signal.SIGINT)
     read_until(process, "stopping")
-    process.send_signal(signal.SIGTERM)  # someone is impatient
+    process.send_signal(signal.SIGTERM)  # an impatient user
     output, _ = process.communicate(timeout=120)
 
     assert process.returncode == 130, output
@@ -78,7 +78,7 @@ def test_an_interrupted_demo_stops_every_process_it_started(start: Start, home: 
 
 def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start: Start, home: Path) -> None:
     """Purpose: what a newcomer sees first works, on the state that interrupted demos left, and cleans up after itself.
-    Procedure: run it; try to clean the state while it runs, and once it has ended; paste the query that it prints.
+    Procedure: run it; try to clean the state while it runs, and after it has ended; paste the query that it prints.
     Pass: exit code 0, three dates, 250,000 messages published, the query's rows are the table's, no process is left.
     """
     process = start("examples.demo")
@@ -91,7 +91,7 @@ def test_the_demo_drains_two_waves_and_the_audit_accounts_for_every_offset(start
     assert cleaning.returncode == 1 and ": the broker" in refused
     assert re.search(r"published 200,000 .*published 50,000 ", output, re.DOTALL)
     rows = [int(count.replace(",", "")) for count in re.findall(r"\d{4}-\d\d-\d\d: ([\d,]+) rows", output)]
-    assert len(rows) == 3 and 246_000 < sum(rows) < 249_000  # one percent of 250,000 is bad, by chance
+    assert len(rows) == 3 and 246_000 < sum(rows) < 249_000  # one percent of 250,000 is bad, at random
     assert sum(rows) == rows_of_the_query(output)
     assert State(home).users() == []
 

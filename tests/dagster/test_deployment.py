@@ -1,4 +1,4 @@
-"""A deployment's files, the processes that they start from an installed copy, and what its launcher says of a run's."""
+"""A deployment's files, its processes from an installed copy, and what its launcher says about a run's process."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def started(instance: DagsterInstance, **tags: str) -> dg.DagsterRun:
 
 
 def test_a_run_of_the_command_line_is_left_alone(instance: DagsterInstance, launcher: WatchedRunLauncher) -> None:
-    """It works in the process of the command, of which no code server knows."""
+    """Its process is that of the command, which no code server knows."""
     assert launcher.check_run_worker_health(started(instance)).status is WorkerStatus.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""What `kdi doctor` finds out about Dagster: does the instance open, does its daemon live?"""
+"""What `kdi doctor` reports about Dagster: the instance opens, its daemon is alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kdi_assets.doctor.instance import daemon, dagster
 
 
 def beat(instance: DagsterInstance, *, ago_seconds: float, without: str = "") -> None:
-    """Let every daemon that the instance needs have been heard of."""
+    """Give every daemon that the instance needs a heartbeat."""
     for kind in instance.get_required_daemon_types():
         if kind != without:
             instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - ago_seconds, kind, "one", []))

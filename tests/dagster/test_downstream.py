@@ -1,4 +1,4 @@
-"""`on_new_upstream_data()` loses no update, whenever it comes, whatever failed; a failed check holds all of them."""
+"""`on_new_upstream_data()` loses no update, whenever it comes and whatever failed; a failed check holds all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sunday(day: date) -> str:
 
 @pytest.fixture
 def world(instance: DagsterInstance) -> World:
-    """A location whose sensor ticked once, when there were no rows yet."""
+    """A location whose sensor ticked once, before there were any rows."""
     world = World(instance, on_new_upstream_data())
     assert world.tick() == set()
     return world
@@ -91,7 +91,7 @@ def test_an_update_is_requested_although_the_dates_begin_elsewhere_since(world: 
 def test_weeks_and_whole_tables_miss_no_update_although_most_dates_have_no_rows(
     instance: DagsterInstance, partitions: dg.PartitionsDefinition[str] | None
 ) -> None:
-    """Updates come before the request, between request and run, and while the run works."""
+    """Updates come before the request, between request and run, and during the run."""
     world = World(instance, on_new_upstream_data(), partitions=partitions)
     world.tick()
     world.drain(OLD, LATER)
@@ -125,7 +125,7 @@ def test_gold_follows_silver_date_by_date_and_each_is_requested_once(instance: D
 def test_an_update_between_request_and_run_is_requested_again(
     world: World, monkeypatch: pytest.MonkeyPatch, looked_up: str
 ) -> None:
-    """Dagster compares times for so many dates of a tick, 100 by default; for more it takes the tick's own."""
+    """Dagster compares times for this many dates of a tick, 100 by default; for more it uses the tick's own time."""
     monkeypatch.setenv("DAGSTER_MAX_PARTITIONS_FOR_DA_TIMESTAMP_FETCH", looked_up)
 
     world.drain(OLD, today())
@@ -138,7 +138,7 @@ def test_an_update_between_request_and_run_is_requested_again(
 
 @pytest.fixture
 def now() -> datetime:
-    """The ticks' own clock: a full hour that passed while a test runs would be one more."""
+    """The ticks' own clock: a full hour that passes during the test would add a retry."""
     return datetime.now(UTC)
 
 
@@ -150,7 +150,7 @@ def next_hour(now: datetime) -> datetime:
 def a_world_with_a_failed_run(
     instance: DagsterInstance, now: datetime, *, partitions: dg.PartitionsDefinition[str] | None = DAILY
 ) -> World:
-    """Two dates, of which one was built; where there are no dates, the whole table was not."""
+    """Two dates, one of which was built; without dates, the whole table was not built."""
     world = World(instance, on_new_upstream_data(), partitions=partitions)
     world.tick(at=now)
     world.drain(yesterday(), today())

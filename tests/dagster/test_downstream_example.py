@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
-from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # for an annotation alone
+from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor  # only for an annotation
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -30,7 +30,7 @@ SILVER = dg.AssetKey(["silver", "failed_requests"])
 
 @dataclass
 class Example:
-    """The example's code location over a topic of the test's."""
+    """The example's code location over the test's topic."""
 
     location: dg.Definitions
     instance: DagsterInstance
@@ -52,7 +52,7 @@ class Example:
         self.materialize(*(request.asset_selection or []), day=request.partition_key)
 
     def build(self) -> set[str | None]:
-        """A tick of the sensor for what is built on the tables, and its runs; their dates."""
+        """A tick of the downstream sensor, and its runs; their dates."""
         every = dg.AssetSelection.all()
         evaluated = dg.evaluate_automation_conditions(self.location, self.instance, every, cursor=self.cursor)
         self.cursor = evaluated.cursor
@@ -86,7 +86,7 @@ def example(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Example]:
-    """The example's folder, its topic replaced, loaded as the code server loads it."""
+    """The example's folder with the test's topic, loaded as the code server loads it."""
     folder, name = tmp_path / "defs", topic(1)
     shutil.copytree(CHECKOUT / "examples" / "downstream", folder, ignore=shutil.ignore_patterns("__pycache__"))
     document = folder / "requests" / "defs.yaml"
@@ -103,7 +103,7 @@ def example(
 
 
 def test_the_silver_table_follows_the_topic_date_by_date_and_a_run_of_it_can_be_repeated(example: Example) -> None:
-    """Purpose: the example does what its page says, late rows and a range by hand included.
+    """Purpose: the example does what its page says, including late rows and a range by hand.
     Procedure: messages of two dates, drained and built as the sensors request; a late one; then both dates again.
     Pass: a date is built when a drain touched it, and only then; building it again changes nothing.
     """

@@ -1,4 +1,4 @@
-"""The sensor of what is built on the tables: what it targets, and whom it leaves alone."""
+"""The sensor of downstream assets: which assets it targets, and which it leaves to other sensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EAGER = AutomationCondition.eager()
 
 
 def location(condition: Condition, *sensors: dg.SensorDefinition) -> dg.Definitions:
-    """Bronze and silver, a report that Dagster's own condition starts, sensors of the user's and ours."""
+    """Bronze and silver, a report with Dagster's own condition, sensors of the user's and ours."""
     table = table_asset(BRONZE, drain=ScriptedDrain(), audit=no_audit)
 
     @dg.asset(deps=[SILVER], automation_condition=EAGER)
@@ -34,7 +34,7 @@ def location(condition: Condition, *sensors: dg.SensorDefinition) -> dg.Definiti
 
 
 def evaluated(defs: dg.Definitions) -> dict[str, set[str]]:
-    """The assets with a condition that each sensor of the location evaluates, Dagster's default one among them."""
+    """The assets with a condition that each sensor of the location evaluates, including Dagster's default one."""
     repository = defs.get_repository_def()
     graph = repository.asset_graph
     return {

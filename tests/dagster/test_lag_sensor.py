@@ -1,4 +1,4 @@
-"""One tick of the lag sensor against a real instance: what it requests, what it leaves alone, what it says."""
+"""One tick of the lag sensor against a real instance: what it requests, what it does not, what it says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}", drain_when=AT_ONCE) for n
 
 @dataclass
 class Cluster:
-    """Backlogs as a look would find them, and the code location that the sensor is part of."""
+    """Scripted backlogs, and the code location with the sensor."""
 
     instance: DagsterInstance
     streams: Sequence[Stream] = (ORDERS, CLICKS, PAYMENTS)
@@ -132,7 +132,7 @@ def test_a_stream_in_flight_is_left_out_however_its_run_was_started(
 def test_a_backfill_that_waits_for_another_one_holds_no_drain_back(
     cluster: Cluster, status: str, drained: bool
 ) -> None:
-    """One of a year of another table may run before it, for hours."""
+    """A backfill of a year of another table may run before it, for hours."""
     cluster.waiting = {"bronze/orders": 5000}
     tags = {"dagster/backfill": "some", **range_tags(today(), today())}
     unfinished_run(cluster.instance, ORDERS, status=status, tags=tags)
@@ -141,7 +141,7 @@ def test_a_backfill_that_waits_for_another_one_holds_no_drain_back(
 
 
 def test_a_tick_waits_for_a_run_to_end_and_requests_what_came_meanwhile(instance: DagsterInstance) -> None:
-    """The next one begins up to five seconds later; with nobody waiting that would be half of a message's way."""
+    """The next one begins up to five seconds later; without the wait that would be half of a message's latency."""
     cluster = Cluster(instance, waiting={"bronze/orders": 5000}, wait_seconds=60.0)
     run = unfinished_run(instance, ORDERS, status="STARTED", selected=True)
     ending = Timer(0.3, instance.report_run_canceled, [run])
@@ -161,7 +161,7 @@ def test_a_tick_waits_no_longer_than_told_and_not_at_all_where_something_is_due(
 
 
 def test_streams_of_different_date_windows_get_runs_of_their_own(cluster: Cluster) -> None:
-    """Dagster takes only assets of the same partitions in one run, and would fail the whole tick."""
+    """Dagster accepts only assets with the same partitions in one run, and would fail the whole tick."""
     other = a_stream("bronze/late", date_window=DateWindow(start=date(2024, 1, 1)))
     cluster = Cluster(cluster.instance, (ORDERS, CLICKS, other))
     cluster.waiting = {"bronze/orders": 5000, "bronze/clicks": 6000, "bronze/late": 7000}

@@ -1,4 +1,4 @@
-"""Materializing a date of a stream's dead letters: what is replayed, and of which dates Dagster is told."""
+"""Materializing a date of a stream's dead letters: what is replayed, and which dates get events."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def standing() -> Standing:
 
 @dataclass
 class ScriptedReplay:
-    """Says what would have become of letters, or refuses."""
+    """Reports outcomes of letters, or refuses."""
 
     decided: ReplayReport
     refuses: bool = False
@@ -73,7 +73,7 @@ def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:
-    """A run over a range of dates, as a backfill of them starts it."""
+    """A run over a range of dates, as a backfill starts it."""
     return materialize(instance, [letters_asset(STREAM, replay=replay)], tags=range_tags(first, last))
 
 

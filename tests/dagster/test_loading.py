@@ -172,7 +172,7 @@ def test_dagster_finds_all_components_with_every_field_described() -> None:
 def test_dg_accepts_the_packages_documents() -> None:
     dg_command = Path(sys.executable).parent / "dg"
 
-    ran = subprocess.run(  # without warnings of other packages' previews on stderr
+    ran = subprocess.run(  # no warnings of other packages' previews on stderr
         [dg_command, "check", "yaml"], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
 

@@ -1,4 +1,4 @@
-"""A run of several tables of a route group: one pass, and every table tells of itself at its own step."""
+"""A run of several tables of a route group: one pass, and each table reports its own commits in its own step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GROUP = (READ, WRITTEN, GONE)
 
 @dataclass
 class ScriptedPass:
-    """Commits a row of today and one of yesterday for each stream; says what it was asked for."""
+    """Commits a row of today and one of yesterday for each stream; keeps the streams that it was called with."""
 
     refused: Sequence[Stream] = ()
     passes: list[list[str]] = field(default_factory=list)
@@ -82,7 +82,7 @@ def run(
 
 
 def told(instance: DagsterInstance, result: dg.ExecuteInProcessResult) -> dict[str, set[tuple[str, date]]]:
-    """By table, the steps that told of a date, and the dates."""
+    """By table, the steps that reported dates, and the dates."""
     found: dict[str, set[tuple[str, date]]] = {}
     for stream in GROUP:
         records = instance.fetch_materializations(table_key(stream), limit=100).records
@@ -140,7 +140,7 @@ def test_what_one_table_refuses_fails_its_step_and_the_others_are_told(
     steps = {e.step_key: e.event_type_value for e in result.all_events if e.is_step_success or e.is_step_failure}
     assert steps == {f"bronze__{name}": f"STEP_{ended}" for name, ended in ended_as.items()}
     assert len(scripted.passes) == 1
-    assert set(told(instance, result)) == {s.name for s in GROUP}  # what it had committed before, too
+    assert set(told(instance, result)) == {s.name for s in GROUP}  # also its earlier commits
 
 
 def test_tables_that_documents_join_are_one_pass_in_the_code_location(

@@ -1,4 +1,4 @@
-"""Commits that no event names: found in the table's log, told once, and never behind what is known already."""
+"""Commits without an event: found in the table's log, reported once, and never after a newer version was reported."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_lost_cursor_tells_nothing_twice(sensor: Sensor) -> None:
 
 
 def test_an_event_told_late_does_not_take_a_date_back_behind_a_newer_version(sensor: Sensor) -> None:
-    """The run of version 1 crashed before telling; its retry told of version 2 before the sensor came by."""
+    """The run of version 1 crashed before its event; its retry reported version 2 before the sensor ticked."""
     run(sensor.instance, sensor.stream, ScriptedDrain([a_commit(2, {OLD: 1})]))
     sensor.log = [an_entry(1, {OLD: 3}), an_entry(2, {OLD: 1})]
 

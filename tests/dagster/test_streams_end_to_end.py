@@ -57,7 +57,7 @@ def stream(topic: TopicFactory, cluster: Cluster) -> Stream:
 
 
 def publish(producer: Publisher, stream: Stream, days: dict[date, int]) -> None:
-    """One message per row, over both topic partitions; the day goes into the message."""
+    """One message per row, over both topic partitions, with the day in the message."""
     for day, count in days.items():
         for number in range(count):
             value = json.dumps({"id": number, "day": day.isoformat(), "place": {"city": "Bern"}})
@@ -160,8 +160,8 @@ def test_dates_that_a_crash_left_untold_are_told_at_the_next_tick(
 def test_letters_are_told_by_their_timestamps_and_a_date_of_them_is_replayed_alone(
     instance: DagsterInstance, stream: Stream, producer: Publisher
 ) -> None:
-    """Procedure: a wrong expression condemns messages of two days, with rows of a third; it is mended, and one of the
-    days is replayed, killed after the commit; the next tick tells of both assets what the run did not come to.
+    """Procedure: a wrong expression rejects messages of two days and accepts those of a third; it is corrected, and one
+    of the days is replayed, killed after the commit; the next tick reports for both assets what the run did not.
     """
     wrong = replace(stream, date_expression="to_date(concat(day, '?'))", dead_letter_limit=DeadLetterLimit(share=1.0))
     for number, sent in enumerate([yesterday()] * 4 + [today()] * 3):

@@ -1,4 +1,4 @@
-"""Materializing a stream's asset: which dates Dagster is told of, when, and what a refusal becomes."""
+"""Materializing a stream's asset: which dates get events, when, and what a refusal becomes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
-from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI asks for
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # as the UI queries it
 
 from kdi_assets.audit.audit import AuditReport
 from kdi_assets.components.names import dates, letters_key, table_key
@@ -180,7 +180,7 @@ def test_a_range_that_reaches_into_today_is_one_drain_and_then_one_replay_of_wha
 
 @pytest.mark.scenario("sensor daemon crashes, ticks are slow")
 def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: DagsterInstance) -> None:
-    """Requested at 23:59 and created by Dagster a moment later, tomorrow."""
+    """Requested at 23:59, and created by Dagster a moment later, tomorrow."""
     drain = ScriptedDrain([a_commit(1, {yesterday(): 1})])
     tags = {REQUESTED_TAG: at_the_end_of_yesterday().isoformat()}
 
@@ -193,7 +193,7 @@ def test_a_run_requested_yesterday_drains_under_yesterdays_date(instance: Dagste
 def test_a_backfill_requested_before_midnight_and_started_after_it_drains_what_was_today(
     instance: DagsterInstance,
 ) -> None:
-    """Dagster turns a backfill into runs later; what its dates meant is what they meant to who asked for it."""
+    """Dagster turns a backfill into runs later; its dates count as of the time when someone requested it."""
     drain = ScriptedDrain([a_commit(1, {today(): 1})])
     late = at_the_end_of_yesterday().timestamp()
     instance.add_backfill(PartitionBackfill("some", BulkActionStatus.REQUESTED, False, {}, late))
@@ -230,7 +230,7 @@ def test_a_terminal_refusal_shows_its_parts_and_fields_and_is_not_retried(instan
 
 
 def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(instance: DagsterInstance) -> None:
-    """The sensor packs streams into one run; its executor goes on with the next step."""
+    """The sensor packs streams into one run; its executor continues with the next step."""
     refused, fine = a_stream("bronze/refused"), a_stream("bronze/fine")
     broken = ScriptedDrain(ending=MustDecide(stream="bronze/refused", position=1))
     drains = [(refused, broken), (fine, ScriptedDrain([a_commit(1, {OLD: 3})]))]
@@ -244,7 +244,7 @@ def test_a_refused_stream_does_not_keep_the_others_of_its_run_from_draining(inst
 def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole_table(
     instance: DagsterInstance,
 ) -> None:
-    """What the audit found last is told again; it is made where nobody knows what it says."""
+    """The audit's last verdict is repeated; the audit runs only if there is none."""
     audits = [False, True]
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 
@@ -266,7 +266,7 @@ def test_a_refusal_is_shown_before_the_checks_and_waits_for_no_read_of_the_whole
 
 
 def test_a_check_of_a_run_that_told_of_no_rows_is_one_of_the_table_as_it_is(instance: DagsterInstance) -> None:
-    """Dagster takes it for one of the run's own date, which was told of before another one."""
+    """Dagster treats it as one for the run's own date, which had its event before another one."""
     run(instance, STREAM, ScriptedDrain([a_commit(1, {OLD: 3}), a_commit(2, {yesterday(): 2})]))
     replay = ScriptedReplay(ending=MustDecide(stream="bronze/web_requests", position=17))
 

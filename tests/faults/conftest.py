@@ -1,4 +1,4 @@
-"""Processes of the tests' own that drain: warm drivers, and drains that meet a signal."""
+"""Separate processes that drain: warm drivers, and drains that get a signal."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.faults.warm_driver import WarmDriver
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
-    """The test's, for a topic of a broker that other tests use too."""
+    """The test's name, for a topic of a broker that other tests use too."""
     return re.sub(r"\W+", "_", request.node.name)
 
 
 @pytest.fixture(scope="session")
 def warm_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
-    """One that outlives the processes that are killed; a test that ends it starts its own."""
+    """A driver that outlives the processes that are killed; a test that stops it starts its own."""
     driver = WarmDriver(tmp_path_factory.mktemp("home"))
     yield driver
     driver.stop()
@@ -39,7 +39,7 @@ def warm_home(warm_driver: WarmDriver) -> Path:
 
 @pytest.fixture
 def start_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], WarmDriver]]:
-    """Starts a warm driver for a test that ends it."""
+    """Starts a warm driver for a test that stops it."""
     drivers: list[WarmDriver] = []
 
     def start() -> WarmDriver:
@@ -53,20 +53,20 @@ def start_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 @pytest.fixture(scope="session")
 def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """The broker of the test process that asks for credentials; what is denied there, a test allows again."""
+    """The broker of the test process that asks for credentials; a test restores the rights that it removes."""
     with guarded_broker(tmp_path_factory.mktemp("guarded"), settings) as broker:
         yield broker
 
 
 class DoomedFactory(Protocol):
-    """Starts a drain that meets a signal at a point."""
+    """Starts a drain that gets a signal at a point."""
 
     def __call__(self, web: DrivenStream, point: str, number: signal.Signals, **options: Any) -> Doomed: ...
 
 
 @pytest.fixture
 def doomed(request: pytest.FixtureRequest) -> Iterator[DoomedFactory]:
-    """Drains in processes of their own, attached to the warm driver unless told otherwise."""
+    """Drains in separate processes, attached to the warm driver by default."""
     started: list[Doomed] = []
 
     def start(web: DrivenStream, point: str, number: signal.Signals, *, to_jvm: bool = False, **options: Any) -> Doomed:

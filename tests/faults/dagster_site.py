@@ -1,6 +1,6 @@
-"""A Dagster instance, a code server with streams of its own, and a warm driver for the runs: all real processes.
+"""A Dagster instance, a code server with its own streams, and a warm driver for the runs: all real processes.
 
-What Dagster's daemon does for sensors is done once, in a process that may be killed at Dagster's own points of a tick.
+The daemon's work for sensors is done once, in a process that may be killed at Dagster's own points of a tick.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordi
 
 
 def tick(dagster_home: str, port: int, sensor: str = "", point: str = "") -> None:
-    """Evaluate every sensor that is due, and submit what it requests; up to the point of one of them."""
+    """Evaluate every due sensor, and submit its requests; up to one of these points."""
     crash = {sensor: {point: signal.SIGKILL}} if sensor else None
     with (
-        # Now, also if the daemon that was killed ticked less than five seconds ago.
+        # Now, even if the daemon that was killed ticked less than five seconds ago.
         patch("dagster._daemon.sensor.is_under_min_interval", return_value=False),
         DagsterInstance.from_config(dagster_home) as instance,
         create_test_daemon_workspace_context(code_server(port), instance) as workspace,
@@ -77,11 +77,11 @@ class Site:
     workspace: WorkspaceProcessContext
 
     def topic(self, name: str) -> str:
-        """One that the site was opened with; another site over the same broker has its own."""
+        """A topic of this site; another site over the same broker has its own."""
         return f"{self.home.parent.name}_{name}"
 
     def launch(self, web: DrivenStream) -> str:
-        """Carry out the request that the stream's sensor would make; the run's id."""
+        """Execute the request that the stream's sensor would make; the run's id."""
         backlog = read_backlog(web.stream, self.lake)
         (request,) = run_requests([Due(backlog, "a test")], {backlog.stream: web.stream}, now=datetime.now(UTC))
         request = request.with_replaced_attrs(tags={**request.tags, "dagster/partition": request.partition_key or ""})
@@ -97,7 +97,7 @@ class Site:
         return [r for r in self.instance.get_runs() if table_key(web.stream) in (r.asset_selection or ())]
 
     def ended(self, run_id: str) -> dg.DagsterRun:
-        """The run, once its worker has said that it ended."""
+        """The run, once its worker has reported its end."""
         wait_until(lambda: self._run(run_id).is_finished, seconds=180)
         return self._run(run_id)
 

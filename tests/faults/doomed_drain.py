@@ -1,7 +1,7 @@
-"""A drain in a process of its own, which meets a signal at a named point: it, or the JVM that works for it.
+"""A drain in its own process that gets a signal at a named point: the process, or its JVM.
 
-The points are those of ``drain(at=…)`` and four within its steps; of a decision, those around its commit; of a replay,
-its own too. Processes are forked from a server that has loaded what they need, so that each costs what its work costs.
+The points are those of ``drain(at=…)`` and four within its steps; for a decision, those around its commit; for a
+replay, also its own. Processes are forked from a server that has imported their packages, so they start fast.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MID_READ = "mid-read"
-"""Some rows are in files, and the read goes on."""
+"""Some rows are in files, and the read continues."""
 COMMIT_CHECKED = "commit checked"
-"""Nothing is left to be checked; Delta's commit is called next."""
+"""All checks are done; Delta's commit is called next."""
 COMMIT_UNDER_WAY = "commit under way"
-"""The call of Delta's commit lies before the JVM, which has not read it."""
+"""The call of Delta's commit is sent, and the JVM has not read it."""
 COMMIT_LANDED = "commit landed"
-"""The version is in the log, and the JVM has been asked nothing since."""
+"""The version is in the log, and the JVM got no other call since."""
 
 MISSED = 99
-"""Exit code of a process that went past the point unharmed."""
+"""Exit code of a process that passed the point without its signal."""
 
 
 def processes() -> ForkServerContext:
-    """Processes forked from one that has loaded what they need, and nothing that a fork would tear."""
+    """Processes forked from one that has imported everything, and holds nothing that a fork would break."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "tests.faults.dagster_site"])
     return context
 
 
 def in_a_process(function: Callable[..., object], *arguments: object) -> int | None:
-    """Call a function in a process of its own; the process's exit code."""
+    """Call a function in its own process; the process's exit code."""
     process = processes().Process(target=function, args=arguments)
     process.start()
     try:
@@ -83,7 +83,7 @@ class Doomed:
     """The process, seen from the test.
 
     Attributes:
-        act: What it does; ``replay_letters`` and ``set_back`` can be done instead of a drain.
+        act: What it does; ``replay_letters`` and ``set_back`` can replace a drain.
     """
 
     web: DrivenStream
@@ -114,13 +114,13 @@ class Doomed:
         assert self.stops(pid), f"it was to be stopped, and says: {self.outcome()}"
 
     def stops(self, pid: int | None = None) -> bool:
-        """Wait until the signal has stopped it, or its JVM; false if it went past the point and ended."""
+        """Wait until the signal has stopped it, or its JVM; false if it passed the point and ended."""
         self.jvm()
         wait_until(lambda: is_stopped(pid or self.pid) or self._answer.poll(), seconds=120)
         return is_stopped(pid or self.pid)
 
     def jvm(self) -> int:
-        """The process id of the JVM that works for it, once it has one."""
+        """The process id of its JVM, once it has one."""
         if not self._jvm:
             self._jvm = int(self._answer.recv())
         return self._jvm
@@ -129,12 +129,12 @@ class Doomed:
         os.kill(self.pid, number)
 
     def exit_code(self) -> int | None:
-        """As ``subprocess`` has it (negative: the signal), once it has ended."""
+        """As in ``subprocess`` (negative: the signal), once it has ended."""
         self._process.join(120)
         return self._process.exitcode
 
     def outcome(self) -> DrainReport | KdiError:
-        """What it said when it had ended by itself: its report, or its refusal."""
+        """Its report or its refusal, once it has ended by itself."""
         try:
             self.jvm()
             told = self._answer.recv()
@@ -145,7 +145,7 @@ class Doomed:
         return told
 
     def end(self) -> None:
-        """Leave nothing running."""
+        """Leave no process running."""
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
@@ -161,7 +161,7 @@ def drain_doomed(
     act: Callable[..., object],
     answer: Connection,
 ) -> None:
-    """In the process: drain, set positions back, or replay, up to the point, and on if that can be."""
+    """In the process: drain, set positions back, or replay, up to the point, and on if possible."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.update(JVM_OPTIONS)
     session = open_session(settings, config=config, app_name="doomed")
@@ -173,20 +173,20 @@ def drain_doomed(
             answer.send(act(stream, lake=settings.lake, session=lambda: session, at=at))
     except KdiError as refusal:
         answer.send(refusal)
-    with suppress(Exception):  # a JVM that was killed cannot be asked to end
+    with suppress(Exception):  # a JVM that was killed cannot be stopped
         close_session(session)
 
 
 def set_back(
     stream: Stream, *, lake: str, session: Callable[[], SparkSession], at: Callable[[str], None], version: int
 ) -> None:
-    """Set the positions back to those of a version, and remove the rows behind them."""
+    """Set the positions back to those of a version, and remove the rows after them."""
     decision = decide(stream, lake, "rewind", to_version=version, session=session)
     carry_out_decision(session(), decision, stream, lake)
 
 
 def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
-    """What a drain calls at its points; the points within its steps are prepared here."""
+    """The hook that a drain calls at its points; the points within its steps are prepared here."""
     victim = jvm_pid(spark) if doom.to_jvm else os.getpid()
     met: list[str] = []
 
@@ -215,7 +215,7 @@ def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
         watched = _Transaction(transaction, lambda: _before_commit(doom, reached, victim, port), landed)
         return real(spark, watched, *rest)
 
-    adapter.send = send  # type: ignore[attr-defined,assignment]  # the process has no other use for it
+    adapter.send = send  # type: ignore[attr-defined,assignment]  # the process does nothing else
     return at
 
 
@@ -227,7 +227,7 @@ def _before_commit(doom: Doom, reached: Callable[[str], None], jvm: int, port: i
 
 
 class _Transaction:
-    """Delta's transaction, and what is to happen right before its commit and right after it."""
+    """Delta's transaction, with callbacks just before and just after its commit."""
 
     def __init__(self, transaction: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._transaction, self._before, self._after = transaction, before, after
@@ -240,7 +240,7 @@ class _Transaction:
 
 
 def _works(pid: int) -> bool:
-    """Whether the process runs: neither gone, nor stopped, nor dead and not yet buried."""
+    """Whether the process runs: neither gone, nor stopped, nor a zombie."""
     try:
         return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
@@ -248,13 +248,13 @@ def _works(pid: int) -> bool:
 
 
 def _more(folder: Path, pattern: str) -> Callable[[], bool]:
-    """Whether there are other files of the pattern than now."""
+    """Whether the pattern matches other files than now."""
     known = set(folder.glob(pattern))
     return lambda: any(file not in known for file in folder.glob(pattern))
 
 
 def _once(condition: Callable[[], bool], do: Callable[[], None]) -> None:
-    """Do it, in a thread, as soon as the condition holds; without a pause, which would come too late."""
+    """Do it once, in a thread, as soon as the condition holds; without a pause, which would come too late."""
 
     def watch() -> None:
         while not condition():
@@ -271,13 +271,13 @@ def jvm_pid(spark: SparkSession) -> int:
 
 
 def gateway_port(spark: SparkSession) -> int:
-    """Where the JVM of the session takes calls."""
+    """Where the session's JVM accepts calls."""
     gateway: Any = spark.sparkContext._gateway
     return int(gateway.gateway_parameters.port)
 
 
 def unread_bytes(port: int) -> int:
-    """Bytes that lie before the process that listens on a loopback port, and that it has not read (Linux)."""
+    """Bytes that a process on a loopback port has received and not read (Linux)."""
     tables = "".join(Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
     lines = (line.split() for line in tables.splitlines())
     here = (columns for columns in lines if columns[3] == "01" and int(columns[1].rpartition(":")[2], 16) == port)

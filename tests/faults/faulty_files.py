@@ -1,4 +1,4 @@
-"""Storage that fails as it is told to: a layer under Spark's files in a warm driver of the tests' own."""
+"""Storage that fails on request: a layer under Spark's files in the tests' own warm driver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Fault:
             ``mkdirs``.
         path: A regular expression that is found in the path.
         what: The error's text, or ``delay`` and milliseconds.
-        probability: That an operation meets it.
+        probability: That the rule applies to an operation.
         times: How often at most; -1 for ever.
     """
 
@@ -59,13 +59,13 @@ class Fault:
 
 
 class FaultyStorage(WarmDriver):
-    """A warm driver over faulty files, for `kdi` commands in processes of their own."""
+    """A warm driver over faulty files, for `kdi` commands in separate processes."""
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         """Compile the layer in the JVM of ``spark``, and start the driver.
 
         Args:
-            folder: Empty; everything of them lies there.
+            folder: Empty; all of its files go there.
         """
         self.rules, self.local, classes = (folder / name for name in ("rules", "local", "classes"))
         for made in (folder / "home", self.local, classes):
@@ -75,7 +75,7 @@ class FaultyStorage(WarmDriver):
         super().__init__(folder / "home", {"HADOOP_CONF_DIR": str(classes), "SPARK_LOCAL_DIRS": str(self.local)})
 
     def fails(self, *faults: Fault, seed: int = 0) -> None:
-        """From now on, by these rules and no others."""
+        """Apply these rules and no others from now on."""
         log = self.rules.with_name("rules.log")
         log.unlink(missing_ok=True)
         told = "\n".join([str(seed), *(fault.line() for fault in faults)])
@@ -83,11 +83,11 @@ class FaultyStorage(WarmDriver):
         self.rules.with_suffix(".new").replace(self.rules)  # whole, or not at all: it is read all the time
 
     def heals(self) -> None:
-        """From now on nothing fails."""
+        """Apply no rules from now on."""
         self.rules.unlink(missing_ok=True)
 
     def met(self) -> list[str]:
-        """What happened under the newest rules: operation, path and fault of each."""
+        """What the newest rules did: operation, path and fault of each."""
         log = self.rules.with_name("rules.log")
         return log.read_text().splitlines() if log.exists() else []
 
@@ -103,7 +103,7 @@ class FaultyStorage(WarmDriver):
 
     @contextmanager
     def without_local_folder(self) -> Iterator[None]:
-        """While the body runs, Spark finds files where its folders for shuffles and spills should be."""
+        """During the body, Spark finds files in the place of its folders for shuffles and spills."""
         folders = [f for f in self.local.rglob("blockmgr-*") if f.is_dir()]
         assert folders
         for folder in folders:
@@ -127,15 +127,15 @@ def _run_kdi(environment: Mapping[str, str], arguments: Sequence[str], answer: C
             main()
         except SystemExit as ended:
             code = int(ended.code or 0)
-        except Exception as untranslated:  # noqa: BLE001 - a traceback is what the user would see
+        except Exception as untranslated:  # noqa: BLE001 - a user would see a traceback
             err.write(f"Traceback: {untranslated!r}")
             code = -1
     answer.send((code, out.getvalue(), err.getvalue()))
-    os._exit(0)  # whatever a failed command left running
+    os._exit(0)  # in any case, also after a failed command
 
 
 def _compile(spark: SparkSession, into: Path) -> None:
-    """Compile the layer without a JDK: Spark brings a compiler for the code that it generates itself."""
+    """Compile the layer without a JDK: Spark has a compiler for its generated code."""
     jvm: Any = spark._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())

@@ -1,4 +1,4 @@
-"""A broker that asks for credentials, and takes rights away."""
+"""A broker that asks for credentials, and revokes rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from tests.faults.topics import admin
 
 @dataclass(frozen=True)
 class Guarded:
-    """A broker with a door for its admin, one that asks for credentials, and one that gives a name where nobody is."""
+    """A broker with one listener for its admin, one that asks for credentials, and one that advertises a name without
+    an address.
+    """
 
     inside: Cluster
     door: str
@@ -39,7 +41,7 @@ class Guarded:
         return Cluster("main", self.door, {"security.protocol": "SASL_PLAINTEXT", **sasl})
 
     def set_password(self, password: str) -> None:
-        """Change the user's password for SCRAM, as of now."""
+        """Change the user's password for SCRAM, with immediate effect."""
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change = UserScramCredentialUpsertion("kdi", how, password.encode())
         for changed in admin(self.inside).alter_user_scram_credentials([change]).values():
@@ -47,10 +49,10 @@ class Guarded:
 
     @contextmanager
     def denied(self, name: str, *operations: AclOperation, kind: ResourceType = ResourceType.TOPIC) -> Iterator[None]:
-        """Deny kdi these operations alone on a topic, or another kind of resource, as long as the body runs."""
+        """During the body, deny kdi only these operations on a topic, or on another kind of resource."""
         named = (kind, name, ResourcePatternType.LITERAL)
         acls = [AclBinding(*named, "User:kdi", "*", operation, AclPermissionType.DENY) for operation in operations]
-        # Where a resource has any rule, what no rule allows is denied.
+        # If a resource has any rule, everything that no rule allows is denied.
         acls.append(AclBinding(*named, "User:kdi", "*", AclOperation.ALL, AclPermissionType.ALLOW))
         for created in admin(self.inside).create_acls(acls).values():
             created.result(10)
@@ -63,7 +65,7 @@ class Guarded:
 
 @contextmanager
 def guarded_broker(data: Path, settings: Settings) -> Iterator[Guarded]:
-    """A broker that takes kdi's password by PLAIN, which stays, and by SCRAM, where it can be changed."""
+    """A broker with kdi's password by PLAIN, which stays, and by SCRAM, which can be changed."""
     ports: set[int] = set()
     while len(ports) < 4:
         ports.add(free_port())

@@ -1,7 +1,7 @@
-"""A code location of real streams, whose drains and looks wait where a test tells them to.
+"""A code location of real streams, whose drains and sensors wait where a test holds them.
 
-The environment names the topics (``KDI_TEST_TOPICS``, with commas) and a folder (``KDI_TEST_HOLD``). Whoever comes to a
-place waits there as long as the folder has a file of its name; a sensor looks at its topic only while a file says so.
+The environment names the topics (``KDI_TEST_TOPICS``, with commas) and a folder (``KDI_TEST_HOLD``). A process waits at
+a place while the folder has a file of its name; a sensor looks at its topic only while a file says so.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.waiting import wait_until
 
 
 class Holds:
-    """The folder through which a test and the processes of the location speak."""
+    """The folder by which a test controls the processes of the location."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def hold(self, topic: str, place: str) -> None:
-        """Let whoever comes to the place wait there."""
+        """Hold every process that comes to the place."""
         (self.folder / f"hold {topic} at {place}").touch()
 
     def release(self, topic: str, place: str) -> None:
@@ -59,7 +59,7 @@ class Holds:
 
 
 def held_stream(topic: str, bootstrap_servers: str) -> Stream:
-    """One message is worth a run."""
+    """One message is enough for a run."""
     main = Cluster(name="main", bootstrap_servers=bootstrap_servers)
     return web_requests(topic, main, drain_when=DrainWhen(backlog_messages=1, lag_seconds=3600, min_gap_seconds=0))
 

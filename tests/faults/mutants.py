@@ -1,7 +1,7 @@
-"""Engines with one fault each, and what has to happen for it to show. The oracle alone must notice.
+"""Engines with one bug each, and the scenario that reveals it. The oracle alone must notice.
 
-Where the engine would stop itself, by its own accounting, the mutant is without that too: the oracle must not depend on
-what it judges.
+If the engine's own accounting would stop a mutant, the mutant has that accounting removed: the oracle must not depend
+on the code that it judges.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Crash(BaseException):
 
 @dataclass(frozen=True)
 class Mutant:
-    """An engine with a fault.
+    """An engine with a bug.
 
     Attributes:
-        mutate: Puts the fault in.
-        scenario: What shows it; it ends with the tables as they are after the next good drain.
+        mutate: Adds the bug.
+        scenario: Reveals it; it ends with the tables as they are after the next good drain.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Mutant:
 
 
 def _drain(web: DrivenStream, **options: Any) -> None:
-    """A drain that may be refused: the engine, or what is left of it, may well notice."""
+    """A drain that may be refused: what is left of the engine may notice the bug."""
     with suppress(KdiError):
         web.drain(**options)
 
@@ -104,7 +104,7 @@ def overtaken(web: DrivenStream) -> Sequence[Produced]:
 
 
 def answer_lost(web: DrivenStream) -> Sequence[Produced]:
-    """The commit lands, and the connection breaks before the driver says so."""
+    """The commit lands, and the connection breaks before the answer."""
     web.drain_rounds(1, 12)
     web.produce(12)
     real = delta_transaction.send
@@ -139,7 +139,7 @@ def transaction_open(web: DrivenStream) -> Sequence[Produced]:
 
 
 def messages_unread(web: DrivenStream) -> Sequence[Produced]:
-    """The reader drops messages without a word, once."""
+    """The reader drops messages silently, once."""
     web.produce(20)
     with _dropping_reader():
         _drain(web)
@@ -170,7 +170,7 @@ def partition_added(web: DrivenStream) -> Sequence[Produced]:
 
 
 def replayed_while_drained(web: DrivenStream) -> Sequence[Produced]:
-    """A drain commits between what a replay said of letters and its commit."""
+    """A drain commits between the outcomes of a replay and its commit."""
     web.with_definition(columns=WRONG).drain_rounds(1, 12)
     web.produce(12)
     with suppress(KdiError):
@@ -180,7 +180,7 @@ def replayed_while_drained(web: DrivenStream) -> Sequence[Produced]:
 
 
 def replayed_beside_rows_by_hand(web: DrivenStream) -> Sequence[Produced]:
-    """Somebody restores the table to before a replay and writes its rows back by hand; then a second replay."""
+    """Someone restores the table to before a replay and writes its rows back by hand; then a second replay."""
     web.with_definition(columns=WRONG).drain_rounds(1, 12)
     before = DeltaTable(web.uri).version()
     replay_letters(web.stream, lake=web.lake, session=web.session)
@@ -297,13 +297,13 @@ def end_is_high_watermark(patch: MonkeyPatch) -> None:
         return {tp: replace(answer, end=answer.high_watermark) for tp, answer in answers.items()}
 
     def read_visible(spark: Any, cluster: Any, ranges: Sequence[OffsetRange], **options: Any) -> DataFrame:
-        # Spark itself would wait for what is not visible, and fail; this reader takes what there is.
+        # Spark's own reader would wait for invisible messages, and fail; this reader takes what there is.
         visible = [replace(r, end=min(r.end, stable[r.topic_partition])) for r in ranges]
         return read(spark, cluster, [r for r in visible if r.offset_count > 0], **options)
 
     patch.setattr(kafka, "_list_offsets", list_offsets)
     patch.setattr(carrying, "read_ranges", read_visible)
-    # The second client waits for what is not visible, and would refuse.
+    # The second client waits for invisible messages, and would refuse.
     patch.setattr(draining, "last_messages", lambda cluster, ranges: {})
     gap_unconfirmed(patch)
 

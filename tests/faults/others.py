@@ -1,4 +1,4 @@
-"""What others do to a stream's table: with delta-rs where the tool is not the point, with Spark where it is."""
+"""What others do to a stream's table: with delta-rs if the tool does not matter, with Spark if it does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def optimize_by_spark(web: DrivenStream) -> None:
 
 
 def delete(web: DrivenStream) -> None:
-    """Remove the row of offset 3, by Spark: with change files and, where the table has them, deletion vectors."""
+    """Remove the row of offset 3, by Spark: with change files and, if the table has them, deletion vectors."""
     web.session().sql(f"DELETE FROM delta.`{web.uri}` WHERE meta.kafka.offset = 3")
 
 
@@ -41,7 +41,7 @@ def checkpoint(web: DrivenStream) -> None:
 
 
 def overwrite(web: DrivenStream) -> None:
-    """Keep offsets below 5 and nothing else."""
+    """Keep only offsets below 5."""
     table = web.session().read.format("delta").load(web.uri)
     table.where("meta.kafka.offset < 5").write.format("delta").mode("overwrite").save(web.uri)
 
@@ -54,7 +54,7 @@ def replace_where(web: DrivenStream) -> None:
 
 
 def constrain_letters(web: DrivenStream) -> None:
-    """Give the dead letters a constraint: a feature with which Spark writes them, however few they are."""
+    """Give the dead letters a constraint: with this feature Spark writes them, however few there are."""
     letters = web.stream.dead_letters_uri(web.lake)
     web.session().sql(f"ALTER TABLE delta.`{letters}` ADD CONSTRAINT placed CHECK (offset >= 0)")
 
@@ -68,7 +68,7 @@ def add_column(web: DrivenStream) -> None:
 
 
 def vacuum(web: DrivenStream) -> None:
-    """Remove every file that no version names, however young: the retention is nothing and its check is off."""
+    """Remove every file that no version names, however young: zero retention, with its check off."""
     DeltaTable(web.uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
 
 
@@ -96,7 +96,7 @@ def replace(web: DrivenStream) -> None:
 
 
 def clone(web: DrivenStream) -> None:
-    """The table lies elsewhere now, and a shallow clone of it where it was."""
+    """Move the table, and put a shallow clone of it in its place."""
     Path(web.uri).rename(f"{web.uri}_moved")
     web.session().sql(f"CREATE TABLE delta.`{web.uri}` SHALLOW CLONE delta.`{web.uri}_moved`")
 

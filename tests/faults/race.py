@@ -17,10 +17,10 @@ from tests.driven import DrivenStream
 def drain_at_once(
     web: DrivenStream, definitions: Sequence[Stream], *, refusals: tuple[type[KdiError], ...] = (AnotherDrainActive,)
 ) -> list[DrainReport | KdiError]:
-    """Drain by each definition, in a session of its own; nobody reads before both have planned.
+    """Drain with each document, in separate sessions; neither reads before both have planned.
 
     Args:
-        refusals: What may come of it instead of a report.
+        refusals: Errors that may come instead of a report.
     """
     both = Barrier(2, timeout=60)
 
@@ -29,7 +29,7 @@ def drain_at_once(
             try:
                 both.wait()
             except BrokenBarrierError:
-                return  # the second plan of the loser: nobody waits for it
+                return  # the loser's second plan: nobody waits for it
 
     def run(definition: Stream) -> DrainReport | KdiError:
         session = web.session().newSession()

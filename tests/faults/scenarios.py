@@ -1,6 +1,6 @@
-"""The faults that an ingestion into a lake meets in the field, and which tests force them here.
+"""The faults that ingestions into a lake meet in practice, for the tests that force them here.
 
-A test names what it forces by ``@pytest.mark.scenario("…")``; ``make faults`` runs them all and writes the table of
+A test names its faults by ``@pytest.mark.scenario("…")``; ``make faults`` runs them all and writes the table of
 ``docs/reliability.md`` from their docstrings and results.
 """
 

@@ -12,13 +12,13 @@ from tests.conftest import CHECKOUT
 
 
 def test_a_seeded_run_and_a_seeded_walk_leave_nothing_lost_or_twice(pytestconfig: pytest.Config) -> None:
-    """Purpose: faults come together, and in orders that nobody thought of; losses lay where decisions, RESTOREs and
+    """Purpose: faults combine, in orders that nobody thought of; losses were found where decisions, RESTOREs and
     accidents of the topic met.
     Procedure: half a minute of load, faults and operator actions, composed by the seed, while two readers look; then
-    walks of drains, decisions, RESTOREs, retention, topics made again and logs cut off, which a model and a broker with
-    Spark and Delta take step by step.
-    Pass: what must hold holds after every step, and at the end everything that was produced is there; of the walks, the
-    table has the rows, positions and dead letters that the model has.
+    walks of drains, decisions, RESTOREs, retention, recreated topics and truncated logs, which a model and a broker
+    with Spark and Delta take step by step.
+    Pass: every check holds after every step, and at the end every produced message is there; after each step of a walk
+    the table has the rows, positions and dead letters of the model.
     """
     command = [sys.executable, "-m", "tests.faults.chaos.run", "--seed", str(pytestconfig.getoption("--seed"))]
     environment = {**os.environ, "KDI_HOME": str(CHECKOUT / ".kdi")}

@@ -1,6 +1,6 @@
-"""What Dagster's processes do to drains when they crash, are slow, doubled or replaced: daemon, code server, run.
+"""Drains when Dagster's processes crash, are slow, run twice or are replaced: daemon, code server, run.
 
-All are real; where they fail is forced by Dagster's own crash points and by holds.
+All are real; Dagster's own crash points and holds force the failures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TOPICS = ("daemon", "twice", "reload", "terminate")
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, warm_driver: WarmDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One for the tests of this file; each has a stream of its own in it."""
+    """One for the tests of this file; each has its own stream in it."""
     folder = tmp_path_factory.mktemp("site")
     kafka, home = broker.bootstrap_servers, warm_driver.home
     with open_site(folder, TOPICS, bootstrap_servers=kafka, driver_home=home) as site:
@@ -55,7 +55,7 @@ def site(broker: Broker, warm_driver: WarmDriver, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def of_site(site: Site, producer: Publisher, spark: SparkSession) -> Callable[[str], DrivenStream]:
-    """A stream of the site by the last part of its name."""
+    """A stream of the site, by the last part of its name."""
 
     def find(name: str) -> DrivenStream:
         return DrivenStream(held_stream(site.topic(name), site.kafka), site.lake, producer, lambda: spark)
@@ -69,8 +69,8 @@ def test_a_daemon_that_dies_at_every_step_of_a_tick_starts_the_run_once(
 ) -> None:
     """Purpose: between a tick, its requests, its runs and its cursor a daemon may die; the next one reads what it left.
     Procedure: messages wait; a daemon is killed (SIGKILL) when the tick is made, another one when the ids of runs are
-    reserved, the next when the run is made and not launched, the next when it is launched and the cursor not kept; then
-    one ticks on undisturbed until nothing is due.
+    reserved, the next when the run is made and not launched, the next when it is launched and the cursor not stored;
+    then one ticks undisturbed until nothing is due.
     Pass: each died of the signal; one run was launched and succeeded; every offset exactly once; every date is shown.
     """
     web = of_site("daemon")
@@ -90,9 +90,9 @@ def test_a_daemon_that_dies_at_every_step_of_a_tick_starts_the_run_once(
 
 @scenario("run queue lost, a run requested twice", "the same range run twice", "two drivers at once")
 def test_a_request_that_is_run_twice_at_once_drains_once(site: Site, of_site: Callable[[str], DrivenStream]) -> None:
-    """Purpose: nothing in the promise may rest on Dagster's pools or queue.
-    Procedure: the same request is launched twice, without pools; both workers are held where they have planned and read
-    nothing; both go on.
+    """Purpose: the promise must not depend on Dagster's pools or queue.
+    Procedure: the same request is launched twice, without pools; both workers are held after they have planned and
+    before they read; both go on.
     Pass: both runs end well, or the loser says that another drain is active; one commit; every offset exactly once.
     """
     web = of_site("twice")
@@ -141,7 +141,7 @@ def test_a_run_goes_on_while_its_code_location_is_reloaded(site: Site, of_site: 
 
 
 def server_id(site: Site) -> str:
-    """Names the process that serves the code."""
+    """The name of the process that serves the code."""
     location = site.workspace.create_request_context().get_code_location("held")
     return str(location.server_id)  # type: ignore[attr-defined]
 
@@ -178,14 +178,14 @@ def test_a_terminated_run_ends_as_canceled_and_the_next_completes_it(
 def test_brokers_that_take_connections_and_never_answer_cost_their_own_sensor_one_tick(
     driven: DrivenFactory, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Purpose: a tick that hung as long as its brokers do would be cut off by Dagster, and say nothing.
-    Procedure: a cluster whose port takes connections and never answers, and one that works; both sensors tick.
-    Pass: the first ends within its own limit, far below Dagster's, and says which cluster does not answer; the second
-    requests its stream.
+    """Purpose: Dagster would cut off a tick that hangs as long as its brokers do, and the tick would say nothing.
+    Procedure: a cluster whose port accepts connections and never answers, and one that works; both sensors tick.
+    Pass: the first ends within its own limit, far below Dagster's, and names the cluster that does not answer; the
+    second requests its stream.
     """
     monkeypatch.setenv("KDI_LAKE", lake)
     assert 3 * kafka.REQUEST_SECONDS < DEFAULT_SENSOR_GRPC_TIMEOUT
-    monkeypatch.setattr(kafka, "REQUEST_SECONDS", 2.0)  # the limit itself would only be waited for
+    monkeypatch.setattr(kafka, "REQUEST_SECONDS", 2.0)  # a test of the limit would only wait for it
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         mute = driven().with_definition(cluster=Cluster(name="mute", bootstrap_servers=address))

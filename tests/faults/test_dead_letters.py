@@ -1,4 +1,4 @@
-"""Dead letters lie in a table of their own, without a transaction in common: they count only through the ledger."""
+"""Dead letters have their own table, without a common transaction: they count only through the ledger."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def died(driven: DrivenFactory) -> tuple[DrivenStream, list[Produced]]:
 @pytest.mark.core
 @scenario("killed between dead letters and commit")
 def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
-    """Purpose: the two tables share no transaction, so a try may leave letters and no commit.
-    Procedure: a drain is ended between dead letters and commit; drain again.
+    """Purpose: the two tables share no transaction, so an attempt may leave letters and no commit.
+    Procedure: a drain ends between dead letters and commit; drain again.
     Pass: the letters are there twice, and count once.
     """
     web, produced = died(driven)
@@ -54,11 +54,12 @@ def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactor
 
 @scenario("killed between dead letters and commit", "RESTORE and time travel")
 def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
-    """Purpose: what a dead try left should not grow for ever, and may be a live try's letters for a while.
-    Procedure: a try is ended before its commit; look for ghosts before and after the next drain; then restore the table
-    to before that drain, so that its letters do not count either, drain, and look again.
-    Pass: nothing is removed above the position; the dead try's letters go; the undone commit's letters stay, because
-    another RESTORE could bring them back.
+    """Purpose: the letters of a dead attempt must be removed one day, but for a while they may be those of a live
+    attempt.
+    Procedure: an attempt ends before its commit; remove orphaned letters before and after the next drain; then restore
+    the table to before that drain, so that its letters do not count either, drain, and remove again.
+    Pass: nothing is removed above the position; the dead attempt's letters go; the undone commit's letters stay,
+    because another RESTORE could bring them back.
     """
     web, produced = died(driven)
 
@@ -80,10 +81,10 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
 def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_it_is(
     driven: DrivenFactory, happened: str
 ) -> None:
-    """Purpose: a commit that counts on letters which are gone would move the position past their messages for good.
-    Procedure: a drain with malformed messages; under the next, between letters and commit, the letters' table is
-    restored to before them, dropped or replaced; what is there then is adopted; drain.
-    Pass: refused, and nothing committed; in the end each offset exactly once, but for the letters that someone dropped.
+    """Purpose: a commit that counts on missing letters would move the position past their messages for good.
+    Procedure: a drain with malformed messages; during the next, between letters and commit, the letters' table is
+    restored to before them, dropped or replaced; adopt what is there; drain.
+    Pass: refused, and nothing committed; in the end each offset exactly once, except the letters that someone dropped.
     """
     web = driven(partitions=1)
     web.drain_rounds(1, 20, bad=0.3)
@@ -118,7 +119,7 @@ def test_few_letters_that_cannot_be_appended_hold_the_commit_back(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     """Purpose: few letters are appended without Spark, and storage may fail there as well, or its answer may be lost.
-    Procedure: the append of a drain's letters fails, before or behind its commit; drain again.
+    Procedure: the append of a drain's letters fails, before or after its commit; drain again.
     Pass: refused with the cause, and nothing committed; in the end each offset exactly once.
     """
     web = driven(partitions=1)

@@ -1,4 +1,4 @@
-"""The table's own log is damaged, or its old part is gone: said, or seen through, and nothing is lost."""
+"""The table's own log is damaged, or its old part is gone: the drain copes or names it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def web(driven: DrivenFactory) -> DrivenStream:
 
 
 def log_file(web: DrivenStream, name: int | str) -> Path:
-    """A file of the table's log by its name, or its commit's number, or a pattern that one file has."""
+    """A file of the table's log by its name, its commit's number, or a pattern that matches one file."""
     (found,) = (Path(web.uri) / "_delta_log").glob(name if isinstance(name, str) else f"{name:020}.json")
     return found
 
@@ -59,10 +59,10 @@ def test_a_damaged_checkpoint_or_hint_is_seen_through_or_named_and_loses_nothing
     web: DrivenStream, name: str, damage: Damage
 ) -> None:
     """Purpose: a checkpoint only repeats the commits, and the file that names the newest one is a hint.
-    Procedure: two drains and a checkpoint; it is cut off, emptied or removed, or the hint names one that is not there
-    or is no JSON; more messages; a drain; the command of the refusal, if there is one, is carried out; drain.
-    Pass: of a damaged checkpoint the drain writes nothing and names the files that can be removed; a wrong hint alone
-    takes no checkpoint with it; every offset is there once.
+    Procedure: two drains and a checkpoint; it is cut off, emptied or removed, or the hint names a missing one or is no
+    JSON; more messages; a drain; the command of the refusal, if there is one; drain.
+    Pass: with a damaged checkpoint the drain writes nothing and names the files that can be removed; a wrong hint alone
+    names no checkpoint; every offset is there once.
     """
     produced = web.produce(6, bad=0.3, seed=3)
     DeltaTable(web.uri).create_checkpoint()
@@ -83,7 +83,7 @@ def test_a_damaged_checkpoint_or_hint_is_seen_through_or_named_and_loses_nothing
 
 
 def remove_as_told(run: str) -> None:
-    """What a person does who believes the refusal: remove the files that it names, and no others."""
+    """What a person does who follows the refusal: remove the files that it names, and no others."""
     command, *patterns = run.partition("   (")[0].split()
     assert command == "rm"
     for pattern in patterns:
@@ -96,7 +96,7 @@ def remove_as_told(run: str) -> None:
 def test_a_commit_that_is_not_whole_stops_the_stream_until_it_is_back(
     web: DrivenStream, damage: Damage, version: int
 ) -> None:
-    """Purpose: readers take an empty commit file for one that did nothing: its rows would be missing in silence.
+    """Purpose: readers take an empty commit file for a commit without actions: its rows would be missing silently.
     Procedure: two drains; the newest commit, or the one before it, is cut off, overwritten or emptied; more messages;
     drain; then the commit is put back, as from the storage's versions.
     Pass: the drain names the log's damage and writes nothing; after that every offset is there once.
@@ -118,9 +118,9 @@ def test_a_commit_that_is_not_whole_stops_the_stream_until_it_is_back(
 
 @pytest.mark.scenario("log clean-up, transaction ids expire")
 def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
-    """Purpose: someone cleans the log although the table says not to; the positions are in the checkpoint.
+    """Purpose: someone cleans the log although the table's properties forbid it; the positions are in the checkpoint.
     Procedure: two drains, an OPTIMIZE and a checkpoint of it; every commit before it is removed; more messages; drain.
-    Pass: the drain begins where the last one ended, and has nothing to settle first; every offset is there once.
+    Pass: the drain begins where the last one ended, without a position commit; every offset is there once.
     """
     others.optimize(web)
     others.checkpoint(web)
@@ -137,9 +137,9 @@ def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
 
 @pytest.mark.scenario("log clean-up, transaction ids expire", "RESTORE and time travel")
 def test_a_log_whose_end_is_gone_is_decided_by_the_rows_that_are_there(web: DrivenStream) -> None:
-    """Purpose: behind the newest ledger commit someone else's commit may have been a RESTORE, and it is gone.
+    """Purpose: after the newest ledger commit someone else's commit may have been a RESTORE, and it is gone.
     Procedure: two drains, a RESTORE to the first, a checkpoint; the log is cleaned by delta-rs without retention;
-    drain; then rewind, which goes by the rows; drain again.
+    drain; then rewind to the end of the rows; drain again.
     Pass: the drain refuses and names the command; after the decision every offset is there once.
     """
     others.restore(web)
@@ -161,8 +161,9 @@ def test_a_log_whose_end_is_gone_is_decided_by_the_rows_that_are_there(web: Driv
 @pytest.mark.scenario("log clean-up, transaction ids expire")
 def test_a_table_that_forgets_transaction_ids_is_drained_on_once_it_no_longer_does(web: DrivenStream) -> None:
     """Purpose: positions of idle topic partitions would expire, and look as if they had never been read.
-    Procedure: two drains; the table is told to forget transaction ids; drain; it is told no more; drain again.
-    Pass: nothing is read while it would forget, and the command that mends it is named; every offset is there once.
+    Procedure: two drains; set the table property that expires transaction ids; drain; unset it; drain again.
+    Pass: nothing is read while the property is set, and the error names the command that unsets it; every offset is
+    there once.
     """
     produced = web.produce(6, bad=0.3, seed=3)
     DeltaTable(web.uri).alter.set_table_properties({_RETENTION: "interval 365 days"}, raise_if_not_exists=False)

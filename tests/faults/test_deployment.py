@@ -1,6 +1,6 @@
-"""A deployment whole: its units' processes from an installed copy, PostgreSQL, a broker, the warm driver.
+"""A whole deployment: its units' processes from an installed copy, PostgreSQL, a broker, the warm driver.
 
-A small supervisor does what the units ask of systemd (`tests/deployed.py`).
+A small supervisor does what the units request of systemd (`tests/deployed.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.oracle import Found
 from tests.waiting import wait_until
 
 TOPIC = "deployed"
-LOADED_SECONDS = 240  # six processes start here, each in a second or two where the machine has nothing else to do
+LOADED_SECONDS = 240  # six processes start here, each in a second or two on an idle machine
 CLUSTER = """
 type: kdi_assets.components.KafkaCluster
 attributes: {{name: main, bootstrap_servers: "{kafka}"}}
@@ -41,7 +41,7 @@ attributes: {{name: main, bootstrap_servers: "{kafka}"}}
 
 @dataclass
 class Site:
-    """The deployment, its one stream, and what its instance says."""
+    """The deployment, its one stream, and what its instance shows."""
 
     deployment: Deployment
     web: DrivenStream
@@ -52,7 +52,7 @@ class Site:
         return list(reversed(self.instance.get_runs()))
 
     def works(self) -> bool:
-        """Whether a run is attached to the driver; asked of the kernel, since a driver whose JVM is held cannot say."""
+        """Whether a run is attached to the driver; by the kernel, because a driver with a stopped JVM cannot answer."""
         port = DriverAddress.read(self.deployment.home).control_port
         talks = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_ESTABLISHED)
         return any(tuple(one.laddr)[1:2] == (port,) for one in talks)
@@ -63,7 +63,7 @@ class Site:
 
     @contextmanager
     def work_held(self) -> Iterator[None]:
-        """While the body lasts, a run attaches to the driver and waits for its JVM."""
+        """During the body, a run attaches to the driver and waits for its JVM."""
         wait_until(lambda: address_file(self.deployment.home).exists(), seconds=LOADED_SECONDS)
         with stopped(self.jvm()):
             yield
@@ -119,13 +119,13 @@ def no_session() -> Any:
 
 @pytest.mark.scenario("killed before reading")
 def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_under_the_run(site: Site) -> None:
-    """Purpose: nobody is left to report such a run, and the sensor leaves the streams of a run alone; the command lines
-    of the units are the deployment, nothing else holds its processes together.
+    """Purpose: no process is left to report such a run, and the sensor does not touch the streams of a run; the command
+    lines of the units are the deployment, nothing else holds its processes together.
     Procedure: messages arrive; the run that the sensor started has attached to the warm driver; driver and code server,
     with the run, are killed (SIGKILL); their supervisor starts them again.
     Pass: Dagster shows the run as failed; the next one, its retry or one that the sensor requested, attached to the new
-    driver and succeeded; every offset exactly once; the webserver shows the dates, the metrics
-    name the stream, `kdi status` no backlog.
+    driver and succeeded; every offset exactly once; the webserver shows the dates, the metrics name the stream, `kdi
+    status` no backlog.
     """
     services = site.deployment.services
     with site.work_held():
@@ -152,8 +152,8 @@ def test_the_units_drain_what_arrives_though_driver_and_code_server_are_killed_u
 def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and_another_takes_its_place(
     site: Site,
 ) -> None:
-    """Purpose: what holds a lock in a thread of the forking process would hold it for ever in every run; and with that
-    process the code server loses sight of its runs, which are tried again: two of one run would work beside each other.
+    """Purpose: a lock held by a thread of the forking process would be held for ever in every run; and without that
+    process the code server does not know its runs, which are retried: two of one run would work side by side.
     Procedure: messages arrive, and a run has attached to the driver; the forking process is killed.
     Pass: it had one thread; the run is dead with it; the messages are drained by another run, each once.
     """
@@ -173,7 +173,7 @@ def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and
 
 
 def test_processes_that_are_told_to_stop_end_in_time_and_a_run_ends_before_its_code_server(site: Site) -> None:
-    """Purpose: an upgrade stops everything while runs work; within the units' times nothing may have to be killed.
+    """Purpose: an upgrade stops everything during runs; within the units' times nothing may have to be killed.
     Procedure: a run has attached to the driver; the code server gets SIGTERM, then metrics, webserver and daemon; once
     these have ended, the run may go on; then the driver is stopped.
     Pass: each ended by itself, none was killed; the run succeeded; every offset exactly once.

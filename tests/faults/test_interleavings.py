@@ -37,11 +37,12 @@ from tests.faults.race import drain_at_once
 def test_two_drains_at_once_lose_and_double_nothing(
     driven: DrivenFactory, definitions: str, bad: float, rounds: int
 ) -> None:
-    """Purpose: two drains of one stream may race; only one may win, whatever each takes for a dead letter.
-    Procedure: many times, two drains of 100 messages, each in a session of its own, plan on the same version and wait
-    for each other before they read. In the last case their documents differ: what one makes a row, the other makes a
-    dead letter.
-    Pass: every offset exactly once in rows or letters that count; the loser ends with nothing or says who is active.
+    """Purpose: two drains of one stream may race; only one may win, even if their dead letters differ.
+    Procedure: many times, two drains of 100 messages, in separate sessions, plan on the same version and wait for each
+    other before they read. In the last case their documents differ: what is a row for one is a dead letter for the
+    other.
+    Pass: every offset exactly once in rows or letters that count; the loser ends with nothing or says that another
+    drain is active.
     """
     web = driven(partitions=2)
     today = datetime.now(UTC).date()
@@ -86,10 +87,10 @@ def test_what_comes_between_plan_and_commit_costs_no_message(
     plans: int,
     gone: set[int],
 ) -> None:
-    """Purpose: Delta's conflict check lets a commit pass that was planned on what is no longer there.
+    """Purpose: Delta's conflict check accepts a commit whose planned version is no longer the basis.
     Procedure: two drains of six messages; before the third commits, someone changes the table.
-    Pass: what does not concern the ledger is stepped behind with the files already written; all else is planned again;
-    offsets are exactly once, but for those that the other one removed on purpose.
+    Pass: after harmless commits the drain commits the files already written; after all others it plans again; offsets
+    are exactly once, except those that the other one removed on purpose.
     """
     web = driven(partitions=1)
     web.drain_rounds(2, 6)
@@ -123,9 +124,9 @@ def _log_files(web: DrivenStream) -> set[str]:
 def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Purpose: another writer that commits all the time is no drain, and nothing has to be read again for it.
-    Procedure: someone commits before each try of a drain's commit, without end; then twelve times.
-    Pass: the first drain says who is in its way, and that a retry helps; the second lands with its first plan.
+    """Purpose: another writer that commits all the time is no drain, and needs no second read.
+    Procedure: someone commits before each attempt of a drain's commit, without end; then twelve times.
+    Pass: the first drain says that the table is busy, and that a retry helps; the second lands with its first plan.
     """
     web = driven(partitions=1)
     web.drain_rounds(1, 6)
@@ -156,8 +157,8 @@ def test_a_vacuum_that_spares_no_young_file_costs_a_try_and_no_message(
     driven: DrivenFactory, vacuum: Callable[[DrivenStream], None], point: str
 ) -> None:
     """Purpose: a VACUUM without retention removes the files of a drain that has not committed yet.
-    Procedure: a drain; under every try of the second, the files that no version names are removed; under the first try
-    of the third.
+    Procedure: a drain; during every attempt of the second, the files that no version names are removed; during the
+    first attempt of the third.
     Pass: the second says so, names VACUUM and leaves the table as it was; the third plans again and commits once; every
     offset exactly once.
     """
@@ -178,9 +179,9 @@ def test_a_vacuum_that_spares_no_young_file_costs_a_try_and_no_message(
 
 @pytest.mark.scenario("schema changes between drains", "OPTIMIZE, DELETE, MERGE, checkpoint during a drain")
 def test_a_column_that_is_dropped_under_a_drain_is_said_and_costs_no_message(driven: DrivenFactory) -> None:
-    """Purpose: files written for a column that is gone must not be committed, nor the column be lost in silence.
+    """Purpose: files written for a dropped column must not be committed, nor the column be lost silently.
     Procedure: a column of the stream is dropped (by column mapping) between files and commit; the document follows.
-    Pass: nothing is committed, the column is named; under the new document every offset is there exactly once.
+    Pass: nothing is committed, the column is named; with the new document every offset is there exactly once.
     """
     without = driven(partitions=1, properties={"delta.columnMapping.mode": "name"})
     web = without.with_definition(columns={**without.stream.columns, "extra": "upper(method)"})
@@ -198,11 +199,11 @@ def test_a_column_that_is_dropped_under_a_drain_is_said_and_costs_no_message(dri
 
 @pytest.mark.scenario("schema changes between drains")
 def test_a_column_that_the_document_gained_waits_for_the_table(driven: DrivenFactory) -> None:
-    """Purpose: a schema that changes in silence would change what the rows mean.
-    Procedure: drain; the document gains a column, and messages wait; drain; add the column to the table; drain; drop it
-    from the document again, and drain.
-    Pass: a typed refusal that names the column and reads nothing, while everything waits; then the rows have it, older
-    ones null; without it in the document it is null; every offset exactly once.
+    """Purpose: a schema that changes silently would change what the rows mean.
+    Procedure: drain; the document gains a column, and messages wait; drain; add the column to the table; drain; remove
+    it from the document again, and drain.
+    Pass: a typed refusal names the column and reads nothing, while everything waits; then the rows have it, older ones
+    null; without it in the document it is null; every offset exactly once.
     """
     web = driven(partitions=1)
     web.produce(10, bad=0.2)
@@ -235,7 +236,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Purpose: an error from the commit does not say whether it landed.
-    Procedure: the driver commits, and the answer on its way back is replaced by a broken connection.
+    Procedure: the driver commits, and a broken connection replaces its answer.
     Pass: the drain reports the version that landed, and commits nothing a second time.
     """
     web = driven(partitions=1)
@@ -257,7 +258,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
 @pytest.mark.core
 @pytest.mark.scenario("two drivers at once")
 def test_two_creators_at_once_make_one_table(driven: DrivenFactory) -> None:
-    """Both find no table; one makes it, the other finds it there and goes on."""
+    """Both find no table; one creates it, the other finds it there and continues."""
     web = driven(partitions=1)
     produced = web.produce(40, bad=0.1)
     outcomes = drain_at_once(web, [web.stream, web.stream])

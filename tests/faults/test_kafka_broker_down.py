@@ -1,6 +1,6 @@
-"""Brokers that go: before a drain, between plan and reading, while a task reads, for a moment or for good.
+"""Brokers that stop: before a drain, between plan and reading, while a task reads, for a moment or for good.
 
-Where another one has the messages too, it leads from then on.
+If another one has the messages too, it leads from then on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def web(topic_name: str, mortal: Broker, lake: str, spark: SparkSession) -> Driv
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits a fifth as long as it usually does for a broker that does not answer."""
+    """Waits a fifth of the usual time for a broker that does not answer."""
     patient = ((kafka, "REQUEST_SECONDS"), (messages, "REQUEST_SECONDS"), (reader, "ANSWER_SECONDS"))
     for module, name in patient:
         monkeypatch.setattr(module, name, getattr(module, name) // 5)
@@ -91,7 +91,7 @@ def test_a_broker_that_restarts_between_two_steps_costs_nothing(mortal: Broker, 
 def test_a_broker_killed_while_a_task_reads_comes_back_and_nothing_is_lost(
     mortal: Broker, web: DrivenStream, spark: SparkSession
 ) -> None:
-    """Purpose: the broker goes in the middle of a fetch, with half of a range read.
+    """Purpose: the broker stops in the middle of a fetch, with half of a range read.
     Procedure: 30,000 messages, read in fetches of 16 kB; once a task of the drain runs, the broker is killed (SIGKILL)
     and started again; drain until nothing waits.
     Pass: the drain completes, or says that a retry helps and commits nothing; in the end every offset is there once.
@@ -128,10 +128,10 @@ def test_a_broker_killed_while_a_task_reads_comes_back_and_nothing_is_lost(
 @pytest.mark.parametrize("point", ["before the drain", "before reading", "files written"])
 def test_a_broker_that_goes_for_good_under_a_drain_ends_it(mortal: Broker, web: DrivenStream, point: str) -> None:
     """Purpose: a drain must neither hang on a broker that does not come back nor commit what it could not read.
-    Procedure: drain; produce good and malformed messages; drain, and kill the broker at the point; look; start it
-    again; drain.
-    Pass: in a time that a person waits for, the drain says that nobody answers and that a retry helps, and so does the
-    look; the version stays; then every offset is there once.
+    Procedure: drain; produce good and malformed messages; drain, and kill the broker at the point; read the backlog;
+    start it again; drain.
+    Pass: within a time that a person waits for, the drain and the backlog say that no broker answers and that a retry
+    helps; the version stays; then every offset is there once.
     """
     web.drain_rounds(1, 20, bad=0.2)
     produced = web.produce(20, bad=0.3, seed=2)
@@ -198,7 +198,7 @@ def pair(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def _join(first: Path, second: Path) -> None:
-    """Let the second's folders belong to the first's cluster, as formatting them with its id does."""
+    """Make the second broker's folders belong to the first's cluster, as formatting them with its id does."""
     of_first = (first / "logs" / "metadata" / "meta.properties").read_text()
     for folder in ("metadata", "messages"):
         directory = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

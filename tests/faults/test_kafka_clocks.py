@@ -1,4 +1,4 @@
-"""Time: clocks that are wrong, zones, and more dates than one drain is used to."""
+"""Time: wrong clocks, zones, and an unusual number of dates in one drain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SKEWED = [
     datetime(2038, 1, 19, 3, 14, 8, tzinfo=UTC),
     NOON,
 ]
-"""What messages say of when they were made, in the order of their offsets."""
+"""The timestamps of messages, in the order of their offsets."""
 
 
 def request(day: str, **fields: object) -> str:
@@ -45,9 +45,9 @@ def produce_skewed(web: DrivenStream) -> None:
 @pytest.mark.scenario("clock skew, wrong event times")
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 def test_producers_with_wrong_clocks_move_nothing_but_their_own_messages(driven: DrivenFactory, kind: str) -> None:
-    """Purpose: positions, commits and lag must not depend on what a producer believes about the time.
+    """Purpose: positions, commits and lag must not depend on a producer's clock.
     Procedure: Kafka timestamps of 1970, 2038, 2099 and out of order; event dates of 1970, 2099 and of no calendar; on
-    topics that keep the producer's time, and on those that take the broker's; look; drain; look.
+    topics that keep the producer's time, and on those that use the broker's; read the backlog; drain; read it again.
     Pass: each message is there once with the time that the topic keeps; the event dates outside the window are dead
     letters for that reason; the lag is a number, never below 0.
     """
@@ -72,9 +72,9 @@ def test_producers_with_wrong_clocks_move_nothing_but_their_own_messages(driven:
 @pytest.mark.scenario("clock skew, wrong event times")
 @pytest.mark.parametrize("start", [NOON, datetime(2050, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)])
 def test_a_start_at_a_moment_goes_by_the_first_message_that_claims_it(driven: DrivenFactory, start: datetime) -> None:
-    """Purpose: timestamps do not ascend; a start is one offset all the same, and what lies behind it all arrives.
-    Procedure: messages with timestamps out of order; streams that start at a moment that several claim, that one
-    claims, that none claims; drain; one more message; drain.
+    """Purpose: timestamps are not sorted; a start is still one offset, and everything after it arrives.
+    Procedure: messages with timestamps out of order; streams that start at a moment that several messages have, that
+    one has, that none has; drain; one more message; drain.
     Pass: everything from the first offset whose timestamp is not before the moment; if there is none, from the end.
     """
     web = driven(partitions=1, config=ANY_TIME, start=start)
@@ -90,7 +90,7 @@ def test_a_start_at_a_moment_goes_by_the_first_message_that_claims_it(driven: Dr
 
 @pytest.fixture
 def far_from_utc(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The process and its JVM believe that they are in New York."""
+    """The process and its JVM use the time zone of New York."""
     assert spark._jvm is not None
     zones = spark._jvm.java.util.TimeZone
     before = zones.getDefault()
@@ -107,7 +107,7 @@ def far_from_utc(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.mark.usefixtures("far_from_utc")
 @pytest.mark.parametrize("declared", ["timestamp", "string"])
 def test_a_date_is_that_of_utc_whatever_the_zone_of_event_and_machine(driven: DrivenFactory, declared: str) -> None:
-    """Purpose: around midnight and where clocks change, another zone gives another date.
+    """Purpose: around midnight and at clock changes, another zone gives another date.
     Procedure: event times around midnight, at the turn of a year and at changes to and from summer time, written with
     offsets from -12:00 to +14:00; the field is declared as a timestamp, or as a string that the expression casts;
     process and JVM are in New York; drain.
@@ -134,9 +134,9 @@ def test_a_date_is_that_of_utc_whatever_the_zone_of_event_and_machine(driven: Dr
 
 @pytest.mark.scenario("many dates in one drain")
 def test_a_drain_of_many_dates_is_one_commit_and_one_file_each(driven: DrivenFactory) -> None:
-    """Purpose: late messages of months come at once; a commit or a handful of files for each date would drown readers.
+    """Purpose: late messages of months come at once; a commit or several files for each date would slow readers down.
     Procedure: messages of 66 dates over three topic partitions; drain.
-    Pass: one commit, one file for each date; every date is told.
+    Pass: one commit, one file for each date; every date has its event.
     """
     web = driven(partitions=3)
     today = datetime.now(UTC).date()

@@ -1,4 +1,4 @@
-"""Compaction: offsets that had a message have none any more, before a drain and under it."""
+"""Compaction: offsets lose their messages, before a drain and during it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ COMPACTED = {
     "delete.retention.ms": "0",
     "min.compaction.lag.ms": LATER,
 }
-"""A topic that keeps everything until ``compact`` lets the cleaner go."""
+"""A topic that keeps everything until ``compact`` starts the cleaner."""
 
 
 def produce_rounds(web: DrivenStream, *, rounds: int, keys: int, bad: float = 0.0) -> list[Produced]:
-    """Each round has the same keys; the last one lies in a segment that the cleaner leaves alone."""
+    """Each round has the same keys; the last one is in a segment that the cleaner does not touch."""
     for number in range(rounds):
         web.produce(keys, bad=bad, seed=number)
-        time.sleep(2 * SEGMENT_MS / 1000)  # the broker rolls a segment by the time stamps in it
+        time.sleep(2 * SEGMENT_MS / 1000)  # the broker rolls a segment by the timestamps in it
     web.produce(keys, bad=bad, seed=rounds)
     return list(web.publisher.log)
 
@@ -52,7 +52,7 @@ def produce_others(web: DrivenStream) -> list[Produced]:
 
 
 def compact(web: DrivenStream, *, gone: range) -> set[int]:
-    """Let the cleaner go until no message is left at these offsets; the offsets that another client still reads."""
+    """Run the cleaner until no message is left at these offsets; the offsets that another client still reads."""
     configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, min_compaction_lag_ms="0")
     only = web.tp()
     wait_until(lambda: not set(gone) & set(visible_offsets(web.stream.cluster, only)), seconds=60)

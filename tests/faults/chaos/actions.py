@@ -1,4 +1,4 @@
-"""What producers and operators do: each action with what it requires, what it promises, and how often it comes."""
+"""What producers and operators do: each action with its requirement, its guarantee and its weight."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Action:
     """Something that happens to a stream.
 
     Attributes:
-        run: Does it, and answers what it did in a few words.
+        run: Does it, and returns what it did in a few words.
         requires: Whether it can happen in this world.
-        promises: What it leaves as it was, or brings about.
-        weight: How often it comes, against the others.
+        promises: What it preserves, or brings about.
+        weight: How often it comes, relative to the others.
     """
 
     name: str
@@ -82,10 +82,10 @@ def add_partition(world: World) -> str:
 
 
 def retention(world: World) -> str:
-    """Retention, hurried."""
+    """Retention, accelerated."""
     held = read_topic(world.stream.cluster, world.stream.topic).partitions
     tp, offsets = world.random.choice(sorted(held.items()))
-    # Mostly what was drained, as it should be; now and then what was not.
+    # Mostly drained messages, as in practice; sometimes others.
     drained = max(offsets.earliest, min(world.positions()[tp], offsets.end))
     until = world.random.randint(offsets.earliest, offsets.end if world.random.random() < 0.3 else drained)
     delete_records(world.web, {tp.partition: until})
@@ -119,7 +119,7 @@ def vacuum(world: World) -> str:
 
 
 def erase(world: World) -> str:
-    """Somebody's rows must go."""
+    """Someone's rows must be erased."""
     drained = [(tp, position) for tp, position in sorted(world.positions().items()) if position]
     if not drained:
         return "nothing: no row is there"

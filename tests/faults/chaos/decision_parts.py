@@ -1,4 +1,4 @@
-"""The real parts of a walk over decisions: a Kafka broker of its own, Spark, Delta and the engine."""
+"""The real parts of a walk over decisions: its own Kafka broker, Spark, Delta and the engine."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ BAD = "{bad %d"
 
 
 class Died(BaseException):
-    """Whoever drains or decides ends here."""
+    """Ends a drain or a decision."""
 
 
 class KafkaAndDelta:
     """One topic and its table.
 
     Args:
-        broker: Of this walk alone: it is killed where a log loses its end.
+        broker: For this walk only: it is killed when a log loses its end.
     """
 
     def __init__(self, broker: Broker, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int):
         stream = web_requests(topic, Cluster(name="main", bootstrap_servers=broker.bootstrap_servers))
         self._broker, self._stream = broker, stream
         self._web = DrivenStream(stream, lake, Publisher(broker.bootstrap_servers), session)
-        self._sizes: dict[tuple[int, int], int] = {}  # of the log file before a message
+        self._sizes: dict[tuple[int, int], int] = {}  # of the log file before each message
         self._earliest: dict[int, int] = {}
         self._admin: AdminClient
         self._versions = {0: 0}
         self._create(partitions)
 
     def produce(self, messages: Sequence[Message]) -> None:
-        """One by one, so that each lies in a batch of its own, and where is known."""
+        """One by one, so that each is in its own batch, at a known position of the file."""
         options = {"linger.ms": 0, "log_level": 0, "acks": "all"}
         producer = Producer({"bootstrap.servers": self._broker.bootstrap_servers, **options})
         for message in messages:
@@ -71,21 +71,21 @@ class KafkaAndDelta:
         assert all(m.offset < ends[m.partition] for m in messages), f"{messages} are not in {ends}"
 
     def add_partition(self) -> None:
-        """Wait until everybody knows of it."""
+        """Wait until every client knows of it."""
         more = len(self._held()) + 1
         topic = self._stream.topic
         self._admin.create_partitions([NewPartitions(topic, more)])[topic].result(30)
         self._await(lambda: len(self._held()) == more)
 
     def delete_before(self, partition: int, offset: int) -> None:
-        """Retention, hurried."""
+        """Retention, accelerated."""
         self._earliest[partition] = offset
         gone = RdPartition(self._stream.topic, partition, offset)
 
         def deleted() -> bool:
             try:
                 next(iter(self._admin.delete_records([gone]).values())).result(30)
-            except KafkaException:  # the client does not know the leader of a topic or broker that is new
+            except KafkaException:  # the client does not know the leader of a new topic or broker
                 self._admin = self._client()
                 return False
             return True
@@ -93,7 +93,7 @@ class KafkaAndDelta:
         self._await(deleted)
 
     def truncate(self, partition: int, offset: int) -> None:
-        """Kill the broker, cut its file and start it again."""
+        """Kill the broker, truncate its file and start it again."""
         size = self._sizes.get((partition, offset))
         file = self._log_file(partition)
         self._broker.kill()
@@ -108,11 +108,11 @@ class KafkaAndDelta:
         self._broker.restart()
         tp = TopicPartition(self._stream.topic, partition)
         self._await(lambda: self._held()[tp].end == offset)
-        for number, earliest in self._earliest.items():  # a broker that is killed may not have kept that yet
+        for number, earliest in self._earliest.items():  # a killed broker may not have stored that yet
             self.delete_before(number, earliest)
 
     def recreate(self, partitions: int) -> None:
-        """Delete the topic and make it again."""
+        """Delete the topic and create it again."""
         topic = self._stream.topic
         before = read_topic(self._stream.cluster, topic).topic_id
         self._admin.delete_topics([topic])[topic].result(30)
@@ -122,7 +122,7 @@ class KafkaAndDelta:
         self._await(lambda: read_topic(self._stream.cluster, topic).topic_id != before)
 
     def restore(self, version: int) -> None:
-        """RESTORE to what was the model's version."""
+        """RESTORE to the model's version."""
         DeltaTable(self._web.uri).restore(self._versions[version])
 
     def drain(self, *, dies: str = "") -> None:
@@ -131,7 +131,7 @@ class KafkaAndDelta:
             self._web.drain()
 
     def accept_loss(self, *, dies: str = "") -> None:
-        """Give up what the engine proposes."""
+        """Give up the offsets that the engine proposes."""
         self._decide("accept-loss", dies)
 
     def rewind(self, partition: int, offset: int, *, dies: str = "") -> None:
@@ -139,7 +139,7 @@ class KafkaAndDelta:
         self._decide("rewind", dies, topic_partition=TopicPartition(self._stream.topic, partition), to=offset)
 
     def new_topic(self, *, dies: str = "") -> None:
-        """Go on with the topic that was made again."""
+        """Continue with the recreated topic."""
         self._decide("new-topic", dies)
 
     def _decide(self, action: Action, dies: str, **target: Any) -> None:
@@ -147,7 +147,7 @@ class KafkaAndDelta:
             self._web.resolve(action, because="a walk", **target)
 
     def assert_is(self, model: Model, *, drained: bool) -> None:
-        """Compare with the model: rows, positions, what was removed; behind a drain the dead letters too."""
+        """Compare with the model: rows, positions, removed rows; after a drain the dead letters too."""
         if not model.versions:
             return
         self._versions[len(model.versions) - 1] = self._web.version()
@@ -181,7 +181,7 @@ class KafkaAndDelta:
 
     def _create(self, partitions: int) -> None:
         topic = self._stream.topic
-        self._admin = self._client()  # the former one takes leaders of the former topic for its own
+        self._admin = self._client()  # the old client takes leaders of the former topic for those of the new one
 
         def created() -> bool:
             new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
@@ -223,7 +223,7 @@ def _refusals() -> Iterator[None]:
 
 @contextmanager
 def _dying(dies: str) -> Iterator[None]:
-    """End whoever commits a drain or a decision, before or behind that commit."""
+    """End a drain or a decision just before or just after its commit."""
     send = vars(commit_module)["send"]
 
     def dying(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:

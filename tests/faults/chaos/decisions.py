@@ -1,7 +1,7 @@
 """A random walk over decisions and accidents: the model alone, or the model beside a real broker, Spark and Delta.
 
-Accidents: RESTORE, retention, new topic partitions, a topic that is made again, a broker that lost the end of its log,
-a drain or a decision that ends before or behind its commit. After every step the table must be what the model says.
+Accidents: RESTORE, retention, new topic partitions, a recreated topic, a broker that lost the end of its log, a drain
+or a decision that ends before or after its commit. After every step the table must equal the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BEFORE, BEHIND = "before the commit", "behind the commit"
 
 
 class Walk:
-    """Takes random steps; each answers what it did in a line.
+    """Takes random steps; each returns a line about what it did.
 
     Args:
         parts: ``KafkaAndDelta``: take the same steps, and are compared with the model after each. Without them the
@@ -41,10 +41,10 @@ class Walk:
         )
 
     def step(self) -> str:
-        """One step and what must hold behind it.
+        """One step and the checks after it.
 
         Raises:
-            AssertionError: It does not.
+            AssertionError: A check failed.
         """
         steps, weights = zip(*self._steps, strict=True)
         told: str = self._random.choices(steps, weights)[0]()
@@ -86,7 +86,7 @@ class Walk:
         return "decide: nothing, no log was truncated"
 
     def _decided(self, step: str, dies: str, *arguments: int) -> str:
-        """Do the same on both sides; whoever dies before the commit has done nothing but answer a RESTORE."""
+        """Do the same on both sides; a decision that ends before its commit does nothing except record a RESTORE."""
         before = self.model.snapshot()
         refused = _refusal(getattr(self.model, step), *arguments)
         if dies == BEFORE:
@@ -99,7 +99,7 @@ class Walk:
         return f"refused, {refused}" if refused else f"ends {dies}" if dies else "done"
 
     def _both(self, step: str, *arguments: int) -> None:
-        """The same to both; nobody refuses it."""
+        """Do the same on both sides; neither may refuse."""
         for side in filter(None, (self.model, self._parts)):
             getattr(side, step)(*arguments)
 
@@ -122,7 +122,7 @@ class Walk:
         log = self.model.logs[partition]
         if log.end == log.earliest:
             return "truncate: nothing, the log is empty"
-        # A dead letter whose message the broker gave away is replayed or discarded first; that is not walked here.
+        # A dead letter whose message the broker lost is replayed or discarded first; the walk does not do that.
         letters = [m.offset for m in log.messages if m.bad]
         offset = self._random.randint(max([log.earliest, *(at + 1 for at in letters)]), log.end)
         self._both("truncate", partition, offset)
@@ -149,7 +149,7 @@ def _refusal(step: Callable[..., object], *arguments: int) -> Refused | None:
 
 
 def first_that_differs(model: Model) -> tuple[int, int] | None:
-    """Where a log was truncated under rows: the topic partition, and the first offset that holds another message."""
+    """Where a log was truncated below rows: the topic partition, and the first offset with another message."""
     version: Version = model.table
     for partition, log in enumerate(model.logs):
         rows = (m for m in version.rows if (m.epoch, m.partition) == (model.epoch, partition))
@@ -160,6 +160,6 @@ def first_that_differs(model: Model) -> tuple[int, int] | None:
 
 
 def steps_of(lines: Sequence[str]) -> str:
-    """The steps of a walk, numbered, and how often each kind came."""
+    """The steps of a walk, numbered, and how often each kind occurred."""
     kinds = Counter(re.split(r":", line)[0] for line in lines)
     return "\n".join([f"{n}. {line}" for n, line in enumerate(lines, 1)] + [str(dict(kinds))])

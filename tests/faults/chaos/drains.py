@@ -1,4 +1,4 @@
-"""Drains, and what befalls them: each ends whole or not at all."""
+"""Drains with faults: each ends whole or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROCESS_POINTS = (*POINTS, COMMIT_CHECKED, COMMIT_LANDED)
 
 
 class Crash(BaseException):
-    """Ends a drain at a point; nothing in between catches it."""
+    """Ends a drain at a point; no handler in between catches it."""
 
 
 def drain(world: World) -> str:
@@ -37,7 +37,7 @@ def drain(world: World) -> str:
 
 
 def crash(world: World) -> str:
-    """The process dies, as its own last act; the next drain begins with what it left."""
+    """The process ends at a point; the next drain begins with what it left."""
     doom = world.random.choice(POINTS)
 
     def die() -> None:
@@ -50,7 +50,7 @@ def crash(world: World) -> str:
 
 
 def interfere(world: World) -> str:
-    """Somebody changes the table between plan and commit."""
+    """Someone changes the table between plan and commit."""
     point = world.random.choice(POINTS[:4])
     possible = [a for a in INTERFERENCES if a.requires(world)]
     action = world.random.choices(possible, [a.weight for a in possible])[0] if possible else None
@@ -64,7 +64,7 @@ def interfere(world: World) -> str:
 
 
 def lose_answer(world: World) -> str:
-    """The connection to the driver breaks around the commit: before it was sent, or when it was done."""
+    """The connection to the driver breaks around the commit: before it was sent, or after it landed."""
     landed, real = world.random.random() < 0.5, delta_transaction.send
     lost: list[bool] = []
 
@@ -107,7 +107,7 @@ def kill(world: World) -> str:
 
 
 def zombie(world: World) -> str:
-    """A process that drains stops at a point, another one drains, and the first goes on."""
+    """A draining process stops at a point, another one drains, and the first resumes."""
     point = world.random.choice(PROCESS_POINTS)
     doomed = Doomed(world.web, Doom(point, signal.SIGSTOP), world.home)
     try:
@@ -133,10 +133,10 @@ def lose_broker(world: World) -> str:
 
 
 def _ended(doomed: Doomed, number: signal.Signals) -> str:
-    """How the process ended: by the signal, or past the point with a report or a refusal that may come.
+    """How the process ended: by the signal, or past the point with a report or an expected refusal.
 
     Raises:
-        AssertionError: Otherwise.
+        AssertionError: In any other way.
     """
     if (code := doomed.exit_code()) == -number:
         return f"exit code {code}"
@@ -155,7 +155,7 @@ def _told(report: DrainReport | KdiError | None) -> str:
 
 
 def _waits(world: World) -> bool:
-    """A fault in a drain that has nothing to do shows nothing."""
+    """A fault in a drain without work shows nothing."""
     return world.log is None or take_snapshot(world.stream, world.web.lake).backlog() > 0
 
 
@@ -173,4 +173,4 @@ DRAINS = (
     _befallen("its process stands still", zombie, "each message once, whoever was first", 3),
     _befallen("the broker goes", lose_broker, "a whole drain or none", 1),
 )
-"""Every way in which a drain may go."""
+"""Every kind of drain."""

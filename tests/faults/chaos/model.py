@@ -1,7 +1,7 @@
-"""What a topic and its table must be after any sequence of drains, decisions and accidents: a model without parts.
+"""What a topic and its table must be after any sequence of drains, decisions and accidents: a model without real parts.
 
-It says what the rules of drains and decisions come to, in sets of messages. A walk holds it against real parts step by
-step, and against what must never happen: a message that is lost, twice, or gone without a word.
+It expresses the rules of drains and decisions in sets of messages. A walk compares it with real parts step by step, and
+with what must never happen: a message that is lost, there twice, or gone silently.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ Refusal = str
 
 @dataclass(frozen=True, order=True)
 class Message:
-    """A message that a broker once acknowledged; no two are equal."""
+    """A message that a broker once acknowledged; each is unique."""
 
     number: int
-    epoch: int  # of its topic, which may be deleted and made again
+    epoch: int  # of its topic, which may be deleted and recreated
     partition: int
     offset: int
     bad: bool = False
@@ -25,7 +25,7 @@ class Message:
 
 @dataclass
 class TopicPartitionLog:
-    """What the broker has of a topic partition: offsets are places in the list."""
+    """The broker's log of a topic partition: offsets are indexes of the list."""
 
     messages: list[Message] = field(default_factory=list)
     earliest: int = 0
@@ -41,12 +41,12 @@ class TopicPartitionLog:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the ledger says of the rows that are there.
+    """The ledger of the current rows.
 
     Attributes:
         positions: Next offset of every topic partition.
-        last_read: By topic partition the last message that was read, as far as it lies below the position.
-        lost: Messages that somebody gave up.
+        last_read: By topic partition the last message that was read, as far as it is below the position.
+        lost: Messages that someone gave up.
     """
 
     epoch: int
@@ -73,12 +73,12 @@ class Refused(Exception):
 
 
 class Model:
-    """A topic and the table that it is drained into, which starts at ``earliest``.
+    """A topic and its table, which starts at ``earliest``.
 
     Attributes:
-        removed: Rows that decisions took out of the table and the broker could not give again.
-        undone: Messages that a RESTORE or a rewind took out of the table, to be drained again: a broker that loses them
-            before that takes the last copy, as of every message that waits.
+        removed: Rows that decisions removed from the table and that the broker no longer has.
+        undone: Messages that a RESTORE or a rewind removed from the table, to be drained again: if the broker loses
+            them before that, the last copy is lost, as with every message that waits.
         versions: Of the table, the newest last.
     """
 
@@ -94,11 +94,11 @@ class Model:
         return self.versions[-1]
 
     def snapshot(self) -> tuple[int, frozenset[Message]]:
-        """How far it has come; for ``go_back_to``."""
+        """The current state, for ``go_back_to``."""
         return len(self.versions), self.removed
 
     def go_back_to(self, snapshot: tuple[int, frozenset[Message]]) -> None:
-        """Nothing was committed since, but for the table itself."""
+        """Undo everything except the table: nothing was committed since."""
         del self.versions[max(snapshot[0], 1) :]
         self.removed = snapshot[1]
 
@@ -128,7 +128,7 @@ class Model:
         del self.logs[partition].messages[offset:]
 
     def recreate(self, partitions: int) -> None:
-        """The topic is deleted and made again."""
+        """The topic is deleted and recreated."""
         self.epoch += 1
         self.logs = [TopicPartitionLog() for _ in range(partitions)]
 
@@ -141,10 +141,10 @@ class Model:
         self.versions.append(after)
 
     def drain(self) -> list[Version]:
-        """Drain everything; the versions that came of it.
+        """Drain everything; the versions that it committed.
 
         Raises:
-            Refused: Nothing was read. A RESTORE is answered all the same.
+            Refused: Nothing was read. A RESTORE is recorded even then.
         """
         made = len(self.versions)
         if not self.versions:
@@ -183,7 +183,7 @@ class Model:
                 found.add("TopicTruncated")
         return found
 
-    # What somebody decides.
+    # Decisions.
 
     def accept_loss(self) -> None:
         """Give up what retention deleted before it was drained."""
@@ -200,7 +200,7 @@ class Model:
         self._decided(replace(ledger, positions=positions, lost=frozenset(lost)))
 
     def rewind(self, partition: int, offset: int) -> None:
-        """Drain again from an offset on; rows behind it go, and to the removed ones if they are the only copies."""
+        """Drain again from an offset on; rows after it are removed, and kept if they are the only copies."""
         self._refuse_other_topic()
         ledger, log = self.table.ledger, self.logs[partition]
         position = ledger.positions.get(partition, 0)
@@ -213,7 +213,7 @@ class Model:
         }
         if any(m.bad and not log.holds(m) for m in behind):
             raise Refused("NothingToResolve")  # dead letters that are the only copies
-        # Behind a truncation, the evidence of it must not go with the rows: the row before them stands for it.
+        # After a truncation, its evidence must not be removed with the rows: the row before them keeps it.
         stay = (self.table.rows | self.table.letters) - behind
         below = [m for m in stay if (m.epoch, m.partition) == (self.epoch, partition)]
         last_read = {p: m for p, m in ledger.last_read.items() if p != partition}
@@ -227,7 +227,7 @@ class Model:
         self._decided(after, without=frozenset(behind))
 
     def new_topic(self) -> None:
-        """Go on with a topic that was made again; what came of the former one stays."""
+        """Continue with a recreated topic; rows of the former one stay."""
         ledger = self.table.ledger
         if ledger.epoch == self.epoch:
             raise Refused("NothingToResolve")
@@ -244,14 +244,14 @@ class Model:
     # What must hold.
 
     def faults(self) -> list[str]:
-        """What must not be, right behind a drain that was not refused."""
+        """What must not be, just after a drain that was not refused."""
         table, found = self.table, []
         there = table.rows | table.letters
         for partition, log in enumerate(self.logs):
             position, last = table.ledger.positions.get(partition, 0), table.ledger.last_read.get(partition)
             found += [f"{m} waits behind a drain" for m in log.messages[position:]]
             if last and last.offset >= log.earliest and not log.holds(last):
-                continue  # truncated and grown to the position exactly: the next message has it refused
+                continue  # truncated and grown exactly to the position: the next message makes the drain refuse it
             below = log.messages[log.earliest : position]
             found += [f"{m} was passed over" for m in below if m not in there and m not in table.ledger.lost]
         drained = frozenset().union(*(v.rows | v.letters for v in self.versions))

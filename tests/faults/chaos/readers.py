@@ -1,4 +1,4 @@
-"""Two readers, delta-rs and Spark, who look at the table all the time and must never see half a drain."""
+"""Two readers, delta-rs and Spark, that read the table all the time and must never see half a drain."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Readers:
 
     Attributes:
         looks: How often each of them read a version.
-        failed: What they could not read: a VACUUM takes files away under a reader.
-        broken: What no reader should meet.
+        failed: What they could not read: a VACUUM removes files under a reader.
+        broken: Errors that no reader should meet.
     """
 
     stream: Stream
@@ -70,10 +70,10 @@ class Readers:
             thread.join(30)
 
     def check(self, produced: Sequence[Produced], given_up: Collection[OffsetRange], *, seed: int) -> None:
-        """What was seen: all that was produced below the positions of the version, once, and nothing else.
+        """What was seen: every message below the positions of the version, once, and nothing else.
 
         Args:
-            produced: Everything that the broker acknowledged by now, tombstones too.
+            produced: Everything that the broker has acknowledged, including tombstones.
             given_up: Offsets that may have been missing.
         """
         assert not self.broken, self.broken
@@ -100,7 +100,7 @@ class Readers:
                     self.looks[name] += 1
             except (DeltaError, OSError, ValueError, PySparkException, Py4JError, KdiError) as failed:
                 self.failed.append(f"{name}: {failed}")
-            except Exception as broken:  # noqa: BLE001  told at the next check: a thread's error reaches nobody
+            except Exception as broken:  # noqa: BLE001 - the next check raises it: an error of a thread reaches nobody
                 self.broken.append(f"{name}: {broken!r}")
                 return
 

@@ -1,7 +1,7 @@
 """Chaos: seeded runs of load, faults and operator actions in any order, and seeded walks over decisions and accidents.
 
-What must hold is checked after every step. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute, and then
-walks of 25 steps, with seeds 1, 2, …, each for so long; ``SECONDS=30`` makes those of the seed.
+Every step is followed by all checks. ``make chaos SECONDS=600 SEED=1`` makes runs of half a minute, and then walks of
+25 steps, with seeds 1, 2, …, each kind for this long; ``SECONDS=30`` makes those of the seed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WALK_STEPS = 25
 
 @dataclass(frozen=True)
 class Parts:
-    """What all runs and walks share: a broker that may be killed, and a warm driver."""
+    """Shared by all runs and walks: a broker that may be killed, and a warm driver."""
 
     broker: Broker
     home: Path
@@ -55,7 +55,7 @@ class Outcome:
     """One run or walk.
 
     Attributes:
-        violation: What did not hold; empty if everything did.
+        violation: The check that failed; empty if none did.
     """
 
     name: str
@@ -86,7 +86,7 @@ def run_of_drains(parts: Parts, lake: str, seed: int) -> Outcome:
             world.transaction.end(commit=False)
         outcome.steps.append("the last drain: ")
         world.check_at_the_end()
-    except Exception:  # noqa: BLE001  whatever it is, nothing that happens to a stream may raise it
+    except Exception:  # noqa: BLE001 - no fault may raise anything else
         outcome.violation = traceback.format_exc()
     finally:
         world.readers.stop()
@@ -96,7 +96,7 @@ def run_of_drains(parts: Parts, lake: str, seed: int) -> Outcome:
 
 
 def walk_over_decisions(parts: Parts, lake: str, seed: int) -> Outcome:
-    """Steps that a model and the real parts take alike."""
+    """Steps that a model and the real parts take together."""
     outcome, session = Outcome(f"walk, seed {seed}"), parts.session.newSession()
     for option in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
         session.conf.set(option, "1")
@@ -125,7 +125,7 @@ def _world(parts: Parts, lake: str, random: Random, seed: int) -> World:
 
 @contextmanager
 def started_parts(folder: Path) -> Iterator[Parts]:
-    """A broker and a warm driver of our own."""
+    """Our own broker and warm driver."""
     (home := folder / "home").mkdir()
     broker = quick_broker(folder / "broker", Settings.from_environment())
     try:
@@ -141,13 +141,13 @@ def started_parts(folder: Path) -> Iterator[Parts]:
 
 
 def say(*lines: str) -> None:
-    """Write lines at once, for whoever watches."""
+    """Write lines at once, for a person who watches."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Run for a while; the exit code is 1 if anything did not hold."""
+    """Run for a while; the exit code is 1 if any check failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=RUN_SECONDS, help="of runs, and of walks (30)")
     parser.add_argument("--seed", type=int, default=1, help="of the first ones (1)")

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class World:
-    """One stream in trouble.
+    """One stream with faults.
 
     Attributes:
         home: ``KDI_HOME`` of the warm driver that everything here attaches to.
         given_up: Offsets that may be missing: declared losses, rows removed on purpose.
         oldest_restorable: The oldest table version whose files VACUUM has left.
-        transaction: Messages of a transaction that is open.
-        goes_back: Whether the step under way may set positions back.
+        transaction: Messages of an open transaction.
+        goes_back: Whether the current step may set positions back.
     """
 
     web: DrivenStream
@@ -55,18 +55,18 @@ class World:
 
     @property
     def log(self) -> TableLog | None:
-        """The table as it stands."""
+        """The table's log, now."""
         return TableLog.open(self.web.uri)
 
     def session(self) -> SparkSession:
         return self.web.session()
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Next offset of every topic partition, for the rows that are there now."""
+        """Next offset of every topic partition, for the current rows."""
         return take_snapshot(self.stream, self.web.lake).positions()
 
     def begun(self) -> Mapping[TopicPartition, int]:
-        """Where the stream began; a topic partition that came later is not among them, and begins at 0.
+        """Where the stream began; later topic partitions are not included, and begin at 0.
 
         Raises:
             AssertionError: That is not where its document says.
@@ -82,7 +82,7 @@ class World:
     def drain(
         self, stream: Stream | None = None, *, at: Callable[[str], None] = lambda point: None
     ) -> DrainReport | None:
-        """Drain as somebody on call would: what retention took is given up, and nothing but that."""
+        """Drain as a person on call would: give up what retention deleted, and nothing else."""
         try:
             return self.web.drain(stream, at=at)
         except RetentionPassedPosition:
@@ -93,7 +93,7 @@ class World:
         """Decide as the refusal proposes.
 
         Raises:
-            AssertionError: The decision gives up what the broker still holds.
+            AssertionError: The decision gives up messages that the broker still holds.
         """
         held, positions = self._held(), self.positions()
         decision = self.web.resolve("accept-loss")
@@ -105,9 +105,9 @@ class World:
     def check(self) -> None:
         """What must hold between any two steps.
 
-        * Of what was produced below the positions, everything is there once; nothing else is there.
-        * Positions go forward, unless somebody restored the table.
-        * The two readers, who looked all the time, never saw half a drain.
+        * Each message below the positions is there once; nothing else is there.
+        * Positions go forward, unless someone restored the table.
+        * The two readers never saw half a drain.
         """
         if self.log is None:
             self._ended = {tp: held.end for tp, held in self._held().items()}
@@ -124,7 +124,7 @@ class World:
         self.readers.check(produced, self.given_up, seed=self.web.seed)
 
     def check_at_the_end(self) -> None:
-        """Drain what is left; then everything that was produced is there, and the audit says so."""
+        """Drain the rest; then every produced message is there, and the audit is complete."""
         await_markers(self.web)
         for _ in range(4):  # a loss is decided first, and a decision is not a drain
             if report := self.drain():

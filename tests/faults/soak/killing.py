@@ -27,7 +27,7 @@ WORKER_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """What was done, and what was there at the end."""
+    """What was done, and the state at the end."""
 
     seconds: float
     kills: Mapping[str, int]
@@ -39,7 +39,7 @@ class Killed:
 
 
 def measure(system: System, seconds: float, *, each: int, seed: int) -> Killed:
-    """Kill each kind of process so often, at random moments of the load; then ask the oracle and Dagster.
+    """Kill each kind of process this often, at random moments of the load; then ask the oracle and Dagster.
 
     Raises:
         AssertionError: A message is lost or doubled, a date is not shown, a run hangs, a pool has no slot.
@@ -64,7 +64,7 @@ def _schedule(random: Random, seconds: float, *, each: int) -> list[tuple[float,
 def _kill(system: System, schedule: list[tuple[float, str]], random: Random) -> Counter[str]:
     began, done = time.monotonic(), Counter[str]()
     for at, kind in schedule:
-        time.sleep(max(0.0, began + at - time.monotonic()))  # the schedule is what is tested
+        time.sleep(max(0.0, began + at - time.monotonic()))  # the schedule is under test
         done[kind] += KILLS[kind](system, random)
     return done
 
@@ -98,7 +98,7 @@ def _kill_driver(system: System, random: Random) -> bool:
 
 def _kill_broker(system: System, random: Random) -> bool:
     system.broker.kill()
-    time.sleep(random.uniform(0.0, 3.0))  # some of the time, everybody notices
+    time.sleep(random.uniform(0.0, 3.0))  # sometimes, every process notices
     system.broker.restart()
     return True
 
@@ -112,13 +112,13 @@ KILLS: Mapping[str, Callable[[System, Random], bool]] = {
 
 
 def _at_rest(system: System, instance: DagsterInstance) -> bool:
-    """Whether nothing waits, no run is unfinished, and all is told."""
+    """Whether nothing waits, no run is unfinished, and every commit has its events."""
     finished = all(run.is_finished for run in instance.get_runs())
     return system.drained() and finished and not _untold(system, instance)
 
 
 def _untold(system: System, instance: DagsterInstance) -> list[str]:
-    """Dates of tables that Dagster does not show as materialized; the next ticks tell of what a crash left untold."""
+    """Dates of tables that Dagster does not show as materialized; after a crash the next ticks report them."""
     missing = []
     for stream in system.streams:
         dates = {row["date"].isoformat() for row in read_back(stream, system.lake).rows}
@@ -141,6 +141,6 @@ def check(system: System, instance: DagsterInstance, *, seed: int) -> None:
 
 
 def _slots(instance: DagsterInstance, stream: Stream) -> int:
-    """Slots of the stream's pool that somebody holds, or waits for."""
+    """Slots of the stream's pool that are held, or waited for."""
     found = instance.event_log_storage.get_concurrency_info(pool(stream))
     return found.active_slot_count + found.pending_step_count

@@ -1,4 +1,4 @@
-"""What a deployment is measured by: how fresh its tables are, what idle costs, how many streams can lag at once."""
+"""The measurements of a deployment: how fresh its tables are, what idle costs, how many streams can lag at once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STREAMS, RATE = 5, 200.0
 AT_ONCE = "{backlog_messages: 1000, lag_seconds: 1, min_gap_seconds: 2}"
 USUAL = "{backlog_messages: 100, lag_seconds: 60}"
 WARMED_SECONDS = 30.0
-"""The first drains of a new JVM compile what all later ones run; they are not what somebody sees the whole day."""
+"""The first drains of a new JVM compile the code for all later ones; they are not typical."""
 PER_STREAM = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What was seen; times in seconds, shares of one core."""
+    """The result; times in seconds, shares of one core."""
 
     seconds: float
     messages: int
@@ -33,10 +33,10 @@ class Freshness:
 def freshness(
     system: System, seconds: float, *, warmed_seconds: float = WARMED_SECONDS, idle_seconds: float = 60.0
 ) -> Freshness:
-    """Load the streams, leave them alone, and take them away: nothing can follow on this system.
+    """Load the streams, leave them idle, and remove them: nothing can follow on this system.
 
     Args:
-        seconds: Of load that count; what is sent in ``warmed_seconds`` before does not.
+        seconds: Measured load; the load of ``warmed_seconds`` before it does not count.
     """
     wait_for(system.settled, seconds=STARTED_SECONDS, what="every stream has its table")
     load, began = Load(system, rate=RATE), datetime.now(UTC)
@@ -62,8 +62,8 @@ def freshness(
 
 
 def _idle_core(system: System, *names: str, seconds: float) -> float:
-    """The share of a core that the units use while nothing arrives."""
-    time.sleep(min(30.0, seconds))  # until all are up, and the last runs are told of
+    """The share of a core that the units use without messages."""
+    time.sleep(min(30.0, seconds))  # until all are up, and the last runs have their events
     before = system.cpu_seconds(*names)
     time.sleep(seconds)
     return (system.cpu_seconds(*names) - before) / seconds
@@ -71,12 +71,12 @@ def _idle_core(system: System, *names: str, seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What was seen, in seconds.
+    """The result, in seconds.
 
     Attributes:
         settled: Until each of the streams had its table, from nothing.
         drained: From the last message published until the last of the lagging streams had it in its table.
-        runs: That Dagster started for it.
+        runs: The runs that Dagster started for it.
     """
 
     settled: float
@@ -85,7 +85,7 @@ class Many:
 
 
 def many(system: System, lagging: int) -> Many:
-    """Let all streams of a new system get their tables; then let some lag at the same moment."""
+    """Let all streams of a new system create their tables; then let some lag at the same moment."""
     streams = len(system.streams)
     with system.deployment.instance() as instance:
         settled = wait_for(system.settled, seconds=STARTED_SECONDS + 6 * streams, what="every stream has its table")

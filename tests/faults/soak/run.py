@@ -1,4 +1,4 @@
-"""Run the loads, and write what was seen where the documentation shows it.
+"""Run the loads, and write the results into the documentation.
 
 python -m tests.faults.soak.run [freshness] [many] [killing] [--seconds 600] [--write docs/operations.md]
 """
@@ -23,7 +23,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the scenarios that are named, all by default."""
+    """Run the named scenarios, all by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak.run", description=__doc__)
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="by default all")
     parser.add_argument("--seconds", type=float, default=600.0, help="of load (600)")
@@ -79,7 +79,7 @@ SCENARIOS: Mapping[str, Callable[[float, int], list[str]]] = {
 
 
 def write(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Put the figures of a scenario between its marks on the page, with when and where they were seen."""
+    """Put the figures of a scenario between its marks on the page, with time and machine."""
     begin = BEGIN.format(name)
     seen = f"Seen {datetime.now(UTC):%Y-%m-%d} on {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f} at the end."
     text = "\n".join([begin, *lines, seen, END])

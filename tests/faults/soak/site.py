@@ -30,13 +30,13 @@ from tests.kafka_log import Produced, Publisher
 from tests.oracle import entries
 
 PUBLISHED_A_SECOND = 20
-"""Batches; a message waits no longer than a twentieth of a second to be sent, which its timestamp would hide."""
+"""Batches; a message waits at most a twentieth of a second before it is sent, which its timestamp would hide."""
 STARTED_SECONDS = 240
 
 
 @dataclass
 class System:
-    """A deployment with a broker, its streams, and who publishes to them."""
+    """A deployment with a broker, its streams, and their publisher."""
 
     deployment: Deployment
     broker: Broker
@@ -48,7 +48,7 @@ class System:
         return self.deployment.environment["KDI_LAKE"]
 
     def publish(self, streams: Sequence[Stream], count: int, *, traffic: WebRequests) -> None:
-        """Send so many messages, in turn to each of the streams; they are acknowledged later."""
+        """Send this many messages, in turn to each of the streams; the broker acknowledges them later."""
         for number, value in enumerate(traffic.batch(count, now=datetime.now(UTC))):
             self.publisher.produce(streams[number % len(streams)].topic, value)
         self.publisher.client.poll(0)
@@ -59,7 +59,7 @@ class System:
         return [m for m in self.publisher.log if m.topic_partition.topic in topics]
 
     def settled(self) -> bool:
-        """Whether every stream has its table, whose first commit says where the stream begins."""
+        """Whether every stream has its table, whose first commit has its start."""
         return all(TableLog.open(stream.table_uri(self.lake)) for stream in self.streams)
 
     def drained(self) -> bool:
@@ -78,7 +78,7 @@ class System:
         return found
 
     def cpu_seconds(self, *names: str) -> float:
-        """What the units' processes have used so far, with all that they started."""
+        """CPU seconds of the units' processes and their children so far."""
         return sum(_tree_cpu(self.deployment.services[name].pid) for name in names)
 
 
@@ -86,11 +86,11 @@ class System:
 def running_system(
     *, streams: int, drain_when: str, jvm_options: Sequence[str] = (), monitoring_seconds: int | None = None
 ) -> Iterator[System]:
-    """A system of its own: broker, PostgreSQL, warm driver, code server, daemon; all of it ends with the body.
+    """A complete system: broker, PostgreSQL, warm driver, code server, daemon; all of it ends with the body.
 
     Args:
-        jvm_options: Of broker and driver, beside those that they have anyway.
-        monitoring_seconds: Between two looks at runs that may be dead; by default as deployed.
+        jvm_options: Additional options of broker and driver.
+        monitoring_seconds: Time between two searches for dead runs; by default as deployed.
     """
     with TemporaryDirectory(prefix="kdi-soak-") as made, running_postgres() as postgres:
         folder = Path(made)
@@ -130,7 +130,7 @@ def _tree_cpu(pid: int) -> float:
 
 
 class Load:
-    """Publishes at a steady rate from a thread of its own, until it is stopped."""
+    """Publishes at a steady rate in a thread, until it is stopped."""
 
     def __init__(self, system: System, *, rate: float, bad: float = 0.0, seed: int = 0) -> None:
         self._system, self._rate = system, rate
@@ -154,7 +154,7 @@ class Load:
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float, what: str) -> float:
-    """Wait for what other processes do; how long it took."""
+    """Wait for other processes; returns the seconds."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
