@@ -83,11 +83,11 @@ def test_what_the_cleaner_removed_is_a_confirmed_gap(driven: DrivenFactory) -> N
     assert web.audit().complete
 
 
-@pytest.mark.compiled  # as 100,000 messages are drained
+@pytest.mark.compiled  # the setting for 100,000 messages
 def test_a_hundred_thousand_gaps_are_confirmed_in_one_plan_and_proved_by_their_digest(driven: DrivenFactory) -> None:
-    """Purpose: a changelog may have a gap at every other offset; what a gap costs decides whether it can be drained.
+    """Purpose: a changelog may have a gap at every other offset; the cost of a gap decides whether it can be drained.
     Procedure: 200,000 messages, every other one with the same key, compacted; drain in one plan.
-    Pass: one commit with a short entry; what is left is there once; the audit counts every gap.
+    Pass: one commit with a short entry; the remaining messages are there once; the audit counts every gap.
     """
     web = driven(partitions=1, config=COMPACTED)
     for number in range(200_000):
@@ -108,10 +108,11 @@ def test_a_hundred_thousand_gaps_are_confirmed_in_one_plan_and_proved_by_their_d
 def test_a_gap_that_nothing_explains_any_more_costs_itself_alone(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Purpose: a topic that was compacted once has gaps that look like a loss; what lies around them must arrive.
-    Procedure: in a cluster without transactions, five messages that stay, rounds of ten keys, compacted; the topic is
-    made one that deletes; drain, which refuses; give up exactly what it names; drain.
-    Pass: the first drain takes what lies before the gap; the refusal names the gap and the command; all else arrives.
+    """Purpose: a topic that was compacted once has gaps that look like a loss; the messages around them must arrive.
+    Procedure: in a cluster without transactions, five messages that stay, rounds of ten keys, compacted; the topic's
+    policy becomes delete; drain, which refuses; give up exactly what it names; drain.
+    Pass: the first drain takes the messages before the gap; the refusal names the gap and the command; all others
+    arrive.
     """
     monkeypatch.setattr(topic_config, "knows_transactions", lambda cluster: False)
     web = driven(partitions=1, config=COMPACTED)
@@ -139,11 +140,12 @@ def test_a_gap_that_nothing_explains_any_more_costs_itself_alone(
 def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_where_it_was_drained_before(
     driven: DrivenFactory,
 ) -> None:
-    """Purpose: keys decide what is left, and a tombstone takes the messages before it; neither is a loss.
+    """Purpose: compaction keeps the newest message of a key, and a tombstone removes the messages before it; neither is
+    a loss.
     Procedure: three rounds of ten keys, then tombstones of four of them; one stream drains; all but the newest message
     or tombstone of each key are compacted away; another stream drains, and the first one once more.
-    Pass: the second has one row of each of six keys, four tombstones and a gap wherever something was; the first keeps
-    what Kafka has no more, and gets nothing twice; its audit is complete.
+    Pass: the second has one row of each of six keys, four tombstones and a gap for every removed message; the first
+    keeps the messages that Kafka no longer has, and gets none twice; its audit is complete.
     """
     columns = {"host": "parse_url(url, 'HOST')", "who": "CAST(kafka.key AS string)"}
     late = driven(partitions=1, config={**COMPACTED, "delete.retention.ms": LATER}, columns=columns)
@@ -174,11 +176,12 @@ def test_a_changelog_arrives_as_its_newest_messages_and_tombstones_or_whole_wher
 def test_messages_that_go_under_a_drain_are_gaps_and_none_is_counted_that_is_not_kept(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Purpose: the cleaner does not wait for a drain that has planned; and dead letters that are too many to be kept
-    are read a second time.
-    Procedure: three rounds of ten keys, some malformed, no letter is kept; drain, and let the cleaner go between plan
-    and reading, or between rows and dead letters; in the second case, drain again.
-    Pass: bad messages that were counted and are gone commit nothing; what is left arrives, the rest are confirmed gaps.
+    """Purpose: the cleaner does not wait for a drain that has planned; and if there are too many dead letters to keep,
+    they are read a second time.
+    Procedure: three rounds of ten keys, some malformed, no letter is kept; drain, and run the cleaner between plan and
+    reading, or between rows and dead letters; in the second case, drain again.
+    Pass: if counted bad messages are gone, nothing is committed; the remaining messages arrive, the others are
+    confirmed gaps.
     """
     monkeypatch.setattr(tally, "LETTERS_BYTES", 0)
     web = driven(partitions=1, config=COMPACTED)

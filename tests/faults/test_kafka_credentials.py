@@ -1,4 +1,4 @@
-"""Credentials and rights that the brokers stop giving: what a drain says, and what `kdi doctor` says before it."""
+"""Credentials and rights that are revoked: what a drain reports, and what `kdi doctor` reports before it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.scenario("credentials expire")
 
 SAID_AT_ONCE_SECONDS = 5
-"""Half of what a look waits for a broker that says nothing."""
+"""Half of the time that a look waits for a broker that does not answer."""
 
 
 @pytest.fixture
@@ -44,8 +44,7 @@ def mine(guarded: Guarded, web: DrivenStream) -> DrivenStream:
 
 
 def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: DrivenStream, mine: DrivenStream) -> None:
-    """Purpose: of refused credentials a request only knows that its time ran out; "no answer" sends people to the
-    network.
+    """Purpose: with refused credentials a request only sees a timeout; "no answer" sends people to the network.
     Procedure: drain, look, publish and examine with a wrong password; drain with the right one.
     Pass: each refusal names authentication within seconds; no table is made; then everything arrives.
     """
@@ -74,7 +73,7 @@ def test_a_wrong_password_is_said_as_such_and_at_once(guarded: Guarded, web: Dri
 def test_a_password_changed_under_a_drain_commits_nothing_and_is_named(
     guarded: Guarded, web: DrivenStream, point: str
 ) -> None:
-    """Purpose: credentials run out in the middle of a run, where Spark meets them and not our own client.
+    """Purpose: credentials can expire in the middle of a run, where Spark notices it and not our own client.
     Procedure: drain; produce; drain, and at the point the broker gets another password; drain with that one.
     Pass: the drain names authentication, the version stays; with the new password everything is there once.
     """
@@ -95,7 +94,7 @@ def test_a_password_changed_under_a_drain_commits_nothing_and_is_named(
 
 
 def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream) -> None:
-    """Purpose: a topic that we may not see is neither missing nor out of reach.
+    """Purpose: a topic that we may not see is neither missing nor unreachable.
     Procedure: drain; an ACL denies the topic; produce; drain, and ask the doctor about the stream; the ACL is removed;
     drain.
     Pass: the refusals name authorization and the topic; afterwards everything is there once.
@@ -117,11 +116,12 @@ def test_a_right_taken_away_is_said_as_such(guarded: Guarded, mine: DrivenStream
 
 
 def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Guarded, mine: DrivenStream) -> None:
-    """Purpose: a topic of transactions that is hidden from us says neither that there are some nor that there are none.
+    """Purpose: if the topic of transactions is hidden from us, we know neither that there are some nor that there are
+    none.
     Procedure: abort and commit a transaction; examine and drain while Describe on the topic of the transactions is
     denied; drain.
-    Pass: the doctor warns, as nobody needs the right before an offset without a message; the refusal names it, and no
-    row is there; with it the markers are gaps, every offset is there once.
+    Pass: the doctor only warns, because the right is needed only for an offset without a message; the refusal names the
+    right, and there are no rows; with the right the markers are gaps, every offset is there once.
     """
     writer = TransactionalPublisher(guarded.inside.bootstrap_servers, "hidden")
     for commit in (False, True):
@@ -144,15 +144,15 @@ def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Gua
 
 
 def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, mine: DrivenStream) -> None:
-    """Purpose: positions are the ledger's; a group's name, which both clients must give, is not to be asked for.
-    Procedure: deny everything on every group; produce, examine the rights, ask for the age of what waits, and drain.
+    """Purpose: positions are in the ledger; the group name that both clients require must need no right.
+    Procedure: deny everything on every group; produce, examine the rights, read the lag, and drain.
     Pass: the rights are enough; every offset is there once.
     """
     produced = mine.produce(20, bad=0.2)
     topic, cluster = mine.stream.topic, mine.stream.cluster
 
     with guarded.denied("*", AclOperation.ALL, kind=ResourceType.GROUP):
-        # A rule that another test took back may hold for a moment longer.
+        # A rule that another test removed may hold for a moment longer.
         wait_until(lambda: not any(f.trouble for f in kafka.rights(cluster, [topic])), seconds=20)
         ages = oldest_timestamps(cluster, {TopicPartition(topic, 1): 0})
         mine.drain()
@@ -172,10 +172,10 @@ def test_a_drain_needs_no_right_on_any_consumer_group(guarded: Guarded, mine: Dr
 def test_the_doctor_names_a_right_that_is_missing_and_it_costs_its_topic_alone(
     guarded: Guarded, topic_name: str, operation: AclOperation, right: str
 ) -> None:
-    """Purpose: a drain meets the rights one after another, and some of them only in the middle.
-    Procedure: deny one right on one of two topics; examine both, and one that nobody made.
-    Pass: the right and the topic are named, and the other topic is fine; the third is missing, said once. Without the
-    right to its configuration nobody judges the topic's gaps, which may be losses.
+    """Purpose: a drain needs the rights one after another, some of them only in the middle.
+    Procedure: deny one right on one of two topics; examine both, and one that does not exist.
+    Pass: the right and the topic are named, and the other topic is fine; the third is missing, reported once. Without
+    the right to its configuration the topic's gaps cannot be judged, which may be losses.
     """
     cluster, other = guarded.cluster("right", mechanism="PLAIN"), f"{topic_name}_other"
     for created in admin(guarded.inside).create_topics([NewTopic(t, 1, 1) for t in (topic_name, other)]).values():
@@ -198,10 +198,10 @@ def test_the_doctor_names_a_right_that_is_missing_and_it_costs_its_topic_alone(
 def test_a_broker_that_gives_a_name_where_nobody_is_is_told_from_a_dead_one(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Purpose: advertised.listeners set wrong is the commonest reason for brokers that "do not answer".
-    Procedure: examine the brokers through the guarded listener, and through one that advertises an address where nobody
-    listens.
-    Pass: what the cluster advertises is named, with a latency in the first case.
+    """Purpose: a wrong advertised.listeners is the most common reason for brokers that "do not answer".
+    Procedure: examine the brokers through the guarded listener, and through one that advertises an address where
+    nothing listens.
+    Pass: the advertised address is named, with a latency in the first case.
     """
     (finding,) = kafka.brokers(guarded.cluster("right", mechanism="PLAIN"))
     monkeypatch.setattr(probe, "ANSWER_SECONDS", 2.0)

@@ -1,4 +1,4 @@
-"""Messages that break readers: huge, empty, without a key, nested beyond reason, not text at all."""
+"""Messages that break readers: huge, empty, without a key, deeply nested, not text at all."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def request(**fields: object) -> str:
 
 
 @pytest.mark.scenario("message of 10 MB and more")
-@pytest.mark.compiled  # what is interpreted copies a value each time it is looked at
+@pytest.mark.compiled  # interpreted code copies a value each time it uses it
 def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFactory) -> None:
-    """Purpose: a message beyond the fetch size stalls consumers, and readers that hold many run out of memory.
+    """Purpose: a message larger than the fetch size stalls consumers, and readers that hold many run out of memory.
     Procedure: good and malformed messages of 10 and 24 MB with small ones around them, over two topic partitions,
     between others of 1 MB: 110 MB in all; drain in a JVM with a heap of 2 GB, the default.
-    Pass: each is there once, byte for byte; the look answers too.
+    Pass: each is there once, byte for byte; reading the backlog works too.
     """
     web = driven(partitions=2, config={"max.message.bytes": str(30 * MEGABYTE)})
     web.publisher = Publisher(web.stream.cluster.bootstrap_servers, **{"message.max.bytes": 30 * MEGABYTE})
@@ -47,12 +47,12 @@ def test_messages_of_ten_megabytes_and_more_take_the_same_ways(driven: DrivenFac
 
 @pytest.mark.scenario("poison message", "tombstone", "empty payload, two documents in one")
 def test_no_message_keeps_those_around_it_from_their_table(driven: DrivenFactory) -> None:
-    """Purpose: one message that a parser chokes on must cost itself alone, whatever is or is not in it.
+    """Purpose: a message that a parser fails on must affect only itself, whatever it contains.
     Procedure: messages that are empty, blank, two documents, no text, no JSON, too deep, too long a number, each
     without a key, with an empty one and with one that is no text, with headers of every kind; good ones and tombstones
     around each; drain.
-    Pass: the good ones are rows, the others dead letters with key, value and headers byte for byte; tombstones leave
-    no trace.
+    Pass: the good ones are rows, the others dead letters with key, value and headers byte for byte; tombstones leave no
+    trace.
     """
     good = request(status=200)
     deep = request(url="https://a.b/")[:-1] + ',"method":' + "[" * 5000 + "]" * 5000 + "}"
@@ -76,10 +76,10 @@ def test_no_message_keeps_those_around_it_from_their_table(driven: DrivenFactory
 @pytest.mark.core
 @pytest.mark.scenario("poison message")
 def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: DrivenFactory) -> None:
-    """Purpose: nanoseconds where Kafka has milliseconds make Spark's reader fail, whatever else its read holds.
+    """Purpose: a timestamp in nanoseconds instead of milliseconds makes Spark's reader fail for its whole read.
     Procedure: good messages in two topic partitions, in one of them a message with nanoseconds in the middle; drain,
     which refuses; give up exactly what it names; drain.
-    Pass: the first drain takes all but that message and those behind it; the decision gives up one offset.
+    Pass: the first drain takes all but that message and later ones of its partition; the decision gives up one offset.
     """
     web = driven(partitions=2, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     web.produce(10)
@@ -100,7 +100,7 @@ def test_a_timestamp_that_spark_cannot_hold_costs_its_message_alone(driven: Driv
 
 @pytest.mark.scenario("a figure at zero", "topic with hardly any messages")
 def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: DrivenFactory) -> None:
-    """Purpose: a figure that vanishes at zero looks like one that nobody measures.
+    """Purpose: a figure that disappears at zero looks as if nothing measured it.
     Procedure: status, drain, audit and status again over a topic that never had a message; then one comes.
     Pass: every figure is there as 0; the audit is complete; the message arrives.
     """

@@ -1,4 +1,4 @@
-"""Retention that deletes what was not drained yet: before a drain, and under it."""
+"""Retention that deletes messages before they are drained: before a drain, and during it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ pytestmark = pytest.mark.scenario("retention passes the position")
 
 
 def accept_loss(web: DrivenStream, refused: RetentionPassedPosition | None = None) -> Decision:
-    """Give up what the refusal names; without one, whatever is gone."""
+    """Give up what the refusal names; without one, everything that is gone."""
     named: dict[str, Any] = {"topic_partition": refused.topic_partition, "until": refused.earliest} if refused else {}
     return web.resolve("accept-loss", **named)
 
 
 def recorded_losses(web: DrivenStream) -> list[OffsetRange]:
-    """What the ledger says was given up."""
+    """The declared losses of the ledger."""
     return [loss for entry in web.entries() for loss in entry.declared_losses]
 
 
 @pytest.mark.core
 def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: DrivenFactory) -> None:
     """Purpose: a loss may be in any topic partition; a decision on one must not give up another.
-    Procedure: drain; produce; records of topic partitions 1 and 2 are deleted, all of those that wait in 2; drain;
-    accept the loss that the refusal names; drain; accept what is left; drain.
-    Pass: each refusal names the exact range; nothing is committed by it; the ledger holds both losses and no more; what
-    was left arrives.
+    Procedure: drain; produce; records of topic partitions 1 and 2 are deleted, in 2 all that wait; drain; accept the
+    loss that the refusal names; drain; accept the rest; drain.
+    Pass: each refusal names the exact range and commits nothing; the ledger holds both losses and no more; the
+    remaining messages arrive.
     """
     web = driven(partitions=3)
     web.drain_rounds(1, 30)
@@ -65,7 +65,7 @@ def test_losses_of_several_topic_partitions_are_decided_one_by_one(driven: Drive
 def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, point: str, until: int
 ) -> None:
-    """Purpose: what a plan pinned may be gone when it is read, or when dead letters too many to be kept are read again.
+    """Purpose: planned messages may be gone when they are read, or when too many dead letters are read again.
     Procedure: drain; produce good and malformed messages; drain, and records of topic partition 1 are deleted between
     plan and reading, or between rows and dead letters; accept the loss that the refusal names; drain.
     Pass: the refusal names the exact range; the version stays; the loss is in the ledger, and everything else in the
@@ -91,7 +91,7 @@ def test_retention_under_a_drain_is_named_exactly_and_commits_nothing(
 def test_what_was_read_is_committed_though_retention_deletes_it_before_the_dead_letters_are_written(
     driven: DrivenFactory,
 ) -> None:
-    """Purpose: dead letters that were kept need their messages no more.
+    """Purpose: dead letters that are kept in memory no longer need their messages.
     Procedure: drain good and malformed messages; all records are deleted between rows and dead letters.
     Pass: the drain ends well, and every offset is there exactly once.
     """
@@ -105,7 +105,7 @@ def test_what_was_read_is_committed_though_retention_deletes_it_before_the_dead_
 
 
 def test_retention_while_a_task_reads_loses_nothing_in_silence(driven: DrivenFactory, spark: SparkSession) -> None:
-    """Purpose: a task may be in the middle of a range when its beginning, or what it reads next, is deleted.
+    """Purpose: a task may be in the middle of a range when messages before or after its offset are deleted.
     Procedure: 20,000 messages, read in fetches of 16 kB; once a task of the drain runs, three quarters are deleted; if
     the drain refuses, accept the loss that it names; drain.
     Pass: the drain had read what it needed and commits all, or names the loss exactly and commits nothing; every offset
@@ -139,7 +139,7 @@ def test_retention_while_a_task_reads_loses_nothing_in_silence(driven: DrivenFac
 
 @pytest.mark.scenario("topic partitions added")
 def test_a_new_topic_partition_that_lost_its_beginning_is_a_loss_too(driven: DrivenFactory) -> None:
-    """Purpose: "earliest" would pass in silence over what was deleted before the topic partition was noticed.
+    """Purpose: a start at "earliest" would silently skip messages deleted before the topic partition was noticed.
     Procedure: drain; a topic partition is added, gets ten messages and loses four; drain; accept the loss; drain.
     Pass: the refusal names [0, 4); the other six arrive.
     """

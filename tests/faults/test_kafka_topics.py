@@ -1,4 +1,4 @@
-"""Topics deleted and made again, partitions added, group offsets moved: by others, while a stream is drained."""
+"""Topics deleted and recreated, partitions added, group offsets moved: by others, while a stream is drained."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ACTIONS: tuple[Action, ...] = ("accept-loss", "rewind", "adopt", "adopt-dead-let
 @pytest.mark.core
 @pytest.mark.scenario("topic deleted and made again")
 def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: DrivenFactory) -> None:
-    """Purpose: offsets begin at 0 again, so the same offset names two messages and positions mean nothing.
-    Procedure: drain ten; the topic is deleted and made again, with more messages than the old one had; drain; decide
+    """Purpose: offsets begin at 0 again, so the same offset names two messages and the old positions mean nothing.
+    Procedure: drain ten; the topic is deleted and recreated, with more messages than the old one had; drain; decide
     ``new-topic``; drain twice; restore the table to before the decision; drain.
-    Pass: refused before the decision; then both topics' messages are there, each once; refused again behind the
-    RESTORE, which brought the old positions back.
+    Pass: refused before the decision; then both topics' messages are there, each once; refused again after the RESTORE,
+    which brought the old positions back.
     """
     web = driven(partitions=2)
     old = list(web.drain_rounds(1, 10, bad=0.2))
@@ -52,8 +52,8 @@ def test_a_topic_made_again_while_idle_leaves_both_epochs_in_the_table(driven: D
 @pytest.mark.scenario("topic deleted and made again")
 def test_another_topic_is_decided_about_before_dead_letters_that_are_gone(driven: DrivenFactory) -> None:
     """Purpose: positions of the old topic under the new one's id would skip the new one's first messages.
-    Procedure: drain ten; the dead letters are dropped and the topic is made again with more messages; each decision
-    that the refusals name; drain.
+    Procedure: drain ten; the dead letters are dropped and the topic is recreated with more messages; each decision that
+    the refusals name; drain.
     Pass: no decision but ``new-topic`` applies before it; then the new topic's messages are there, each once.
     """
     web = driven(partitions=1)
@@ -83,11 +83,11 @@ def test_another_topic_is_decided_about_before_dead_letters_that_are_gone(driven
     [("before reading", 0), ("files written", 40), ("accounted for", 40)],
 )
 def test_a_topic_made_again_under_a_drain_mixes_no_epochs(driven: DrivenFactory, point: str, count: int) -> None:
-    """Purpose: the planned offsets exist in the new topic too; reading them there would pass for the old messages.
-    Procedure: drain ten; produce ten; drain, and at the point the topic is deleted and made again, empty or with more
+    """Purpose: the planned offsets exist in the new topic too; its messages would be taken for the old ones.
+    Procedure: drain ten; produce ten; drain, and at the point the topic is deleted and recreated, empty or with more
     messages than the plan has offsets; decide ``new-topic``; drain.
-    Pass: the drain says that the topic is another one and commits nothing of the new one under the old one's name; what
-    was read in full from the old topic may stay; both epochs are there, each message once.
+    Pass: the drain says that the topic is another one and commits nothing of the new one under the old one's name;
+    messages read completely from the old topic may stay; both epochs are there, each message once.
     """
     web = driven(partitions=2)
     drained = list(web.drain_rounds(1, 10, bad=0.2))
@@ -111,7 +111,7 @@ def test_a_topic_made_again_under_a_drain_mixes_no_epochs(driven: DrivenFactory,
 
 @pytest.mark.scenario("topic partitions added")
 def test_a_topic_partition_added_under_a_drain_is_drained_from_its_first_message(driven: DrivenFactory) -> None:
-    """Purpose: ``start: latest`` speaks of the moment when the stream began, not of what appears later.
+    """Purpose: ``start: latest`` means the moment when the stream began, not that of later topic partitions.
     Procedure: five messages; a stream with ``start: latest`` resolves its start; ten more; drain, and between rows and
     commit two topic partitions are added and written to; drain again.
     Pass: everything but the first five is there, the new topic partitions from offset 0 on.
@@ -137,9 +137,9 @@ def test_a_topic_partition_added_under_a_drain_is_drained_from_its_first_message
 @pytest.mark.scenario("consumer group reset by someone")
 def test_group_offsets_move_no_position(driven: DrivenFactory, cluster: Cluster) -> None:
     """Purpose: anyone may commit, reset or delete the offsets of any group; the table's positions are the only ones.
-    Procedure: the cluster's properties name a group; after a drain, its offsets and those of the group that our own
-    looks use are set to 0, then, with messages waiting, to the end; then both groups are deleted; drain each time.
-    Pass: nothing is drained twice, nothing is passed over.
+    Procedure: the cluster's properties name a group; after a drain, its offsets and those of our own clients' group are
+    set to 0, then, with messages waiting, to the end; then both groups are deleted; drain each time.
+    Pass: nothing is drained twice, nothing is skipped.
     """
     named = Cluster("main", cluster.bootstrap_servers, {"group.id": "shop"})
     web = driven(partitions=1).with_definition(cluster=named)

@@ -52,9 +52,9 @@ def test_only_what_was_committed_arrives_wherever_the_drains_cut(driven: DrivenF
 
 
 def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) -> None:
-    """Purpose: a range may hold nothing that can be seen, and must not be waited for nor counted as backlog for ever.
-    Procedure: a committed transaction of five, drained in plans of five, so that the second plan is its marker alone;
-    then an aborted transaction alone.
+    """Purpose: a range may contain no visible message, and must not be waited for nor counted as backlog for ever.
+    Procedure: a committed transaction of five, drained in plans of five, so that the second plan is only its marker;
+    then only an aborted transaction.
     Pass: both are gaps; nothing is left to drain; the oracle finds the five.
     """
     web = driven(partitions=1, max_records=5)
@@ -81,7 +81,7 @@ def test_ranges_without_any_message_move_the_positions(driven: DrivenFactory) ->
 def test_a_transaction_that_ends_during_a_drain_arrives_whole_with_the_next(
     driven: DrivenFactory, point: str, commit: bool
 ) -> None:
-    """Purpose: a reader that goes beyond the last stable offset of its plan would take parts of a transaction.
+    """Purpose: a reader that goes past the last stable offset of its plan would take parts of a transaction.
     Procedure: plain messages, then an open transaction over both topic partitions; drain, and end the transaction
     between plan and reading, or just before the commit; drain again.
     Pass: the first drain takes the plain messages and none of the transaction, the second all of it or none.
@@ -105,12 +105,12 @@ def test_a_transaction_that_ends_during_a_drain_arrives_whole_with_the_next(
 
 @pytest.mark.parametrize("how", ["the broker aborts it", "another producer takes over"])
 def test_a_transaction_that_nobody_ends_holds_back_and_loses_nothing(driven: DrivenFactory, how: str) -> None:
-    """Purpose: a producer that hangs pins the last stable offset; what it wrote must never arrive, what follows must.
+    """Purpose: a producer that hangs holds the last stable offset; its messages must never arrive, later ones must.
     Procedure: plain messages, an open transaction whose producer does nothing more, plain messages; drain. Then the
     broker aborts it (transaction.timeout.ms), or another producer with its transactional id fences it and commits; the
-    zombie wakes and tries to commit; drain again.
-    Pass: the first drain stops at the transaction and the look says how much is held back; the zombie is refused; in
-    the end everything that was committed is there and nothing else.
+    zombie resumes and tries to commit; drain again.
+    Pass: the first drain stops at the transaction and the status shows how much is held back; the zombie is refused; in
+    the end every committed message is there and nothing else.
     """
     web = driven(partitions=2)
     hung, zombie = transactional(web, **{"transaction.timeout.ms": 4000 if "broker" in how else 60_000})
@@ -138,10 +138,10 @@ def test_a_transaction_that_nobody_ends_holds_back_and_loses_nothing(driven: Dri
 
 
 def test_offsets_behind_an_open_transaction_are_no_end_to_start_from(driven: DrivenFactory) -> None:
-    """Purpose: ``start: latest`` during an open transaction must neither skip what it commits later nor invent.
+    """Purpose: ``start: latest`` during an open transaction must neither skip its messages nor invent any.
     Procedure: plain messages, an open transaction; a stream with ``start: latest`` resolves its start; the transaction
     commits; drain.
-    Pass: the start is the last stable offset, and the transaction arrives whole.
+    Pass: the start is the last stable offset, and the transaction arrives completely.
     """
     web = driven(partitions=1, start="latest")
     inside, writer = transactional(web)

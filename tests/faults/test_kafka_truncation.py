@@ -1,4 +1,4 @@
-"""A broker that lost the end of a topic partition's log: what was drained of it is nowhere else any more."""
+"""A broker that lost the end of a topic partition's log: the rows are the only copies of these messages."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def web(broker: Broker, lake: str, spark: SparkSession) -> DrivenStream:
 
 
 def log_of(broker: Broker) -> Path:
-    """The file that holds the messages."""
+    """The file with the messages."""
     return next(broker.data.rglob(f"{TOPIC}-0/*.log"))
 
 
 def cut(broker: Broker, web: DrivenStream, size: int) -> None:
-    """Let the broker come back with so much of its log, as after a crash that lost what was not on the disk."""
+    """Restart the broker with this much of its log, as after a crash that lost what was not on the disk."""
     log = log_of(broker)
     broker.kill()
     with log.open("r+b") as file:
@@ -63,16 +63,16 @@ def cut(broker: Broker, web: DrivenStream, size: int) -> None:
 
 
 def rows(uri: str) -> list[dict[str, Any]]:
-    """Of a table, in the order of their offsets."""
+    """The rows of a table, in the order of their offsets."""
     found: list[dict[str, Any]] = DeltaTable(uri).to_pyarrow_table().to_pylist()
     return sorted(found, key=lambda row: row["meta"]["kafka"]["offset"])
 
 
 def test_rows_whose_messages_the_broker_lost_are_kept_beside_the_table(broker: Broker, web: DrivenStream) -> None:
-    """Purpose: the only copies of messages are the rows, and their offsets go to other messages.
+    """Purpose: the rows are the only copies of their messages, and their offsets go to other messages.
     Procedure: drain ten messages, one of them bad and among those that the broker then loses; rewind to its end; six
     more messages come; drain.
-    Pass: the rewind waits until someone has decided about the dead letter; the rows of the lost messages are in
+    Pass: the rewind is refused until someone has decided about the dead letter; the rows of the lost messages are in
     ``<table>_removed``, byte by byte; the new messages are in the table, each once; the audit says so.
     """
     kept = list(web.produce(4))
@@ -106,10 +106,10 @@ def test_a_log_that_was_cut_off_and_grew_past_the_position_is_told_by_the_last_m
     broker: Broker, web: DrivenStream
 ) -> None:
     """Purpose: by its ends alone such a log looks as if new messages had come; those below the position would be lost.
-    Procedure: drain ten messages; the broker loses six of them; eight others come; drain; look; compare with Kafka, and
-    rewind to the first offset that differs; drain.
-    Pass: refused until the decision, which is refused too where it would pass over new messages; the rows of the lost
-    messages are kept beside the table, and every message that is still at the broker is there once.
+    Procedure: drain ten messages; the broker loses six of them; eight others come; drain; read the backlog; compare
+    with Kafka, and rewind to the first offset that differs; drain.
+    Pass: refused until the decision, which is itself refused where it would skip new messages; the rows of the lost
+    messages are kept beside the table, and every message that the broker still has is there once.
     """
     kept = list(web.produce(4))
     size = log_of(broker).stat().st_size

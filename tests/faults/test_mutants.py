@@ -1,4 +1,4 @@
-"""The oracle catches engines that lose, double or change messages: each mutant by itself, the engine as it is never."""
+"""The oracle catches engines that lose, double or change messages: every mutant, and never the real engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conftest import DrivenFactory
 from tests.faults.mutants import MUTANTS, Mutant, Scenario
 
 CORE = ("letters counted without asking the ledger", "position one too high", "expectation not checked")
-"""Those of make test: a message lost, dead letters and rows doubled."""
+"""The mutants of make test: a message lost, dead letters and rows doubled."""
 SCENARIOS = dict.fromkeys(m.scenario for m in MUTANTS)
 SCENARIOS_OF_CORE = {m.scenario for m in MUTANTS if m.name in CORE}
 
@@ -23,8 +23,8 @@ def _in_its_tier(value: object, core: bool) -> Any:
     "scenario", [_in_its_tier(s, s in SCENARIOS_OF_CORE) for s in SCENARIOS], ids=[s.__name__ for s in SCENARIOS]
 )
 def test_the_engine_as_it_is_passes_where_the_mutants_fail(driven: DrivenFactory, scenario: Scenario) -> None:
-    """Purpose: an oracle that cries in any case catches nothing.
-    Procedure: each scenario that shows a mutant, with the engine as it is; a last drain.
+    """Purpose: an oracle that always fails catches nothing.
+    Procedure: each mutant's scenario, with the real engine; a last drain.
     Pass: every offset exactly once.
     """
     web = driven(partitions=1)
@@ -40,7 +40,7 @@ def test_a_mutant_of_the_engine_is_caught(
     driven: DrivenFactory, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Purpose: a check that cannot fail proves nothing.
-    Procedure: the engine with one fault; what shows it happens.
+    Procedure: the engine with one bug; the scenario that reveals it.
     Pass: the oracle says that something is missing, twice or changed.
     """
     web = driven(partitions=1)

@@ -1,4 +1,4 @@
-"""RESTORE brings rows back and leaves newer positions standing: during a drain, while nothing runs, once and twice."""
+"""RESTORE brings rows back and does not change newer positions: during a drain, while nothing runs, once and twice."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Restore = Callable[[DrivenStream, int], None]
         # Back to where the drain had planned: positions and rows agree, and yet it must look again.
         (others.restore, [("accounted for", 1), ("accounted for", 2)], ["2"]),
         (others.restore, [("accounted for", 1), ("accounted for", 0)], ["0"]),
-        # Each answer is undone by the next RESTORE.
+        # The next RESTORE undoes each answer.
         (others.restore, [("accounted for", 1), ("files written", 2), ("commit sent", 0)], ["1", "2", "0"]),
     ],
 )
 def test_restores_during_a_drain_are_answered_and_the_lost_rows_drained_again(
     driven: DrivenFactory, restore: Restore, restores: list[tuple[str, int]], answered: list[str]
 ) -> None:
-    """Purpose: a RESTORE removes rows and leaves their positions standing; what holds is where the last one went.
+    """Purpose: a RESTORE removes rows and does not change their positions; the version of the last one counts.
     Procedure: two drains of six; while the third runs, the table is restored at points of it, once or several times.
     Pass: the drain names each version whose positions it went back to; every offset exactly once.
     """
@@ -64,9 +64,9 @@ def test_restores_during_a_drain_are_answered_and_the_lost_rows_drained_again(
 
 @pytest.mark.core
 def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFactory) -> None:
-    """Purpose: nobody drains, and the version restored to is itself a RESTORE.
+    """Purpose: nothing drains, and the restored version is itself a RESTORE.
     Procedure: three drains; a RESTORE to the first, back to the third, and to the first RESTORE; drain.
-    Pass: the positions are those of the version restored to, resolved through both; every offset exactly once.
+    Pass: the positions are those of the restored version, resolved through both; every offset exactly once.
     """
     web = driven(partitions=2)
     produced = web.drain_rounds(3, 10, bad=0.2)
@@ -83,7 +83,7 @@ def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFacto
 
 
 def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
-    """delta-rs spells the parameters otherwise: ``version: '1'``, or ``datetime`` in milliseconds."""
+    """delta-rs writes the parameters in another way: ``version: '1'``, or ``datetime`` in milliseconds."""
     web = driven(partitions=1)
     produced = web.drain_rounds(2, 10)
 
@@ -100,10 +100,10 @@ def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
 
 @pytest.mark.parametrize("action", ["rewind", "adopt-dead-letters"])
 def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: DrivenFactory, action: Action) -> None:
-    """Purpose: what appeared since the version restored to has no position there; a decision must answer for it too.
+    """Purpose: a topic partition newer than the restored version has no position there; a decision must include it.
     Procedure: drain ten; a topic partition is added; drain ten more of both; a RESTORE to the first drain; decide,
     before any drain; drain.
-    Pass: every offset exactly once, but for a dead letter that someone dropped.
+    Pass: every offset exactly once, except a dead letter that someone dropped.
     """
     web = driven(partitions=1)
     web.drain_rounds(1, 10, bad=0.2)

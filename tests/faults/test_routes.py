@@ -32,7 +32,7 @@ METHODS_NOW = {**METHODS, "read": (*METHODS["read"], "PATCH")}
 
 
 def drain_and_die(topic: str, settings: Settings) -> None:
-    """In a process: a pass that is killed when one table has its commit and the next one its dead letters alone."""
+    """In a process: a pass that is killed when one table has its commit and the next one only its dead letters."""
     os.environ.update(JVM_OPTIONS)
     session = open_session(settings, app_name="doomed")
     stream = web_requests(topic, Cluster("main", settings.kafka))
@@ -53,8 +53,8 @@ def test_a_pass_killed_between_two_commits_loses_and_doubles_nothing_in_any_tabl
     """Purpose: the tables of a route group share no transaction, and each must have its own messages once.
     Procedure: a pass over 400 messages, some of them malformed, unrouted or without a value, is killed when the first
     of three tables has its commit and the second one its dead letters; produce more; drain all three in one pass.
-    Pass: each message once in the table that it belongs to, every unrouted one once among the letters that count; the
-    first table, which was ahead, took only what was new.
+    Pass: each message once in its table, every unrouted one once among the letters that count; the first table, which
+    was ahead, took only new messages.
     """
     web = driven(partitions=2)
     tables = group_of(web)
@@ -77,10 +77,10 @@ def test_a_pass_killed_between_two_commits_loses_and_doubles_nothing_in_any_tabl
 
 
 def test_a_pass_reads_once_and_what_one_table_refuses_stops_no_other(driven: DrivenFactory) -> None:
-    """Purpose: messages are read from Kafka once for all tables, and a table that is behind is brought up alone.
-    Procedure: one table has drained half; the second one stops at an expectation in a pass of several plans; then it
-    is drained alone. Then a pass in which all messages are deleted from the topic once the first table has its commit.
-    Pass: each message once in its table after either, and no letter but those of the rest lies anywhere twice.
+    """Purpose: messages are read from Kafka once for all tables, and a table with an older position is drained alone.
+    Procedure: one table has drained half; the second one stops at an expectation in a pass of several plans; then it is
+    drained alone. Then a pass in which all messages are deleted from the topic once the first table has its commit.
+    Pass: each message once in its table after either, and only letters of the rest are there.
     """
     web = driven(partitions=2, max_records=300)
     tables = group_of(web)
@@ -115,7 +115,7 @@ def test_a_pass_reads_once_and_what_one_table_refuses_stops_no_other(driven: Dri
 
 
 def accept_routes(tables: dict[str, DrivenStream], *, because: str = "") -> RouteDecision:
-    """What ``kdi resolve … accept-routes --yes`` does, with these documents."""
+    """``kdi resolve … accept-routes --yes``, with these documents."""
     one = tables["read"]
     decision = decide_routes(one.stream, [t.stream for t in tables.values()], one.lake)
     commit_routes(one.session(), decision, decided_by="me", because=because)
@@ -125,14 +125,14 @@ def accept_routes(tables: dict[str, DrivenStream], *, because: str = "") -> Rout
 def test_conditions_that_change_while_tables_stand_apart_or_are_drained_judge_each_offset_once(
     driven: DrivenFactory,
 ) -> None:
-    """Purpose: a document holds for who reads it, and every offset must have one set of conditions all the same.
-    Procedure: one table of three is ahead when the documents begin to say where a ``PATCH`` belongs. A pass by the new
-    ones; by the old ones again, until all stand at the same offsets, and once more behind a decision, before that is
-    carried out. Then more is produced; a drain of one table by the old documents is held just before its commit, while
-    the new conditions are accepted and all are drained.
-    Pass: the first pass drains nothing, and says what to do; apart, or overtaken by a drain, nothing is accepted and
-    the old documents hold; the drain that was held commits nothing and says why; each message is once in the table that
-    the conditions of its offset say, and in no other.
+    """Purpose: processes may have different documents, and every offset must still have one set of conditions.
+    Procedure: one table of three is ahead when the documents begin to say where a ``PATCH`` belongs. A pass with the
+    new ones; with the old ones again, until all are at the same offsets, and once more between a decision and its
+    commit. Then more is produced; a drain of one table with the old documents is held just before its commit, while the
+    new conditions are accepted and all are drained.
+    Pass: the first pass drains nothing, and says what to do; at different offsets, or after a drain in between, nothing
+    is accepted and the old documents hold; the held drain commits nothing and says why; each message is once in the
+    table that the conditions of its offset say, and in no other.
     """
     web = driven(partitions=2)
     old, new = group_of(web), group_of(web, METHODS_NOW)
@@ -184,11 +184,11 @@ def test_conditions_that_change_while_tables_stand_apart_or_are_drained_judge_ea
 
 
 def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFactory) -> None:
-    """Purpose: a RESTORE brings a table back to offsets that the others have passed by other conditions.
+    """Purpose: a RESTORE brings a table back to offsets that the others have passed with other conditions.
     Procedure: a group changes over to other conditions; a table is restored to where it did, and drained, then to
-    before that; somebody accepts it.
-    Pass: the first RESTORE is drained again as any; the second is refused by old and by new documents; the decision
-    says where the tables stand; accepted, the table is drained, and its ledger says who accepted it and why.
+    before that; someone accepts it.
+    Pass: the first RESTORE is drained again as usual; the second is refused with old and new documents; the decision
+    shows where the tables are; once accepted, the table is drained, and its ledger says who accepted it and why.
     """
     web = driven(partitions=1)
     old, new = group_of(web), group_of(web, METHODS_NOW)

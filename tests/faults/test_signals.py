@@ -1,4 +1,4 @@
-"""Signals at the points of a drain, a decision, a replay: to the process, and to the JVM that works for it."""
+"""Signals at the points of a drain, a decision, a replay: to the process, and to its JVM."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.waiting import wait_until
 
 scenario = pytest.mark.scenario
 LONG_READ = 3000
-"""Messages whose read goes on for a while after the first of them is in a file."""
+"""Messages whose read continues for a while after the first of them is in a file."""
 
 
 def _drained_once(driven: DrivenFactory) -> DrivenStream:
-    """A stream whose table is there, so that what follows is one commit."""
+    """A stream with a table, so that the test is one commit."""
     web = driven(partitions=2)
     web.drain_rounds(1, 4, bad=0.3)
     return web
@@ -58,12 +58,12 @@ BEFORE_THE_COMMIT = (*READ, "dead letters written", "accounted for", COMMIT_CHEC
 def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
     driven: DrivenFactory, doomed: DoomedFactory, number: signal.Signals
 ) -> None:
-    """Purpose: a process may be ended anywhere, many in a row, also politely: a drain handles no signal.
-    Procedure: messages wait; at each point in turn, a drain in a process of its own, attached to the warm driver, ends
-    itself by the signal: before, in the middle of and after the read, behind the dead letters, behind the accounting,
-    right before Delta's commit is called, and right after it; drain once more, with more messages waiting.
-    Pass: each died of the signal at once; none left a version but the last, which left one; every offset exactly once
-    in the table or the letters that count, byte for byte.
+    """Purpose: a process may end anywhere, many in a row, also by SIGTERM: a drain handles no signal.
+    Procedure: messages wait; at each point in turn, a drain in its own process, attached to the warm driver, ends
+    itself by the signal: before, in the middle of and after the read, after the dead letters, after the accounting,
+    just before Delta's commit is called, and just after it; drain once more, with more messages waiting.
+    Pass: each died of the signal at once; only the last left a version; every offset exactly once in the table or the
+    letters that count, byte for byte.
     """
     web = _drained_once(driven)
     begun = web.version()
@@ -87,10 +87,9 @@ def test_drains_that_end_at_every_point_in_turn_leave_nothing_half_done(
 def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:
-    """Purpose: a rewind that removes rows takes them out and sets the positions in one commit, or does neither.
-    Procedure: two drains; a rewind to between them, in a process of its own, is killed (SIGKILL) when its
-    files are written and Delta's commit is called next; once more, killed right behind the commit; the same rewind
-    again; drain.
+    """Purpose: a rewind removes rows and sets the positions in one commit, or does neither.
+    Procedure: two drains; a rewind to between them, in its own process, is killed (SIGKILL) when its files are written
+    and Delta's commit is called next; once more, killed just after the commit; the same rewind again; drain.
     Pass: the first left version, rows and positions as they were; the second left one version, without the rows and
     with the positions; the third says that nothing is left to do; every offset exactly once.
     """
@@ -119,12 +118,13 @@ def test_a_decision_that_is_killed_around_its_commit_did_nothing_or_all_of_it(
 def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:
-    """Purpose: what a wrong definition has condemned must come back whole, while the stream goes on and processes die.
-    Procedure: a definition that condemns everything; drain; mend it. At each point in turn, a replay in a process of
-    its own, attached to the warm driver, is killed (SIGKILL), and a drain follows; one is killed right behind its
-    commit; replay once more.
-    Pass: none left a version but the last, which left one; every offset exactly once; every letter is resolved, each
-    counted as returned once; the audit is complete.
+    """Purpose: all messages that a wrong document rejected must come back, while the stream continues and processes
+    die.
+    Procedure: a document that rejects everything; drain; correct it. At each point in turn, a replay in its own
+    process, attached to the warm driver, is killed (SIGKILL), and a drain follows; one is killed just after its commit;
+    replay once more.
+    Pass: only the last left a version; every offset exactly once; every letter is resolved, each counted as returned
+    once; the audit is complete.
     """
     web = with_letters(driven, 60, bad=0.0)
 
@@ -150,11 +150,11 @@ def test_letters_of_a_wrong_definition_all_come_back_whatever_is_killed(
 def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_twice(
     driven: DrivenFactory, doomed: DoomedFactory, point: str
 ) -> None:
-    """Purpose: a stopped process may wake up when the world has gone on, with files, letters and a plan in hand.
+    """Purpose: a stopped process may resume much later, with files, letters and a plan in hand.
     Procedure: a drain is stopped (SIGSTOP) at the point; more messages come; another drain of the stream runs to its
-    end; the first is woken (SIGCONT).
-    Pass: it ends by itself, as one that has nothing left to do; the table's version is that of the other drain; every
-    offset exactly once; of its letters none counts.
+    end; the first is resumed (SIGCONT).
+    Pass: it ends by itself, with nothing left to do; the table's version is that of the other drain; every offset
+    exactly once; none of its letters counts.
     """
     web = _drained_once(driven)
     _produce(web, point)
@@ -178,12 +178,12 @@ def test_a_drain_that_wakes_after_another_one_drained_its_range_commits_nothing_
 def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
     driven: DrivenFactory, doomed: DoomedFactory, warm_driver: WarmDriver, fate: str
 ) -> None:
-    """Purpose: a shared driver goes on with the commit of a client that is dead: it lands later, or not at all.
-    Procedure: the driver's JVM is held (SIGSTOP) before a drain calls Delta's commit; the client is killed when the
-    call lies before the JVM unread, or, in the last case, before it sent it; the JVM goes on (SIGCONT) before the next
-    drain, or only behind it.
-    Pass: the commit lands in the first case alone, and the next drain finds nothing to do there; a commit that comes
-    too late changes nothing; every offset exactly once.
+    """Purpose: a shared driver continues the commit of a dead client: it lands later, or not at all.
+    Procedure: the driver's JVM is held (SIGSTOP) before a drain calls Delta's commit; the client is killed when the JVM
+    has received the call and not read it, or, in the last case, before it sent the call; the JVM resumes (SIGCONT)
+    before the next drain, or only after it.
+    Pass: the commit lands only in the first case, and the next drain finds nothing to do there; a commit that comes too
+    late changes nothing; every offset exactly once.
     """
     web = _drained_once(driven)
     produced = _produce(web, COMMIT_CHECKED)
@@ -213,9 +213,9 @@ def test_what_becomes_of_a_commit_whose_sender_was_killed_the_next_drain_sees(
 def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_nothing(
     driven: DrivenFactory, doomed: DoomedFactory
 ) -> None:
-    """Purpose: after a long pause Spark may hold its own executor for dead.
-    Procedure: a drain with a JVM of its own, whose timeouts are four seconds, is stopped in the middle of its read,
-    process and JVM together, until six seconds have passed; another drain runs to its end meanwhile; they are woken.
+    """Purpose: after a long pause Spark may consider its own executor dead.
+    Procedure: a drain with its own JVM, whose timeouts are four seconds, is stopped in the middle of its read, process
+    and JVM together, until six seconds have passed; another drain runs to its end meanwhile; they are resumed.
     Pass: it ends by itself: with nothing to do, or with a refusal that a retry can help; every offset exactly once.
     """
     web = _drained_once(driven)
@@ -247,12 +247,12 @@ def test_a_process_and_its_jvm_paused_beyond_sparks_timeouts_lose_and_double_not
 def test_a_drain_whose_jvm_is_killed_says_so_and_the_next_completes_it(
     driven: DrivenFactory, doomed: DoomedFactory, start_driver: Callable[[], WarmDriver], point: str, shared: bool
 ) -> None:
-    """Purpose: a JVM is killed for its memory without a word; what is not known to have landed must be looked up, and
-    the death of a warm driver, which serves many, told as such.
-    Procedure: the JVM of a drain, its own or a warm driver's, is killed (SIGKILL): in the middle of the read, right
-    behind the commit, when the call of Delta's commit lies before it; drain once more in another one.
+    """Purpose: the kernel kills a JVM for its memory without a message; the drain must look up whether its commit
+    landed, and name the death of a warm driver, which serves many, as such.
+    Procedure: the JVM of a drain, its own or a warm driver's, is killed (SIGKILL): in the middle of the read, just
+    after the commit, when it has received the call of Delta's commit and not read it; drain once more in another one.
     Pass: a typed refusal that a retry can help and that names the JVM, or the command that starts a driver; if the
-    commit was in the log by then, no refusal but the report of it; every offset exactly once.
+    commit was in the log by then, its report and no refusal; every offset exactly once.
     """
     web = _drained_once(driven)
     produced = _produce(web, point)
