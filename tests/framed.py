@@ -1,4 +1,4 @@
-"""Messages and their frames, for the two that take them apart: Spark SQL and Python."""
+"""Messages and their frames, for the two parsers of frames: Spark SQL and Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FRAMES: dict[bytes | None, tuple[str | None, int | None, bytes | None]] = {
     b"\x00\x00\x00\x00\x01": (None, 1, b""),
     b"\x00\x00\x00\x00\x00x": (None, 0, b"x"),
     b"\x00\x7f\xff\xff\xffx": (None, 2**31 - 1, b"x"),
-    b"\x00\xff\xff\xff\xff\xff\xfe": (None, 2**32 - 1, b"\xff\xfe"),  # no id: nothing is found for it
+    b"\x00\xff\xff\xff\xff\xff\xfe": (None, 2**32 - 1, b"\xff\xfe"),  # no id: no schema is found for it
     b"\x00\x80\x00\x00\x00x": (None, 2**31, b"x"),
     b"": ("too_short", None, None),
     b"\x00": ("too_short", None, None),
@@ -23,5 +23,5 @@ FRAMES: dict[bytes | None, tuple[str | None, int | None, bytes | None]] = {
 
 
 def framed(schema_id: int, payload: bytes) -> bytes:
-    """A payload behind a registry's frame."""
+    """A payload in a registry's frame."""
     return b"\x00" + schema_id.to_bytes(4, "big") + payload

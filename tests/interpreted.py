@@ -1,4 +1,4 @@
-"""Spark compiles nothing: a test drains a few messages at a time, and what it asks is the order of the steps."""
+"""Spark without code generation: these tests drain a few messages at a time, and test the order of the steps."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 PLANNED_ONCE = {"spark.sql.adaptive.enabled": "false"}
-"""One partition needs no adapting, which plans every stage of a query anew and runs it as a job of its own."""
+"""With one partition, adaptive execution only costs: it plans every stage of a query again, as a job of its own."""
 
 
 @contextmanager
 def interpreting(spark: SparkSession) -> Iterator[None]:
-    """A session, and those that begin beside it, compile nothing while the body lasts."""
-    context = spark.sparkContext._jsc.sc().conf()  # what a new session begins with
+    """A session, and sessions created from it, compile nothing during the body."""
+    context = spark.sparkContext._jsc.sc().conf()  # the settings of a new session
     own = {**INTERPRETED, **PLANNED_ONCE}
     for option, value in own.items():
         spark.conf.set(option, value)

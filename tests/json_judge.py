@@ -1,4 +1,4 @@
-"""What docs/json.md says of a JSON message, told by Python's own parser: a second mind beside the kernel."""
+"""The rules of docs/json.md in Python's own parser: a second implementation, to compare with the kernel."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _parsed(text: str) -> tuple[Any, str]:
 
 
 def _value(value: Any, schema: Schema, path: str, leaf: str) -> Any:
-    """``leaf`` is the outermost field around it that is no object, or empty."""
+    """``leaf`` is the outermost enclosing field that is no object, or empty."""
     if value is None:
         return None
     match schema:
@@ -165,7 +165,7 @@ _LEAVES: dict[str, Callable[[Any, str, str, str], Any]] = {
 
 
 def messages(seed: int, count: int) -> Iterator[str]:
-    """Documents of the schema, of which about half have one value of another kind, or text that is cut or changed."""
+    """Documents of the schema, of which about half have one value of another kind, or corrupt text."""
     random = Random(seed)
     for _ in range(count):
         broken = random.randrange(4)

@@ -1,4 +1,4 @@
-"""What a drain would make of messages, without a broker: rows, dead letters and counts."""
+"""The result of a drain's rules without a broker: rows, dead letters and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Message:
-    """What Kafka keeps of it; its offset is its place among the others."""
+    """A message as in Kafka; its offset is its index."""
 
     value: bytes | str | None
     key: bytes | None = b"the key"
@@ -38,7 +38,7 @@ class Judged:
 
 
 def stream_of(ddl: str, **fields: Any) -> Stream:
-    """A stream that no broker has."""
+    """A stream without a broker."""
     given = {"date_expression": "current_date()", **fields}
     return Stream("t", "bronze/t", ddl, cluster=Cluster("main", "nowhere:1"), **given)
 
@@ -53,7 +53,7 @@ def judged(
     """Judge the messages, as a drain does.
 
     Args:
-        asks: Whether messages are read for schemas first; a drain does it once it has met one that it does not know.
+        asks: Whether messages are read for schemas first; a drain does this once it has met an unknown schema.
     """
     decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
     decoder = (knowing_schemas_of(frame, decoder) if asks else None) or decoder

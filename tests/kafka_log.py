@@ -1,4 +1,4 @@
-"""What a test published, message by message as the broker acknowledged it: the oracle of every comparison."""
+"""The messages of a test as the broker acknowledged them: the basis of every comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """One acknowledged message, with the coordinates that the broker gave it."""
+    """One acknowledged message, with its coordinates."""
 
     topic_partition: TopicPartition
     offset: int
@@ -28,12 +28,12 @@ class Produced:
 
 
 class Publisher:
-    """Publishes and keeps the log of what was acknowledged."""
+    """Publishes and keeps the log of acknowledged messages."""
 
     def __init__(self, bootstrap_servers: str, **properties: str | int) -> None:
         self.log: list[Produced] = []
         self.failures: list[KafkaError] = []
-        # Sent but not acknowledged messages would make the log incomplete: idempotent, and flush waits for them all.
+        # Sent but unacknowledged messages would make the log incomplete: idempotent, and flush waits for all.
         safe: dict[str, str | int] = {"enable.idempotence": True, "linger.ms": 5, "log_level": 2}
         self.client = Producer({"bootstrap.servers": bootstrap_servers, **safe, **properties})
 
@@ -50,10 +50,10 @@ class Publisher:
         """Queue a message; ``flush`` waits for its acknowledgement.
 
         Args:
-            partition: By default the hash of the key decides, or chance.
+            partition: By default by the hash of the key, or random.
             timestamp: By default now.
         """
-        # A delivery report comes without the headers that were sent.
+        # A delivery report does not contain the headers that were sent.
         options: dict[str, Any] = {"on_delivery": partial(self._hear, _headers(headers))}
         if partition is not None:
             options["partition"] = partition
@@ -75,7 +75,7 @@ class Publisher:
     def produce_all(
         self, topic: str, values: Iterable[bytes | str | None], *, partition: int | None = None
     ) -> list[Produced]:
-        """Publish values, one after the other, and wait; the messages of this call alone, in the order of offsets."""
+        """Publish values one after the other, and wait; only the messages of this call, in the order of offsets."""
         before = len(self.log)
         for value in values:
             self.produce(topic, value, partition=partition)

@@ -19,7 +19,7 @@ _HEAD = "| fault | test | procedure | result | seed |\n| --- | --- | --- | --- |
 
 
 def mark_up(items: Sequence[pytest.Item], *, seed: int) -> None:
-    """Note on every test which faults it forces, so that its report carries it from a worker to the controller."""
+    """Note on every test which faults it forces, so that its report carries this from a worker to the controller."""
     for item in items:
         for scenario in (name for marker in item.iter_markers("scenario") for name in marker.args):
             if scenario not in SCENARIOS:
@@ -48,7 +48,7 @@ class Matrix:
         self._path.write_text(f"{before}{BEGIN}\n\n{self.table()}\n{END}{after}")
 
     def table(self) -> str:
-        """The table, in the order of the scenarios; one that no test forced says so."""
+        """The table, in the order of the scenarios; a scenario without a test says so."""
         lines = []
         for scenario in SCENARIOS:
             found = sorted((k, v) for k, v in self._results.items() if k[0] == scenario)
@@ -69,7 +69,7 @@ def _name(item: pytest.Item) -> str:
 
 
 def _procedure(item: pytest.Item) -> str:
-    """What the docstring says under "Procedure:"; the whole of it if it does not say so."""
+    """The part of the docstring after "Procedure:"; without one, all of it."""
     text = inspect.cleandoc(getattr(item, "obj", None).__doc__ or "")
     told = re.search(r"[Pp]rocedure: (.*?)(?:\n\s*Pass:|\Z)", text, re.DOTALL)
     return " ".join((told.group(1) if told else text).split()).replace("|", "\\|")

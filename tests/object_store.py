@@ -1,4 +1,4 @@
-"""A small S3 on loopback: put with a condition, get, head, delete; it honours the condition, or does not."""
+"""A small S3 on loopback: conditional put, get, head, delete; it honours the condition, or does not."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Literal
 
 @dataclass
 class ObjectStore:
-    """What the bucket holds, and how it behaves.
+    """The objects of the bucket, and its behaviour.
 
     Attributes:
-        conditions: What becomes of ``If-None-Match``.
+        conditions: What it does with ``If-None-Match``.
         refused: HTTP status of an S3 error, by method.
         ahead: The storage's clock against the real one.
     """
@@ -33,7 +33,7 @@ class ObjectStore:
         self._lock = Lock()
 
     def behave(self) -> None:
-        """Forget everything, and how to misbehave."""
+        """Remove all objects and all faults."""
         self.conditions, self.ahead = "honoured", timedelta(0)
         self.refused, self.objects, self.puts = {}, {}, []
 
@@ -51,7 +51,7 @@ class ObjectStore:
 
 @contextmanager
 def serving(store: ObjectStore) -> Iterator[ObjectStore]:
-    """The store at ``store.endpoint``, as long as the body runs."""
+    """The store at ``store.endpoint``, during the body."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(store))
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -110,7 +110,7 @@ def _handler(store: ObjectStore) -> type[BaseHTTPRequestHandler]:
 
 
 def _unchunked(request: BaseHTTPRequestHandler, body: bytes) -> bytes:
-    """The content alone, where the client sends it in S3's own chunks with a checksum behind them."""
+    """Only the content, if the client sends S3's own chunks with a trailing checksum."""
     if "aws-chunked" not in request.headers.get("Content-Encoding", ""):
         return body
     size, _, rest = body.partition(b"\r\n")

@@ -1,4 +1,4 @@
-"""JSON that is odd in every way that text can be, and what is unknown in it, told by Python's own parser."""
+"""JSON with every oddity of text, and its unknown fields as Python's own parser finds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DDL = (
 )
 FLAT_DDL = "id bigint, text string, `Ünit` string, at timestamp, ok boolean"
 Fields = dict[str, Any]
-"""Name to what lies in the field: fields of an object, ``[fields]`` of each element, ``{"*": …}`` of a map's values."""
+"""Name to the field's value: fields of an object, ``[fields]`` of each element, ``{"*": …}`` of a map's values."""
 FIELDS: Fields = {
     "id": 0,
     "text": None,
@@ -46,12 +46,12 @@ _BLANKS = ("", "", "", " ", "  ", "\n\t")
 
 
 def unknown(text: str, fields: Fields) -> list[str]:
-    """The paths of what a document has and the record has not, sorted, each once."""
+    """The paths of fields of a document that the record does not have, sorted, each once."""
     return sorted(set(_unknown(json.loads(text), fields, "")), key=lambda path: path.encode())
 
 
 def documents(seed: int, count: int, fields: Fields) -> list[str]:
-    """Different texts that a record of these fields is decoded from."""
+    """Different texts that decode to a record of these fields."""
     random = Random(seed)
     found: dict[str, None] = {}
     while len(found) < count:
@@ -75,7 +75,7 @@ def _unknown(value: Any, fields: Any, path: str) -> Iterator[str]:
 
 
 class _Writer:
-    """One document: each has a style of its own, so that plain ones are among them."""
+    """One document: each has its own style, so that plain ones are among them."""
 
     def __init__(self, random: Random, fields: Fields) -> None:
         self._random, self._fields = random, fields

@@ -1,4 +1,4 @@
-"""The oracle: what was produced against what is in the table and the dead letters, offset by offset, byte by byte.
+"""The oracle: what was produced, compared with the table and the dead letters, offset by offset, byte by byte.
 
 Counts alone let one loss and one duplicate cancel out. Nothing of the engine's decoding is used here: rows are compared
 with Python's own reading of the message.
@@ -27,16 +27,16 @@ Row = Mapping[str, Any]
 At = tuple[int, int]
 
 MAY_CONDEMN_THE_GOOD = ("date_outside_window", "expression_failed")
-"""Reasons that lie in the stream's document and not in the message."""
+"""Reasons that come from the stream's document and not from the message."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Everything that lies in a stream's tables, as another reader sees it; dead letters only those that count.
+    """A stream's tables as another reader sees them; only dead letters that count.
 
     Attributes:
         dead_letters: Those whose message did not become a row later.
-        said: What became of letters, as far as it counts.
+        said: Outcomes of letters, as far as they count.
     """
 
     rows: Sequence[Row]
@@ -64,14 +64,15 @@ def _message_of(letter: Row) -> tuple[int, int, datetime]:
 
 
 def attempts_that_count(stream: Stream, lake: str) -> frozenset[str]:
-    """Those that a ledger entry of the live history names: their dead letters count."""
+    """The attempts that a ledger entry of the live history names: their dead letters count."""
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     return frozenset(e.attempt_id for e in history.entries) if history else frozenset()
 
 
 def drained_again(stream: Stream, lake: str) -> Callable[[Row], bool]:
-    """Whether someone set the position back before a letter's message, and a drain read it since: then that one's word
-    counts. A drain that reads a message twice by itself has no such decision behind it."""
+    """Whether someone set the position back before a letter's message, and a drain read it since: then that drain's
+    result counts. A drain that reads a message twice by itself has no such decision before it.
+    """
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     entries = history.entries if history else ()
     by_attempt = {e.attempt_id: e for e in entries}
@@ -104,10 +105,10 @@ def assert_each_offset_once(
     """Nothing lost, nothing twice, nothing changed, nothing invented; tombstones leave no trace.
 
     Args:
-        produced: What the broker acknowledged, as far as it must be there. A topic that was deleted and made again gave
-            the same offset to several messages: each must be there.
+        produced: What the broker acknowledged, as far as it must be there. A recreated topic gave the same offset to
+            several messages: each must be there.
         given_up: Offsets that may be missing: declared losses, rows that someone removed.
-        seed: Of what was produced; a failure names it.
+        seed: Of the produced messages; a failure names it.
         reading: How Python reads the messages; as web requests by default.
     """
     wanted: dict[At, list[Produced]] = defaultdict(list)
@@ -149,7 +150,7 @@ def _assert_same(
     seed: int,
     reading: Reading,
 ) -> None:
-    """All rows of a message, and each letter, are one of the messages, and each message at most one of them."""
+    """All rows of a message, and each letter, are one of the messages, and each message is at most one of them."""
     left = list(messages)
     told: list[tuple[str, Callable[[Produced], str]]] = [
         *(("row", partial(rows_differ, rows=each, reading=reading, coordinates=coordinates)) for each in rows),
@@ -165,7 +166,7 @@ def _assert_same(
 
 
 def rows_differ(message: Produced, *, rows: Sequence[Row], reading: Reading, coordinates: str) -> str:
-    """Where the rows do not say what the message said, field by field as Python reads it; empty if nowhere."""
+    """Where the rows differ from the message, field by field as Python reads it; empty if nowhere."""
     try:
         wanted = reading.rows(message)
     except (ValueError, TypeError, KeyError, RecursionError) as bad:
@@ -187,7 +188,7 @@ def _row_differs(message: Produced, row: Row, wanted: Row, coordinates: str) -> 
 
 
 def letter_differs(message: Produced, *, letter: Row, reading: Reading) -> str:
-    """Where the dead letter is not the message, byte for byte, or has no reason to be one; empty if nowhere."""
+    """Where the dead letter differs from the message, byte for byte, or has no reason; empty if nowhere."""
     wanted: dict[str, Any] = {"value": message.value, "key": message.key, "topic": message.topic_partition.topic}
     wanted |= {"timestamp": message.timestamp, "headers": message.headers, "has a reason": True, "is good": False}
     have: dict[str, Any] = {field: letter[field] for field in ("value", "key", "topic")}
@@ -198,7 +199,7 @@ def letter_differs(message: Produced, *, letter: Row, reading: Reading) -> str:
 
 
 def web_request(message: Produced) -> Row:
-    """What the row of a web request says."""
+    """The row of a web request."""
     said = json.loads(message.value or b"")
     stamp = said["meta"]["producer"]["timestamp"]
     wanted = {field: said.get(field) for field in ("method", "session_id", "status", "url", "uuid")}
@@ -207,7 +208,7 @@ def web_request(message: Produced) -> Row:
 
 
 def is_good(message: Produced) -> bool:
-    """Whether the message is, field by field, what the generator makes when it spoils nothing."""
+    """Whether the message is, field by field, an uncorrupted message of the generator."""
     try:
         said = json.loads(message.value or b"")
         stamp = datetime.fromisoformat(said["meta"]["producer"]["timestamp"])
@@ -224,9 +225,9 @@ class Reading:
     """Python's own reading of a stream's messages.
 
     Attributes:
-        said: Path of a column (dots nest) to what stands there in the message's row; raises if it can have no row.
-        is_good: Whether the message must have one.
-        each: The same as ``said`` of every row, in their order, where a message may have several.
+        said: Path of a column (dots nest) to its value in the message's row; raises if there can be no row.
+        is_good: Whether the message must have a row.
+        each: The same as ``said`` for every row, in their order, if a message may have several.
     """
 
     said: Callable[[Produced], Row]
@@ -234,7 +235,7 @@ class Reading:
     each: Callable[[Produced], Sequence[Row]] | None = None
 
     def rows(self, message: Produced) -> Sequence[Row]:
-        """What the rows of the message say."""
+        """The rows of the message."""
         return [self.said(message)] if self.each is None else self.each(message)
 
 
@@ -253,13 +254,13 @@ def _rows(uri: str) -> list[Row]:
 
 
 def _by_message(rows: Sequence[Row], path: str) -> dict[At, list[list[Row]]]:
-    """The rows of every message, by their index; as often as a message, or one of its rows, is there."""
+    """The rows of every message, by their index; as many times as a message, or one of its rows, is there."""
     messages: dict[At, list[list[Row]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: at_path(row, path).get("index", 0)):
         kept = at_path(row, path)
         of_one = messages[kept["partition"], kept["offset"]]
         before = (at_path(rows[-1], path) for rows in of_one)
-        # To the first time of this message that has no such row yet.
+        # To the first copy of this message that has no such row yet.
         goes_on = [b["timestamp"] == kept["timestamp"] and b.get("index", 0) < kept.get("index", 0) for b in before]
         if True in goes_on:
             of_one[goes_on.index(True)].append(row)
@@ -269,7 +270,7 @@ def _by_message(rows: Sequence[Row], path: str) -> dict[At, list[list[Row]]]:
 
 
 def at_path(row: Row, path: str) -> Any:
-    """What stands at a path; dots nest."""
+    """The value at a path; dots nest."""
     for step in path.split("."):
         row = row[step]
     return row

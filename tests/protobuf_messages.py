@@ -1,4 +1,4 @@
-"""Messages of Protobuf for tests: by Protobuf's own library, and read by it, with nothing of what decodes them."""
+"""Protobuf messages for tests, made and read by Protobuf's own library, without the code that decodes them."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ def message_class(text: str, full_name: str) -> type[Message]:
 
 
 def said(message: Message) -> dict[str, Any]:
-    """What a row says of the message, as pyarrow gives rows to Python.
+    """The row of the message, as pyarrow gives rows to Python.
 
     Raises:
-        OutOfRange: No row can say it.
+        OutOfRange: No row can hold it.
     """
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 
 class OutOfRange(Exception):
-    """A value that no row can say."""
+    """A value that no row can hold."""
 
 
 def _field(message: Message, field: FieldDescriptor) -> Any:
@@ -110,7 +110,7 @@ def _field(message: Message, field: FieldDescriptor) -> Any:
     if field.is_repeated:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             key, of = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-            return [(_one(k, key), _one(value[k], of)) for k in sorted(value)]  # no order means anything
+            return [(_one(k, key), _one(value[k], of)) for k in sorted(value)]  # the order has no meaning
         return [_one(element, field) for element in value]
     if field.has_presence and not message.HasField(field.name):
         return None
@@ -150,7 +150,7 @@ def _message(value: Any, type_: Descriptor) -> Any:
 
 
 def read_row(row: Mapping[str, Any], type_: Descriptor) -> dict[str, Any]:
-    """The same of a row of ours: documents are parsed, since blanks and order are nothing."""
+    """The same for a row of ours: documents are parsed, because blanks and order have no meaning."""
     return {field.name: _read(row[field.name], field) for field in type_.fields}
 
 
@@ -178,7 +178,7 @@ def _equal_to_itself(value: Any) -> Any:
 
 
 def random_message(type_: type[Message], chance: random.Random, *, share: float = 0.5) -> Message:
-    """A message with such a share of its fields, at the ends of what they take as often as in between."""
+    """A message with this share of its fields, half of them at the limits of their types."""
     message = type_()
     _fill(message, chance, share)
     return message

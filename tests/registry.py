@@ -25,7 +25,7 @@ ORGANISATION, MODULE, VERSION = "io.apicurio", "apicurio-registry-app", "3.3.3"
 SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 API = "/apis/ccompat/v7"
 ANSWER_SECONDS = 60.0
-# Spark's own resolver takes no classifier, Ivy's own description of a module does.
+# Spark's own resolver accepts no classifier, Ivy's module description does.
 IVY_MODULE = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="kdi" module="tests"/>
   <dependencies>
@@ -38,7 +38,7 @@ IVY_MODULE = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/ma
 
 
 class RealRegistry:
-    """A running registry: where it answers, and what is registered in it."""
+    """A running registry: its address, and its schemas."""
 
     def __init__(self, folder: Path, *, home: Path, log: Path) -> None:
         """Start it, and wait until it answers."""
@@ -58,13 +58,13 @@ class RealRegistry:
         return Registry("main", f"http://127.0.0.1:{self._port}{API}")
 
     def stop(self) -> None:
-        """End it; what it holds is gone."""
+        """End it; its schemas are gone."""
         self._child.stop()
 
     def register(
         self, subject: str, text: str, *, type_: str = "AVRO", references: tuple[tuple[str, str, int], ...] = ()
     ) -> int:
-        """Register a schema as producers do; answer its id.
+        """Register a schema as producers do; return its id.
 
         Args:
             references: Name, subject and version of each.
@@ -77,7 +77,7 @@ class RealRegistry:
         return int(told["id"])
 
     def delete(self, subject: str, version: int) -> None:
-        """Delete a version so that it can still be had by those who ask for it."""
+        """Delete a version softly: a request for deleted versions still gets it."""
         status, told = self._say("DELETE", f"/subjects/{quote(subject, safe='')}/versions/{version}")
         if status != 200:
             raise ValueError(f"the registry does not delete {subject}/{version}: {status} {told}")
@@ -102,7 +102,7 @@ class RealRegistry:
 
 
 def fetched_registry(home: Path) -> Path:
-    """The folder of Apicurio, unpacked; fetched by whoever asks first, while others wait."""
+    """The unpacked folder of Apicurio; the first process fetches it, others wait."""
     folder = home / f"{MODULE}-{VERSION}"
     with (home / f".{folder.name}.lock").open("w") as lock:
         flock(lock, LOCK_EX)

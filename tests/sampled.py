@@ -23,7 +23,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def proposed(values: Sequence[bytes | None], *, ask: Ask | None = None) -> Proposal:
-    """The proposal for a topic of one topic partition whose messages lie a second apart, the last written now."""
+    """The proposal for a topic of one topic partition with one message a second, the last one now."""
     tp, count = TopicPartition("orders", 0), len(values)
     times = [NOW - timedelta(seconds=count - 1 - n) for n in range(count)]
     messages = [Sampled(tp, n, times[n], value) for n, value in enumerate(values)]
@@ -38,17 +38,17 @@ def text_of(proposal: Proposal) -> str:
 
 
 def attributes_of(proposal: Proposal) -> dict[str, Any]:
-    """What its document says, comments aside."""
+    """The document's content without comments."""
     content: dict[str, Any] = yaml.safe_load(text_of(proposal))["attributes"]
     return content
 
 
 def read_back(folder: Path, text: str) -> Loaded:
-    """What the loader makes of a document, beside those of cluster and registry."""
+    """A document as the loader reads it, beside those of cluster and registry."""
     return read_streams(written(folder, kafka=CLUSTER, registry=REGISTRY, orders=text))
 
 
 def objects(count: int = 100, **fields: Any) -> list[bytes | None]:
-    """JSON objects with an id; a field that is a function is asked with the message's number."""
+    """JSON objects with an id; a field that is a function gets the message's number."""
     made = [{"id": n, **{k: v(n) if callable(v) else v for k, v in fields.items()}} for n in range(count)]
     return [json.dumps(one).encode() for one in made]

@@ -1,4 +1,4 @@
-"""Slices of the test modules, so that a few runs make every test once."""
+"""Slices of the test modules, so that a few runs cover every test once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Delta table whose commits are written by hand, so that they can lie in the past and hold any fault."""
+"""A Delta table with handwritten commits, which can be in the past and contain any fault."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TableByHand:
         self.commit({"protocol": protocol}, {"metaData": metadata}, ago=age, operation="CREATE TABLE")
 
     def commit(self, *actions: dict[str, Any], ago: timedelta, operation: str = "WRITE", **info: object) -> None:
-        """One commit of these actions, so long ago by its own clock."""
+        """One commit of these actions, this long ago by its own clock."""
         self.version += 1
         milliseconds = int((self.now - ago).timestamp() * 1000)
         described = {"timestamp": milliseconds, "operation": operation, "operationParameters": {}, **info}
@@ -58,13 +58,13 @@ class TableByHand:
         return self.log / f"{version:020}.json"
 
     def restore(self, version: int, *, ago: timedelta = timedelta(), **parameters: object) -> None:
-        """A RESTORE: what was added since is taken out; ``parameters`` where the commit says otherwise to which."""
+        """A RESTORE: later files are removed; ``parameters`` if the commit names another target."""
         since = (json.loads(line) for n in range(version + 1, self.version + 1) for line in _lines(self.file(n)))
         gone = [{"remove": {"path": a["add"]["path"], "dataChange": True}} for a in since if "add" in a]
         self.commit(*gone, ago=ago, operation="RESTORE", operationParameters=parameters or {"version": str(version)})
 
     def clean(self) -> None:
-        """What clean-up leaves of the log: a checkpoint, and the commits from it on."""
+        """A cleaned log: a checkpoint, and the commits from it on."""
         DeltaTable(self.log.parent).create_checkpoint()
         for version in range(self.version):
             self.file(version).unlink(missing_ok=True)
@@ -79,7 +79,7 @@ class TableByHand:
         files: Mapping[date, list[int]] | None = None,
         **fields: Any,
     ) -> None:
-        """A drain of so many messages, planned ``wait`` seconds before its commit; ``files``: sizes by date."""
+        """A drain of this many messages, planned ``wait`` seconds before its commit; ``files``: sizes by date."""
         covered = OffsetRange(TP, self.position, self.position + messages)
         self.position += messages
         sizes = [(day, size) for day, some in (files or {}).items() for size in some]
@@ -101,7 +101,7 @@ class TableByHand:
         ago: timedelta = timedelta(minutes=1),
         **fields: Any,
     ) -> None:
-        """A ledger commit with every id that ours have, at the position that stands or at others."""
+        """A ledger commit with every id that ours have, at the current position or at others."""
         version, positions = self.version + 1, at or {TP: self.position}
         given = {"app_id": TOPIC, "topic": TOPIC, "topic_id": "topic", "attempt_id": f"try-{version}", **fields}
         entry = LedgerEntry(version, kind, table_id=self.table_id, positions=positions, **given)
@@ -112,7 +112,7 @@ class TableByHand:
 
 
 def position(app_id: str, at: int, partition: int = 0) -> dict[str, Any]:
-    """The action that sets the position of a topic partition; the log keeps the last offset covered."""
+    """The action that sets the position of a topic partition; the log has the last offset covered."""
     return {"txn": {"appId": partition_id(app_id, partition), "version": at - 1}}
 
 
@@ -121,7 +121,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def data_file(number: int, day: date | None, *, rows: int, size: int = 1000) -> dict[str, Any]:
-    """The action that adds a data file, which nobody wrote."""
+    """The action that adds a data file, which does not exist."""
     return {
         "add": {
             "path": f"part-{number}.parquet",

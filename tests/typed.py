@@ -15,7 +15,7 @@ from kdi_assets.cli.main import main
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command answered."""
+    """The output of a command."""
 
     code: int
     out: str
@@ -23,12 +23,12 @@ class Answer:
 
     @property
     def objects(self) -> list[dict[str, Any]]:
-        """The JSON objects on stdout: one on each line and nothing else."""
+        """The JSON objects on stdout: exactly one on each line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 Kdi = Callable[..., Answer]
-"""Takes the words behind `kdi`."""
+"""Takes the words after `kdi`."""
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *first: str) -> Kdi:

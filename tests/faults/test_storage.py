@@ -1,4 +1,6 @@
-"""Storage that fails, throttles, fills up or is slow under a drain: said, nothing half visible, healed by a retry."""
+"""Storage that fails, throttles, fills up or is slow during a drain: the error says so, nothing half visible remains, a
+retry completes.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,19 @@ def _storage(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> I
 
 @pytest.fixture
 def storage(_storage: FaultyStorage) -> Iterator[FaultyStorage]:
-    """Storage that works until a test says otherwise, and again when it is over."""
+    """Storage that works until a test adds faults, and works again after the test."""
     yield _storage
     _storage.heals()
 
 
 def drain_well(storage: FaultyStorage, web: DrivenStream) -> None:
-    """`kdi drain`, and it ends well."""
+    """`kdi drain`, which succeeds."""
     drained = storage.drain(web)
     assert drained.code == 0, drained.err
 
 
 def drain_refused(storage: FaultyStorage, web: DrivenStream, cause: str) -> None:
-    """`kdi drain`, and it ends with the cause in the line that says what happened: the one before what is safe."""
+    """`kdi drain`, which fails with the cause in the line before "Safe"."""
     failed = storage.drain(web)
     happened, _, _ = failed.err.partition("\n  Safe: ")
     assert (failed.code, cause in happened.splitlines()[-1]) == (RETRY, True), failed.err
@@ -68,7 +70,7 @@ def drain_refused(storage: FaultyStorage, web: DrivenStream, cause: str) -> None
         pytest.param(Fault("write", WRITTEN_COMMIT, DISK_FULL), marks=FULL, id="disk full in the commit"),
         pytest.param(Fault("rename", COMMIT), marks=FAILS, id="the commit cannot be put into the log"),
         pytest.param(Fault("list", r"/_delta_log$"), marks=FAILS, id="the log cannot be listed"),
-        # Positions are read by one reader and the snapshot by another; the second may fail alone.
+        # One reader reads positions and another the snapshot; the second may fail alone.
         pytest.param(Fault("open", LOG), marks=FAILS, id="the log cannot be opened"),
         pytest.param(Fault("create|write|mkdirs|rename|delete", "", READ_ONLY), marks=FULL, id="storage is read-only"),
     ],
@@ -76,7 +78,7 @@ def drain_refused(storage: FaultyStorage, web: DrivenStream, cause: str) -> None
 def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
     driven: DrivenFactory, storage: FaultyStorage, fault: Fault
 ) -> None:
-    """Purpose: whatever storage refuses, nothing of it may be visible, and the user must read what it was.
+    """Purpose: whatever storage refuses, nothing of it may be visible, and the user must read the cause.
     Procedure: `kdi drain` of good and malformed messages; another driver drains more and leaves a checkpoint; more of
     them; `kdi drain` while one kind of operation fails; `kdi drain` once more without the fault.
     Pass: exit code 75, the cause in the first line, no traceback; table and letters as they were before; afterwards
@@ -87,7 +89,7 @@ def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
     drain_well(storage, web)
     before = list(web.drain_rounds(1, 6))
     others.checkpoint(web)
-    others.constrain_letters(web)  # storage fails under Spark alone
+    others.constrain_letters(web)  # storage fails only for Spark
     produced = web.produce(20, bad=0.2, seed=2)
     version = web.version()
 
@@ -105,10 +107,11 @@ def test_a_storage_fault_ends_the_drain_with_its_cause_and_a_retry_completes(
 @FAILS
 @FULL
 def test_a_table_that_cannot_be_made_is_made_by_the_next_drain(driven: DrivenFactory, storage: FaultyStorage) -> None:
-    """Purpose: the first commit meets the same faults as every other, with no table to fall back on.
+    """Purpose: the first commit meets the same faults as every other, without an existing table.
     Procedure: the first drain of a stream finds a full disk, the second cannot put its commit into the log, the third
     gets no answer about it.
-    Pass: each is said, with exit code 75 as long as there is no table; then every offset is there exactly once.
+    Pass: each error names its cause, with exit code 75 as long as there is no table; then every offset is there exactly
+    once.
     """
     web = driven(partitions=1)
     produced = web.produce(20, bad=0.2)
@@ -125,7 +128,7 @@ def test_a_table_that_cannot_be_made_is_made_by_the_next_drain(driven: DrivenFac
 
 @FAILS
 def test_slow_storage_costs_time_and_nothing_else(driven: DrivenFactory, storage: FaultyStorage) -> None:
-    """Purpose: storage that throttles answers late; nothing may be given up or done twice for that.
+    """Purpose: storage that throttles answers late; the drain must neither give up nor repeat anything.
     Procedure: a drain while files and folders of the lake take 20 ms each to answer, and every commit half a second.
     Pass: it ends well; every offset is there exactly once.
     """
@@ -146,10 +149,11 @@ def test_slow_storage_costs_time_and_nothing_else(driven: DrivenFactory, storage
 def test_rounds_of_random_storage_faults_lose_and_double_nothing(
     driven: DrivenFactory, storage: FaultyStorage, pytestconfig: pytest.Config
 ) -> None:
-    """Purpose: faults that nobody thought of, in an order that nobody chose, and the same again by the seed.
+    """Purpose: faults that nobody thought of, in random order, repeatable by the seed.
     Procedure: six rounds: produce 20 messages, a fifth of them malformed; `kdi drain` while every operation on the lake
-    fails with a probability of its own, also after it was carried out; then one drain without faults.
-    Pass: each drain ends with 0 or 75 and a typed refusal; after each, what is there is there once; at the end, all.
+    fails with its own probability, also after it was done; then one drain without faults.
+    Pass: each drain ends with 0 or 75 and a typed refusal; after each, nothing is there twice; at the end, everything
+    is there.
     """
     web = driven(partitions=2)
     seed = int(pytestconfig.getoption("--seed"))
@@ -164,7 +168,7 @@ def test_rounds_of_random_storage_faults_lose_and_double_nothing(
         outcomes.append(drained.code)
         assert drained.code in (0, RETRY), f"seed {seed}, round {round_}: {drained.err}\n{storage.met()}"
         storage.heals()
-        found = web.found()  # what is there is there once; the rest may still wait
+        found = web.found()  # nothing is there twice; some may still wait
         there = {(row["meta"]["kafka"]["partition"], row["meta"]["kafka"]["offset"]) for row in found.rows}
         there |= {(letter["partition"], letter["offset"]) for letter in found.dead_letters}
         web.assert_each_offset_once([m for m in produced if (m.topic_partition.partition, m.offset) in there])
@@ -177,8 +181,8 @@ def test_rounds_of_random_storage_faults_lose_and_double_nothing(
 @FULL
 def test_a_local_folder_of_spark_that_takes_nothing_is_said(driven: DrivenFactory, storage: FaultyStorage) -> None:
     """Purpose: Spark keeps shuffles and spilled rows in a local folder, which may be full while the lake is not.
-    Procedure: a drain; an aborted transaction leaves offsets without messages, which are looked for in a shuffle; the
-    folder is put out of reach under the driver, drain; it is there again, drain.
+    Procedure: a drain; an aborted transaction leaves offsets without messages, which need a shuffle to be found; the
+    folder becomes unreachable for the driver, drain; it is there again, drain.
     Pass: exit code 75 and the folder in the first line; nothing is committed; afterwards every offset is there once.
     """
     web = driven(partitions=1)

@@ -1,4 +1,4 @@
-"""Another table in the place of the stream's: dropped, replaced, cloned, under a drain and while nothing runs."""
+"""Another table in the place of the stream's: dropped, replaced, cloned, during a drain and while nothing runs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.scenario("table replaced, dropped or cloned")
 def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_adopts_it(
     driven: DrivenFactory, interference: Callable[[DrivenStream], None], point: str
 ) -> None:
-    """Purpose: the positions are those of the table that was there; of the new one nobody knows what it holds.
-    Procedure: a drain; under the next, the table is replaced, or moved away and a shallow clone put where it was; then
+    """Purpose: the positions belong to the former table; nobody knows what the new one contains.
+    Procedure: a drain; during the next, the table is replaced, or moved away and a shallow clone put in its place; then
     someone adopts what is there.
-    Pass: the drain under way says so and commits nothing, so does the next; after the decision every offset is there
+    Pass: the active drain says so and commits nothing, and so does the next; after the decision every offset is there
     exactly once.
     """
     web = driven(partitions=1)
@@ -55,7 +55,7 @@ def test_a_table_that_takes_the_place_under_a_drain_gets_no_row_until_someone_ad
 def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that_someone_names(
     driven: DrivenFactory,
 ) -> None:
-    """Purpose: nothing tells where such a table ends; to begin at `start` would double its rows.
+    """Purpose: nothing shows where such a table ends; a begin at `start` would double its rows.
     Procedure: a table of ten rows whose coordinates are null, and which has no positions; drain; adopt; adopt with the
     next offset in the document; produce; drain.
     Pass: the first two are refused and say what to do; then no message is there twice.
@@ -85,11 +85,11 @@ def test_rows_that_do_not_say_where_their_messages_stood_go_on_at_an_offset_that
 def test_a_table_dropped_under_a_drain_is_said_and_what_takes_its_place_left_alone(
     driven: DrivenFactory, point: str, made_again: bool
 ) -> None:
-    """Purpose: Delta takes an empty place for a new table, and a commit to another table would tear its log.
-    Procedure: a table is dropped between plan and reading, or before the commit, and then another one made in its
+    """Purpose: Delta creates a new table in an empty place, and a commit to another table would corrupt its log.
+    Procedure: a table is dropped between plan and reading, or before the commit, and then another one is created in its
     place; the drain goes on; drain again.
-    Pass: the first says so; no half table is made of its files, and the next one says that they lie where the table
-    should; or the new table has the one version that its maker gave it.
+    Pass: the first says so; its files become no half table, and the next drain says that they are where the table
+    should be; or the new table has only its creator's version.
     """
     web = driven(partitions=1)
     web.drain_rounds(1, 10)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL_FETCHES = {"fetch.max.bytes": "65536", "max.partition.fetch.bytes": "16384", "message.max.bytes": "16384"}
-"""Client properties with which a task asks the broker again and again."""
+"""Client properties with which a task asks the broker many times."""
 
 
 class TransactionalPublisher(Publisher):
-    """A publisher whose log keeps only what was committed, once its transactions have ended."""
+    """A publisher whose log keeps only committed messages, once its transactions have ended."""
 
     def __init__(self, bootstrap_servers: str, transactional_id: str, **properties: str | int) -> None:
         super().__init__(bootstrap_servers, **{"transactional.id": transactional_id, **properties})
@@ -55,19 +55,19 @@ class TransactionalPublisher(Publisher):
         self._committed = len(self.log)
 
     def forget(self) -> None:
-        """Take out of the log what belongs to no committed transaction."""
+        """Remove from the log what belongs to no committed transaction."""
         del self.log[self._committed :]
 
     @contextmanager
     def transaction(self, *, commit: bool = True) -> Iterator[None]:
-        """What is produced inside belongs together."""
+        """Everything produced inside is one transaction."""
         self.begin()
         yield
         self.end(commit=commit)
 
 
 def await_markers(web: DrivenStream) -> None:
-    """The broker writes the markers of a transaction after it has said that it ended."""
+    """The broker acknowledges the end of a transaction before it writes its markers."""
 
     def written() -> bool:
         held = read_topic(web.stream.cluster, web.stream.topic).partitions.values()
@@ -77,11 +77,11 @@ def await_markers(web: DrivenStream) -> None:
 
 
 def admin(cluster: Cluster) -> AdminClient:
-    """A client that may do anything."""
+    """A client with all rights."""
     return _admin(cluster.bootstrap_servers)
 
 
-@cache  # what was asked of a client that nobody holds any more is never answered
+@cache  # requests of a client that was garbage-collected are never answered
 def _admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
@@ -89,7 +89,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 def stream_over(
     cluster: Cluster, topic: str, lake: str, session: Callable[[], SparkSession], *, partitions: int = 2
 ) -> DrivenStream:
-    """A stream over a new topic of a cluster of the test's own."""
+    """A stream over a new topic of the test's own cluster."""
     admin(cluster).create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     return DrivenStream(web_requests(topic, cluster), lake, Publisher(cluster.bootstrap_servers), session)
 
@@ -102,9 +102,9 @@ def delete_records(web: DrivenStream, until: dict[int, int]) -> None:
 
 
 def make_again(web: DrivenStream, *, partitions: int) -> Publisher:
-    """Delete the topic and make another one of its name; the answer publishes to it.
+    """Delete the topic and create another one of its name; the result publishes to it.
 
-    A client that saw the topic vanish may refuse it for a while, so the new one has a publisher of its own.
+    A client that saw the topic vanish may refuse it for a while, so the new one has its own publisher.
     """
     topic, client = web.stream.topic, admin(web.stream.cluster)
     client.delete_topics([topic])[topic].result(10)
@@ -115,16 +115,16 @@ def make_again(web: DrivenStream, *, partitions: int) -> Publisher:
 
 
 def add_topic_partitions(web: DrivenStream, *, total: int) -> None:
-    """Let the topic have so many partitions."""
+    """Increase the topic's partitions to this number."""
     topic, client = web.stream.topic, admin(web.stream.cluster)
     client.create_partitions([NewPartitions(topic, total)])[topic].result(10)
     wait_until(lambda: len(read_topic(web.stream.cluster, topic).partitions) == total, seconds=20)
-    # A client that knew fewer refuses to produce to the new ones until it asks again.
+    # A client that knew fewer refuses the new ones until it asks again.
     web.publisher.client.list_topics(topic, timeout=10)
 
 
 def configure(cluster: Cluster, kind: ResourceType, name: str, **config: str) -> None:
-    """Set configuration; underscores stand for dots."""
+    """Set configuration; underscores become dots."""
     entries = [
         ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for key, value in config.items()

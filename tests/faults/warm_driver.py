@@ -1,4 +1,4 @@
-"""A warm driver of the tests' own, whose JVM can be held, and is killed with it."""
+"""The tests' own warm driver, whose JVM can be stopped, and is killed with it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ JVM_OPTIONS = {
 
 
 class WarmDriver:
-    """`kdi driver run` in a home of its own, until it is stopped.
+    """`kdi driver run` in its own home, until it is stopped.
 
     Args:
-        variables: Of its environment, beside those that it needs.
+        variables: Additional environment variables.
     """
 
     def __init__(self, home: Path, variables: Mapping[str, str] | None = None) -> None:
@@ -54,7 +54,7 @@ class WarmDriver:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Its JVM is stopped while the body lasts."""
+        """Stop its JVM during the body."""
         with stopped(self.jvm()):
             yield
 
@@ -67,7 +67,7 @@ class WarmDriver:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """The process is stopped by a signal while the body lasts; it may be killed meanwhile."""
+    """The process is stopped by a signal during the body, in which it may be killed."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: is_stopped(pid))
     try:

@@ -26,7 +26,7 @@ print(open_session(Settings.from_environment()).range(3).count())
 
 @pytest.fixture
 def home_of_its_own(settings: Settings, tmp_path: Path) -> Settings:
-    """A home with the jars of the others, which no archive is for."""
+    """A home with the shared jars, and without an archive."""
     (tmp_path / "jars").mkdir()
     for group in ("spark", "broker"):
         (tmp_path / "jars" / group).symlink_to(settings.home / "jars" / group)
@@ -35,7 +35,7 @@ def home_of_its_own(settings: Settings, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def shared(home_of_its_own: Settings, tmp_path: Path) -> Callable[[], int]:
-    """Starts Spark; how many of its classes it took from the archive. It says nothing of archives."""
+    """Starts Spark; how many of its classes came from the archive. It prints nothing about archives."""
 
     def start() -> int:
         loaded = tmp_path / "loaded.txt"

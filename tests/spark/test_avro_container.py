@@ -1,4 +1,4 @@
-"""What an object container of Avro becomes: all of its records, or one dead letter with its reason; never a part."""
+"""An Avro object container: all of its records, or one dead letter with its reason; never a part."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ CONDEMNED: dict[bytes, str] = {
     **{spoilt(codec): "corrupt_block" for codec in ("bzip2", "xz", "snappy")},
     container(SCHEMA): "empty_container",
     container(SCHEMA, []): "empty_container",
-    # A block of two datums that says it has three, or one.
+    # A block of two datums whose header says three, or one.
     GOOD.replace(SYNC + long(2), SYNC + long(3)): "malformed_avro",
     GOOD.replace(SYNC + long(2), SYNC + long(1)): "malformed_avro",
     container(SCHEMA, [{**row(1), "kind": "GREEN"}]).replace(b"\x02\x0eZ", b"\x08\x0eZ"): "malformed_avro",
@@ -97,7 +97,7 @@ BOMBS = {
 
 @pytest.mark.core
 def test_all_records_of_a_container_become_rows_whatever_it_was_compressed_with(spark: SparkSession) -> None:
-    """With the stream's own schema, in whatever words, nothing is asked; each is opened once, and decoded once."""
+    """With the stream's own schema, in any layout, no schema is read first; each is opened and decoded once."""
     said_otherwise = json.dumps({**SCHEMA, "doc": "an order", "aliases": ["O"]}, indent=7)
     messages = [container(SCHEMA, rows(n, n + 1), [], rows(n + 2), codec=c) for n, c in enumerate(COMPRESS)]
     messages += [container(SCHEMA, rows(9), codec=None, text=said_otherwise)]
@@ -144,7 +144,7 @@ def test_containers_of_other_schemas_become_the_streams_records_once_they_were_a
 
 
 def test_expressions_see_a_record_and_the_filter_and_expectations_all_of_a_message(spark: SparkSession) -> None:
-    """Fields are names, also those that SQL has other uses for; one record without a date condemns all."""
+    """Fields are names, also those with another meaning in SQL; one record without a date rejects the message."""
     asked = stream(
         columns={"half": "100 / id", "town": "upper(`case`.city)", "case.n": "length(s) + size(records)"},
         filter="size(records) > 0",

@@ -1,4 +1,4 @@
-"""What a datum of Avro becomes: a record, or a dead letter with its reason; never a row of nulls."""
+"""An Avro datum: a record, or a dead letter with its reason; never a row of nulls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CONDEMNED: dict[bytes, str] = {
     GOOD + b"more than eight bytes": "trailing_bytes",
     **{GOOD[:-cut]: "malformed_avro" for cut in range(1, len(GOOD))},
     BEFORE_KIND + long(2): "malformed_avro",  # no such symbol
-    datum("long", 1) + long(-1): "malformed_avro",  # a text of less than nothing
+    datum("long", 1) + long(-1): "malformed_avro",  # a text of negative length
     datum("long", 1) + long(2**31 - 20): "malformed_avro",  # one of two gigabytes
     datum("long", 1) + long(2**62): "malformed_avro",
     datum("long", 1) + datum("string", "") + long(0) + long(2**31 - 20): "malformed_avro",  # so many tags
@@ -95,7 +95,7 @@ def test_a_datum_becomes_a_record(verdicts: Verdicts) -> None:
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("empty payload, two documents in one")
 def test_what_is_too_short_too_long_or_no_text_is_a_dead_letter(verdicts: Verdicts) -> None:
-    """Procedure: decode a datum cut off behind every byte, with bytes behind it, with lengths that no memory holds."""
+    """Procedure: decode a datum cut off after every byte, with extra bytes, with lengths that no memory holds."""
     wanted = {message: Verdict(False, reason, None, None) for message, reason in CONDEMNED.items()}
     wanted |= {message: Verdict(False, "invalid_utf8", field, None) for message, field in NO_TEXT.items()}
 

@@ -1,4 +1,4 @@
-"""`kdi check` asks Spark what production would find out."""
+"""`kdi check` finds with Spark what production would find."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ attributes:
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningRegistry]:
     ask_at_once(monkeypatch)
-    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # what is kept of a registry is kept there
+    monkeypatch.setenv("KDI_HOME", str(tmp_path / "home"))  # the cache of the registry is there
     with fake_registry() as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Fields that messages have and the record has not, whatever the text is; and types that a column may become."""
+"""Fields of messages that the record does not have, for any text; and types that a column may become."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_only_what_would_be_a_row_is_asked(spark: SparkSession) -> None:
 
 
 def test_unknown_fields_make_dead_letters_where_the_contract_says_so(spark: SparkSession) -> None:
-    """They are told ahead of expectations, and behind whatever condemns a message without them."""
+    """They come before expectations, and after every other reason of a message."""
     expected = {"small": Expectation("id < 5", "dead_letter")}
     stream = stream_of("id bigint, who struct<name: string>", expectations=expected, contract=Contract("discard_row"))
     messages = ['{"id":1}', '{"id":9,"x":1}', '{"id":1,"who":{"mail":2}}', '{"id":9}', '{"id":"a","x":1}']
@@ -114,7 +114,7 @@ def test_unknown_fields_make_dead_letters_where_the_contract_says_so(spark: Spar
 
 
 def test_names_that_messages_make_up_are_cut_and_said_to_be_more(spark: SparkSession) -> None:
-    """Pass: the frequent field is counted, as are all the messages; names and their lengths have an end."""
+    """Pass: the frequent field is counted, and so is every message; the number of names and their lengths are limited."""
     made_up = [json.dumps({"often": 1, f"{n:04}" + "x" * 500: n}) for n in range(300)]
     of_one = json.dumps({f"k{n}": n for n in range(100)})
 
@@ -160,7 +160,7 @@ def test_what_is_left_out_is_rescued_with_its_place_and_value(spark: SparkSessio
 
 
 def test_what_is_masked_is_not_rescued_in_any_spelling(spark: SparkSession) -> None:
-    """Neither the field under another spelling, nor what lies in it or around it; dead letters hold none of it."""
+    """Neither the field in another spelling, nor its parts, nor anything around it; dead letters hold none of it."""
     mask = {"mail": Mask("drop"), "who.phone": Mask("null"), "box": Mask("hash", secret="KDI_TEST_SECRET")}
     mask["friends"] = Mask("drop")
     ddl = (
@@ -221,8 +221,9 @@ BEYOND = {
 
 
 def test_a_value_that_does_not_suit_its_type_is_left_out_counted_and_rescued(spark: SparkSession) -> None:
-    """Pass: of what is valid JSON the smallest declared field is null, and nothing else; what is no document, or lacks
-    a value that must be there, is a dead letter with the reason that it has anyway."""
+    """Pass: in valid JSON the smallest declared field is null, and nothing else; a text that is no document, or lacks a
+    required value, is a dead letter with its usual reason.
+    """
     contract = Contract(types="discard_value")
     found = judged(spark, stream_of(TYPED, rescued="more", contract=contract), [*SALVAGED, *BEYOND, None])
 

@@ -1,4 +1,4 @@
-"""What a line of CSV becomes: a record, or a dead letter with its reason; never something else in silence."""
+"""A line of CSV: a record, or a dead letter with its reason; never a silent change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORD = (
     "id int NOT NULL, s string, d double, amt decimal(6,2), b boolean, ts timestamp, tn timestamp_ntz, dt date,"
     " big bigint, t tinyint"
 )
-SPARE = ",,,,,,,,"  # behind id and s
+SPARE = ",,,,,,,,"  # after id and s
 
 ACCEPTED: dict[str, Mapping[str, Any]] = {
     f"1,{SPARE}": {"id": 1},
@@ -94,7 +94,7 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
 @pytest.mark.scenario("poison message")
 @pytest.mark.scenario("empty payload, two documents in one")
 def test_a_line_becomes_a_record_that_says_the_same_or_a_dead_letter_with_its_reason(spark: SparkSession) -> None:
-    """Procedure: decode lines that are whole, and others cut off, several, too long, or not what the schema says."""
+    """Procedure: decode complete lines, and others: cut off, several, too long, or not as the schema says."""
     verdicts = verdicts_of(spark, Csv(), [*ACCEPTED, *CONDEMNED], ddl=RECORD)
 
     assert {line: json.loads(verdicts[line].record or "null") for line in ACCEPTED} == ACCEPTED

@@ -1,4 +1,4 @@
-"""Dead letters as they stand, as an audit counts them and as `kdi dead-letters view` shows them; written by hand."""
+"""States of dead letters, as an audit counts them and as `kdi dead-letters view` shows them; written by hand."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HISTORY = LiveHistory(3, ENTRIES, 0, ())
 
 
 def written(lake: str, *letters: Mapping[str, Any], **more: pa.DataType) -> str:
-    """Append letters; the columns that are not named are empty."""
+    """Append letters; other columns are empty."""
     uri = STREAM.dead_letters_uri(lake)
     rows = pa.Table.from_pylist([{**LETTER, **letter} for letter in letters], pa.schema({**TYPES, **more}))
     write_deltalake(uri, rows, mode="append", schema_mode="merge")
@@ -62,7 +62,7 @@ def written(lake: str, *letters: Mapping[str, Any], **more: pa.DataType) -> str:
 
 @pytest.fixture
 def told(lake: str) -> str:
-    """Letters at 5, 6, 7 and 8; those at 5, 6 and 8 became rows, and that at 5 was drained and condemned anew."""
+    """Letters at 5, 6, 7 and 8; those at 5, 6 and 8 became rows, and that at 5 was drained and rejected again."""
     outcome = pa.string()
     letters = ({"offset": offset, "value": b"v", "attempt_id": "first"} for offset in (5, 6, 7, 8))
     again = ({"offset": offset, "attempt_id": "again", "reason": None, "outcome": "row"} for offset in (5, 6, 8))
@@ -85,8 +85,9 @@ def test_a_row_that_is_condemned_again_is_a_letter_again(spark: SparkSession, la
 
 
 def test_letters_of_messages_that_nobody_read_again_stay_open(spark: SparkSession, lake: str) -> None:
-    """Procedure: a drain of [0, 10) condemns 5 to 9, of which 6 became a row since and 9 was discarded; rows from 5 on
-    are removed by a decision; another one gives [5, 8) up; the next drain reads 8 and 9."""
+    """Procedure: a drain of [0, 10) rejects 5 to 9, of which 6 became a row since and 9 was discarded; a decision
+    removes rows from 5 on; another one gives [5, 8) up; the next drain reads 8 and 9.
+    """
     written(lake, *({"offset": offset, "attempt_id": "first"} for offset in range(5, 10)), outcome=pa.string())
     again = ({"offset": offset, "attempt_id": "again", "reason": None} for offset in (6, 9))
     written(lake, *({**r, "outcome": o} for r, o in zip(again, ("row", "discarded"), strict=True)), outcome=pa.string())
@@ -123,7 +124,7 @@ def test_letters_are_counted_by_date_state_and_reason(spark: SparkSession, lake:
 
 
 def test_letters_are_counted_by_the_days_of_their_timestamps_when_written(spark: SparkSession, lake: str) -> None:
-    """In UTC, and of the dates that were asked for alone."""
+    """In UTC, and only for the requested dates."""
     moments = [NOW, NOW - timedelta(microseconds=1), NOW - timedelta(days=400), NOW - timedelta(days=1)]
     schema = "partition int, offset bigint, timestamp timestamp"
     letters = spark.createDataFrame([(0, n, at) for n, at in enumerate(moments)], schema).repartition(3)
@@ -136,7 +137,7 @@ def test_letters_are_counted_by_the_days_of_their_timestamps_when_written(spark:
 
 
 def test_only_a_deleted_letter_explains_a_missing_one(spark: SparkSession, lake: str, told: str) -> None:
-    """Its row does not: that it lies there, or lay there, says nothing of the row that it became."""
+    """Its row does not: that it is or was there says nothing about the row that it became."""
     DeltaTable(told).delete("offset IN (7, 8)")
     missing = spark.createDataFrame([(0, 6), (0, 7), (0, 8)], "partition int, offset bigint")
 
@@ -159,7 +160,7 @@ LETTERS = {
     GZIPPED: (None, GZIPPED),
     b"": (None, b""),
 }
-"""Values, and what they are there: JSON as it came, or other bytes."""
+"""Values, and what they are: unchanged JSON, or other bytes."""
 
 
 def test_letters_that_count_have_the_four_columns_of_kafka_delta_ingest(spark: SparkSession, lake: str) -> None:

@@ -1,4 +1,4 @@
-"""Spark's own client fetches the jars, here from a registry of this test that can be told to misbehave."""
+"""Spark's own client fetches the jars, here from the test's registry, which shows faults on request."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Answer(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: Ivy's many questions are not the test's news."""
+        """No output: Ivy makes many requests."""
 
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """The only registry that Ivy knows, by the settings that a mirror is named with."""
+    """The only registry in Ivy's settings, configured like a mirror."""
     with Registry() as server:
         Thread(target=server.serve_forever, daemon=True).start()
         conf = tmp_path / "conf"
@@ -69,14 +69,14 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
 
 
 def fetch(tmp_path: Path, settings: Settings) -> None:
-    """Fetch into ``jars`` what a lock with the one jar names."""
+    """Fetch the one jar of a lock into ``jars``."""
     lock = tmp_path / "lock.json"
     lock.write_text(json.dumps([{"group": JAR.group, "coordinate": JAR.coordinate, "sha256": JAR.sha256}]))
     fetch_jars(tmp_path / "jars", home=settings.home, report=lambda _: None, lock=lock)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file below, hidden ones too."""
+    """Every file below, including hidden ones."""
     return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 

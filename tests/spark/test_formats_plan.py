@@ -1,4 +1,4 @@
-"""What Spark makes of the decoders: one look at each message."""
+"""Spark's plans of the decoders: each message is parsed once."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ FLAT: dict[str, Any] = {"date_expression": "to_date(day)", "coordinates": "kafka
     ],
 )
 def test_a_message_is_decoded_once(spark: SparkSession, fields: dict[str, Any], looks: list[str]) -> None:
-    """Spark copies an expression to every place of use, unless something stands in between.
+    """Spark copies an expression to every place of use, unless an operator is in between.
 
-    Names of fields that are not declared are another look, which few messages get: it knows no field.
+    The paths of undeclared fields need a second parse, only for messages that may have some.
     """
     plan = plan_of(spark, **fields).lower()
 
@@ -83,7 +83,7 @@ def test_no_python_looks_at_documents_that_are_not_validated(spark: SparkSession
 
 
 def plan_of(spark: SparkSession, **fields: Any) -> str:
-    """What Spark makes of the pass that writes the rows of such a stream."""
+    """Spark's plan of the pass that writes the rows of such a stream."""
     stream = web_requests("t", Cluster("main", "nowhere:1"), **fields)
     messages = spark.createDataFrame([], KAFKA_DDL)
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The kernel beside Python's own parser, over documents that nobody chose."""
+"""The kernel compared with Python's own parser, over random documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a JSON message becomes: a record, or a dead letter with its reason; never something else in silence."""
+"""A JSON message: a record, or a dead letter with its reason; never a silent change."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_becomes_a_record_that_says_the_same(verdicts: Verdicts, message: str) -
 @pytest.mark.scenario("empty payload, two documents in one")
 @pytest.mark.parametrize("message", CONDEMNED)
 def test_becomes_a_dead_letter_with_its_reason(verdicts: Verdicts, message: str | bytes) -> None:
-    """Procedure: decode messages that are empty, several, no JSON, or not what the schema says."""
+    """Procedure: decode messages that are empty, several, no JSON, or not as the schema says."""
     verdict = verdicts[message]
 
     assert not verdict.decoded

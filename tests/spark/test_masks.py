@@ -1,4 +1,4 @@
-"""Masks: what lies in the table and in dead letters in place of what nobody may read."""
+"""Masks: the replacement of masked values in the table and in dead letters."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def message(**fields: Any) -> str:
 
 
 def hashed(text: str | bytes, secret: str = SECRET) -> str:
-    """As any other client makes it."""
+    """The hash as any other client computes it."""
     return hmac.new(secret.encode(), text if isinstance(text, bytes) else text.encode(), "sha256").hexdigest()
 
 
 def told_of(found: Judged) -> str:
-    """All that can be read in rows and dead letters."""
+    """Everything that can be read in rows and dead letters."""
     return repr(found.rows) + repr(found.letters)
 
 

@@ -1,4 +1,4 @@
-"""Offsets in Spark: messages told from their rows, counted by date, and digests that arithmetic agrees with."""
+"""Offsets in Spark: messages identified by their rows, counted by date, and digests equal to those of arithmetic."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES: list[tuple[str, Rows, bool, dict[int, int]]] = [
     ("one in the place of another", rows(7, 0, 0, of=2), False, {}),
     ("one lost, one of another message twice", [*rows(7, 0, 1, of=3), *rows(8, 0, 1, 1, of=2)], False, {8: 2}),
 ]
-"""What lies in a topic partition beside the others; whether each message has all its rows; how often which is there."""
+"""The rows of a topic partition beside the others; whether each message has all its rows; how often each is there."""
 
 
 @pytest.fixture(scope="module", name="told")

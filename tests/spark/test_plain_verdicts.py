@@ -1,4 +1,4 @@
-"""What a value becomes that lands as it is: text, checked; bytes; the whole message in an envelope; decompressed."""
+"""Values stored unchanged: text, checked; bytes; the whole message in an envelope; decompressed."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ def gzipped(text: bytes) -> bytes:
 
 
 def zstd(text: bytes) -> bytes:
-    """A frame that says how large it is."""
+    """A frame with its size."""
     return bytes(pa.compress(text, codec="zstd", asbytes=True))
 
 
 def zstd_stream(text: bytes) -> bytes:
-    """A frame that does not, as they are written without knowing the end."""
+    """A frame without its size, as streaming compressors write it."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(text)
@@ -152,7 +152,7 @@ BAD: dict[Compression, list[bytes]] = {
 @pytest.mark.scenario("poison message")
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_what_is_compressed_comes_out_and_all_else_is_a_dead_letter(spark: SparkSession, kind: Compression) -> None:
-    """Procedure: values that are compressed, and others not, cut off, damaged, or with something behind them."""
+    """Procedure: compressed values, and others: not compressed, cut off, damaged, or with extra bytes."""
     good = {value: text for k, value, text in GOOD if k == kind}
 
     verdicts = verdicts_of(spark, Text(), [*good, *BAD[kind]], compression=kind)

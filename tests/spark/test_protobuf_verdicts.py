@@ -1,4 +1,4 @@
-"""What a message of Protobuf becomes in Spark: a record, or a dead letter with its reason; never a row of nulls."""
+"""A Protobuf message in Spark: a record, or a dead letter with its reason; never a row of nulls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_message_becomes_a_record_or_a_dead_letter_that_names_the_field(spark:
 
 @pytest.mark.core
 def test_a_record_comes_from_spark_as_protobufs_own_library_reads_it(spark: SparkSession) -> None:
-    """Messages with all that Protobuf has, damaged ones among them, over several batches."""
+    """Messages with every feature of Protobuf, some of them damaged, over several batches."""
     chance = random.Random(7)
     messages = [random_message(ORDER, chance) for _ in range(60)]
     values = [message.SerializeToString() for message in messages]
@@ -85,7 +85,7 @@ VALUES: list[bytes | None] = [
     NAMED + of(21, 2, of(7, 0, b"\x01")) + of(22, 2, of(3, 2, NEW)) + NEW,
     None,
     NEW + b"\x00",  # malformed
-    of(28, 2, of(1, 2, b"b")) + of(28, 2, of(1, 2, b"a")) + of(16, 0, varint(77)),  # well, and unusual
+    of(28, 2, of(1, 2, b"b")) + of(28, 2, of(1, 2, b"a")) + of(16, 0, varint(77)),  # valid, and unusual
     of(14, 2, b"left out") + NEW,
     of(14, 2, b"\xff") + NEW,
 ]

@@ -1,4 +1,4 @@
-"""Messages of a registry: frames taken off as in Python, and Avro schemas with what they refer to in one text."""
+"""Messages with a registry: frames parsed as in Python, and Avro schemas joined with their references into one text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def order(*fields: object) -> dict[str, object]:
     ("schema", "references"),
     [
         (order("Money", "Money", ["null", "shop.Money"]), [MONEY]),
-        (order("Currency", "Money"), [MONEY]),  # a part of what is referred to, before the whole
+        (order("Currency", "Money"), [MONEY]),  # a part of a reference, before the whole
         (order("stock.Item", "Currency", {"type": "array", "items": "Bare"}), [MONEY, BARE, ITEM]),
         (order({"type": "Money"}, {"type": "long", "logicalType": "timestamp-millis"}), [MONEY]),
         (["null", "shop.Money", "stock.Item"], [MONEY, BARE, ITEM]),

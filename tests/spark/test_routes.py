@@ -1,4 +1,4 @@
-"""Routes: whose a message is, of a topic that several tables share; each table is judged by itself."""
+"""Routes: the table of a message, in a topic that several tables share; each table is judged by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MESSAGES: Sequence[Message | bytes | str | None] = (ORDER, REFUND, BOTH, OTHER, 
 
 
 def group(rest: Rest = "dead_letters", **fields: Any) -> dict[str, Stream]:
-    """Orders and refunds, whose condition raises where the id is 0, and a third table that has the rest."""
+    """Orders and refunds, whose condition raises where the id is 0, and a third table with the rest."""
     conditions = {"orders": "kind IN ('order', 'both')", "refunds": "kind IN ('refund', 'both') OR 1 / id > 2"}
     made = {name: Route(when) for name, when in conditions.items()}
     made["others"] = Route("kind = 'other'", rest, conditions)
@@ -38,9 +38,9 @@ def group(rest: Rest = "dead_letters", **fields: Any) -> dict[str, Stream]:
 
 
 def outcomes(spark: SparkSession, stream: Stream, messages: Sequence[Message | bytes | str | None]) -> dict[int, str]:
-    """What becomes of each message by its offset: a row, or a reason and its field; nothing where it leaves no trace.
+    """The outcome of each message by its offset: a row, or a reason and its field; nothing if it leaves no trace.
 
-    What is counted must be what is there.
+    The counts must equal what is there.
     """
     seen = judged(spark, stream, messages)
     found = {row["kafka"]["offset"]: "row" for row in seen.rows}
@@ -52,7 +52,9 @@ def outcomes(spark: SparkSession, stream: Stream, messages: Sequence[Message | b
 
 @pytest.mark.core
 def test_a_message_is_a_row_where_a_condition_takes_it_and_else_a_dead_letter_of_the_rest(spark: SparkSession) -> None:
-    """Pass: one that two conditions take is in both tables; one whose condition raises is also kept with the rest."""
+    """Pass: a message with two true conditions is in both tables; one whose condition raises is also kept with the
+    rest.
+    """
     found = {name: outcomes(spark, stream, MESSAGES) for name, stream in group().items()}
 
     assert found["orders"] == {0: "row", 2: "row", 6: "row", 7: "expression_failed columns.number"}
@@ -105,7 +107,7 @@ def test_tombstones_are_nobodys_or_routed_by_their_keys_or_letters_of_the_rest(s
 
 
 def test_messages_of_every_kind_of_decoder_are_routed(spark: SparkSession) -> None:
-    """Pass: those of a decoder with a document of its own, of one without, and behind a compression."""
+    """Pass: those of a decoder with its own document, of one without, and compressed ones."""
     fields = [{"name": "kind", "type": "string"}, {"name": "id", "type": "int"}]
     schema = {"type": "record", "name": "Event", "fields": fields}
     order, other = ({"kind": kind, "id": 1} for kind in ("order", "?"))

@@ -1,4 +1,4 @@
-"""Old rows beside new ones: what a replay calls different, and what the change feed is to tell."""
+"""Old rows compared with new ones: the differences of a replay, and the change feed's contents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DDL = "id int, at string, kind string, day int, times int"
 
 
 def rows(spark: SparkSession, *given: tuple[int, str, str, int, int], extra: str = "") -> DataFrame:
-    """Rows of offset ``id``, so many times each."""
+    """Rows of offset ``id``, each this many times."""
     many = spark.createDataFrame(list(given), DDL).selectExpr("*", "explode(sequence(1, times)) AS n")
     return many.selectExpr(
         "id",

@@ -1,4 +1,4 @@
-"""Sessions in a JVM of the process's own."""
+"""Sessions in a JVM of the same process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from resources.spark import SparkResource
 
 @pytest.fixture(autouse=True)
 def _session_of_the_other_tests(spark: SparkSession) -> Iterator[None]:
-    """These tests open sessions beside the one of the test process; afterwards it is in use again."""
+    """These tests open sessions beside that of the test process; afterwards that one is active again."""
     yield
     use_in_thread(spark)
 
@@ -114,7 +114,7 @@ def test_without_the_locked_jars_nothing_is_started(settings: Settings, tmp_path
 
 
 def run_python(settings: Settings, body: str) -> subprocess.CompletedProcess[str]:
-    """A process that may stop its JVM, as the test process may not."""
+    """A separate process that may stop its JVM."""
     imports = "from kdi_assets.runtime.spark_jvm import SparkDidNotStart, jvm_of\n"
     imports += "from kdi_assets.runtime.spark import is_open, open_session\n"
     imports += "from kdi_assets.settings import Settings\nsettings = Settings.from_environment()\n"

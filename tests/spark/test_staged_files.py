@@ -1,4 +1,4 @@
-"""Files of a commit: how large a drain writes them, and rows taken out with the commit that says why."""
+"""Files of a commit: their sizes in a drain, and rows removed with the commit that explains it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_rows_go_with_the_commit_and_the_change_feed_tells_of_these_alone(spark:
 
 
 def test_a_file_that_someone_else_exchanged_meanwhile_is_not_exchanged_again(spark: SparkSession, uri: str) -> None:
-    """Procedure: rows are appended and rows of another file deleted before one commit; then one of the same file."""
+    """Procedure: one commit appends rows and deletes rows of another file; then one deletes rows of the same file."""
     staged = staged_removal(spark, uri, 3, version=2)
     stale = staged_removal(spark, uri, 5, version=2)
     rows(spark, 200, 210).write.format("delta").mode("append").save(uri)
@@ -125,7 +125,7 @@ def requests(spark: SparkSession) -> DataFrame:
 
 
 def test_rows_of_a_date_come_together_up_to_a_size_and_a_number_of_rows(spark: SparkSession, lake: str) -> None:
-    """Pass: every row is written and counted once, however the files are made; no setting stays behind."""
+    """Pass: every row is written and counted once, however the files are made; settings are restored."""
     uri, rows = f"{lake}/requests", requests(spark)
     rows.limit(0).write.format("delta").partitionBy("date").save(uri)
 

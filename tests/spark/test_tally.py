@@ -1,4 +1,4 @@
-"""A pass counts its messages, and keeps its dead letters as long as they are few."""
+"""A pass counts its messages, and keeps its dead letters while they are few."""
 
 from __future__ import annotations
 

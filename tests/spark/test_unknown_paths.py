@@ -1,4 +1,4 @@
-"""Paths of unknown fields of JSON, those that Python tells, whatever the text is."""
+"""Paths of unknown fields of JSON equal those that Python finds, for any text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_NAMES = [
 
 
 def paths(spark: SparkSession, ddl: str, texts: list[str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Of each text that is decoded, the paths as told by themselves, and as the fields with their values have them."""
+    """The paths of each decoded text, computed alone and together with the fields' values."""
     decoder = stream_decoder(stream_of(ddl))
     rows = [(n, text.encode()) for n, text in enumerate(texts)]
     frame = spark.createDataFrame(rows, "n int, _kdi_value binary").repartition(4)
@@ -52,7 +52,7 @@ def test_paths_are_those_that_python_tells_of_whatever_text(spark: SparkSession,
     assert alone[:3] == [], f"{len(alone)} differ, seed {SEED}"
     with_values = [(text, told, expected[text]) for text, (_, told) in found.items() if told != expected[text]]
     assert with_values[:3] == [], f"{len(with_values)} differ, seed {SEED}"
-    # Those with a name twice and a text that looks like something else are dead letters.
+    # Those with a duplicate name and a text that looks like something else are dead letters.
     assert len(found) > 0.8 * len(texts)
     assert 0.4 < sum(1 for told in expected.values() if told) / len(found) < 0.9
 

@@ -73,7 +73,7 @@ class Driver:
         return client
 
     def answer(self, body: str) -> str:
-        """What a client says at last, once it has ended well."""
+        """The last output of a client, once it has ended well."""
         client = self.client(body)
         output, _ = client.process.communicate(timeout=120)
         assert client.process.returncode == 0
@@ -114,16 +114,16 @@ def _lasting_driver(settings: Settings, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def driver(_lasting_driver: Driver) -> Iterator[Driver]:
-    """One for all tests that do not end it; none leaves it a client."""
+    """One for all tests that do not stop it; each test leaves it without clients."""
     yield _lasting_driver
     _lasting_driver.end_clients()
-    # It counts a client when it has noticed its end: that must not fall into the next test.
+    # It counts a client when it has noticed its end: that must not happen during the next test.
     wait_until(lambda: driver_status(_lasting_driver.home)["clients"] == [])
 
 
 @pytest.fixture
 def start_driver(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Starts one for a test that ends it."""
+    """Starts one for a test that stops it."""
     drivers: list[Driver] = []
 
     def start(*options: str) -> Driver:
@@ -172,7 +172,7 @@ def test_a_killed_client_takes_its_job_with_it_and_leaves_the_driver(driver: Dri
 
 
 def test_a_client_finds_what_it_needs_and_changes_nothing_for_others(driver: Driver) -> None:
-    """Pass: what it hands over in files lies below the home, for its /tmp may be another; it is spared pandas."""
+    """Pass: its files for Spark are below the home, because its /tmp may be another; it does not import pandas."""
     answer = driver.answer("""
 spark = open_session(settings)
 say('pandas' in sys.modules)
@@ -349,7 +349,7 @@ def test_a_driver_that_nobody_needs_ends(start_driver: Callable[..., Driver]) ->
 
 
 def test_a_recycled_driver_takes_a_new_jvm_for_which_clients_wait(start_driver: Callable[..., Driver]) -> None:
-    """Clients that overlap do not keep it: the door is shut until those inside have left."""
+    """Overlapping clients do not prevent it: no client is admitted until the attached ones have left."""
     driver = start_driver("--recycle-after", "1")
     first = driver.jvm()
     inside = driver.client("spark = open_session(settings)\nsay('inside')\nthreading.Event().wait()")

@@ -1,4 +1,4 @@
-"""No environment of the machine's; a fake registry, asked without pauses; and `kdi` in this process."""
+"""No environment of the machine; a fake registry without pauses; and `kdi` in this process."""
 
 from __future__ import annotations
 

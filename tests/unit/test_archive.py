@@ -1,4 +1,4 @@
-"""When there is a class-data archive for a start of Spark, and which."""
+"""When a start of Spark uses a class-data archive, and which."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kdi_assets.upkeep.rehearsal import make_archive
 
 @pytest.fixture
 def java_home(tmp_path: Path) -> Path:
-    """A Java with an archive of its own."""
+    """A Java with its own archive."""
     home = tmp_path / "java"
     for part in ("lib/modules", "lib/server/classes.jsa"):
         (home / part).parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def java_home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only jar of the group; those of PySpark come behind it."""
+    """The only jar of the group; PySpark's jars come after it."""
     jar = tmp_path / "jars" / "spark" / "one.jar"
     jar.parent.mkdir(parents=True)
     jar.write_bytes(b"a jar")
@@ -33,7 +33,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(home: Path, java_home: Path, content: bytes) -> Path:
-    """An archive that fits, with such content."""
+    """An archive that fits, with this content."""
     path = home / "jars" / f"{archive_name(home, java_home)}-{len(b'an archive')}.jsa"
     path.write_bytes(content)
     return path

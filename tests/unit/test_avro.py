@@ -1,4 +1,4 @@
-"""Avro without Spark: frames, containers, and where a writer's schema and a reader's differ."""
+"""Avro without Spark: frames, containers, and differences of a writer's schema and a reader's."""
 
 from __future__ import annotations
 
@@ -199,12 +199,12 @@ def test_a_message_index_is_a_path_into_the_file(payload: bytes, path: tuple[int
     ("payload", "reason"),
     [
         (b"", "too_short"),
-        (b"\x02", "bad_message_index"),  # one place, and it is not there
+        (b"\x02", "bad_message_index"),  # one element, and it is missing
         (b"\x02\x80\x80", "bad_message_index"),
-        (b"\x01\x00", "bad_message_index"),  # -1 places
+        (b"\x01\x00", "bad_message_index"),  # -1 elements
         (b"\x80", "bad_message_index"),  # a count that does not end
-        (b"\x02\x01", "bad_message_index"),  # place -1
-        (b"\xca\x01" + b"\x00" * 200, "bad_message_index"),  # 101 places
+        (b"\x02\x01", "bad_message_index"),  # element -1
+        (b"\xca\x01" + b"\x00" * 200, "bad_message_index"),  # 101 elements
         (b"\xff\xff\xff\xff\x7f\x00", "bad_message_index"),  # beyond 32 bits
     ],
 )

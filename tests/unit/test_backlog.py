@@ -1,4 +1,4 @@
-"""What a backlog means: how long until it is closed or lost, and Burrow's word for it."""
+"""The meaning of a backlog: time to close, time to loss, and Burrow's status word."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def waits(
     loss: float | None = None,
     word: State | None = State.OK,
 ) -> Backlog:
-    """What waits for a stream of one topic partition."""
+    """The backlog of a stream with one topic partition."""
     seen = PartitionBacklog(position, position + offsets, 0, held, None, lag, rate, loss, word)
     return Backlog(stream, {P0: seen}, offsets, lag, refusal, held)
 
@@ -56,11 +56,11 @@ def a_drain(offsets: int, seconds: float, *, message_bytes: int = 0) -> LedgerCo
         (3600.0, 1.0, Retention(DAY, None), DAY - 3600),
         (2 * DAY, 1.0, Retention(DAY, None), 0.0),  # may go at any moment
         (10.0, 5.0, Retention(None, None), math.inf),
-        (10.0, 5.0, Retention(None, 100_000), (1000 - 50) / 5.0),  # of room for 1000, 50 are taken
+        (10.0, 5.0, Retention(None, 100_000), (1000 - 50) / 5.0),  # room for 1000, 50 are used
         (10.0, 5.0, Retention(60.0, 100_000), 50.0),  # the sooner of both
         (None, None, Retention(DAY, None), None),
         (None, None, Retention(None, 100_000), None),
-        (10.0, 5.0, None, None),  # without the right to see it nothing is claimed
+        (10.0, 5.0, None, None),  # without the right to see it, it is unknown
     ],
 )
 def test_time_to_loss_is_by_age_and_size(
@@ -158,11 +158,11 @@ def judged(
         ([(10, 10), (20, 40)], 20, 60, "OK"),  # caught up within the window
         ([(10, 30), (20, 35)], 20, 34, "OK"),  # 20, 15, 14 left: it falls
         ([(10, 30), (20, 40)], 20, 40, "WARN"),  # 20 left each time, though the position moves
-        ([(10, 30), (20, 50)], 20, 60, "WARN"),  # ever more
+        ([(10, 30), (20, 50)], 20, 60, "WARN"),  # more each time
         ([(20, 30), (20, 40)], 20, 50, "STALL"),  # the stream commits, this one stays
         ([(20, 30), (10, 40)], 10, 50, "REWIND"),
         ([(20, 30), (20, 30)], 10, 50, "REWIND"),  # someone set it back since the last commit
-        ([(20, None), (20, None)], 20, 50, "OK"),  # an older release did not say where the topic ended
+        ([(20, None), (20, None)], 20, 50, "OK"),  # an older release did not record the topic's ends
         ([(20, 30)], 20, 50, "OK"),  # one commit shows no direction
         ([], 0, 50, "OK"),
     ],

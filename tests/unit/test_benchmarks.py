@@ -45,8 +45,8 @@ def committed(root: Path) -> None:
 
 
 def test_a_case_stands_for_its_drain_and_the_reference_beside_it() -> None:
-    """Purpose: a single case is measured quickly, and never without what it is measured against.
-    Procedure: parse one case, one with stages, all that are measured by default.
+    """Purpose: a single case is measured quickly, and always with its reference.
+    Procedure: parse one case, one with stages, the default of all.
     Pass: reference and drain; the stages beside them; each run once.
     """
     assert parsed("1m clean warm") == [REFERENCE, DRAIN]
@@ -60,7 +60,7 @@ def test_a_word_that_is_none_of_a_case_is_refused() -> None:
 
 
 def test_the_table_says_which_goals_are_met() -> None:
-    """Purpose: a goal is held against the median of the rounds, and a missed one is seen.
+    """Purpose: a goal is compared with the median of the rounds, and a missed one is visible.
     Procedure: three rounds of 7 CPU seconds, one of them disturbed, beside 10; nine tenths of the wall seconds.
     Pass: 0.70 is met, 0.90 is missed.
     """
@@ -72,7 +72,7 @@ def test_the_table_says_which_goals_are_met() -> None:
 
 
 def test_stages_add_up_to_the_drain() -> None:
-    """Purpose: what the differences and the drain's own stages say is all of the drain, each second once.
+    """Purpose: the differences and the drain's own stages add up to the drain, each second once.
     Procedure: plans of 1, 2, 3 and 4 CPU seconds, a drain of one in each stage and 6 in its pass.
     Pass: 1 for each stage, 2 for the write, the three others together.
     """
@@ -85,9 +85,9 @@ def test_stages_add_up_to_the_drain() -> None:
 
 
 def test_what_was_measured_in_parts_is_one_page_while_the_code_stays(tmp_path: Path) -> None:
-    """Purpose: a case can be measured again without the half hour of all of them, and never mixed with other code.
+    """Purpose: a case can be measured again without half an hour for all of them, and is never mixed with other code.
     Procedure: keep a warm million, then a thousand, then the million again, then a thousand of other code.
-    Pass: both, with the second million and the larger load; of the other code the thousand alone.
+    Pass: both, with the second million and the larger load; for the other code only the thousand.
     """
     file, small = tmp_path / "benchmark.json", replace(DRAIN, messages=1000)
     first = Measured("2026-01-01", "`a`", "code", 0.2, [result(DRAIN, 1.0)])
@@ -102,9 +102,9 @@ def test_what_was_measured_in_parts_is_one_page_while_the_code_stays(tmp_path: P
 
 
 def test_a_page_is_written_between_its_marks_and_old_once_the_code_has_changed(checkout: Path) -> None:
-    """Purpose: who reads the figures knows which code they are of, in a shallow clone too.
+    """Purpose: readers of the figures know the code that they are from, in a shallow clone too.
     Procedure: write the page; commit it; change the code; forget the history.
-    Pass: what is by hand stays; nothing is said until the code changes, then by how many commits, or that nobody knows.
+    Pass: handwritten text stays; no warning until the code changes, then by how many commits, or that this is unknown.
     """
     Measured.beginning(checkout).write_page(checkout)
     committed(checkout)

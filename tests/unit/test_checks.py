@@ -1,4 +1,4 @@
-"""The checks that need no Spark: what each finds right, and the fault that each finds wrong."""
+"""The checks without Spark: each passes on a good table, and finds its fault."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_long_log_without_checkpoint_warns(table: TableByHand, lake: str, monk
         (waits(held=3), 301.0, True, "active", "warn"),
         (waits(held=3), 1801.0, True, "active", "error"),
         (waits(held=3), None, True, "active", "warn"),
-        (waits(5, lag=9000.0), None, True, "paused", "warn"),  # it calls nobody
+        (waits(5, lag=9000.0), None, True, "paused", "warn"),  # it is no error
     ],
 )
 def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_transaction(

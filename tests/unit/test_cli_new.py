@@ -1,4 +1,4 @@
-"""`kdi new` where nothing can be sampled: what happened, what is safe, what to run next; and no file is made."""
+"""`kdi new` without a sample: what happened, what is safe, what to run next; and no file is made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.typed import Kdi, typed
 
 @pytest.fixture
 def defs(tmp_path: Path) -> Path:
-    """Folder of the documents: a cluster that nobody hears of, and a stream."""
+    """Folder of the documents: a cluster that does not answer, and a stream."""
     return written(tmp_path / "defs", kafka=CLUSTER.replace("localhost:9092", "127.0.0.1:1"), t=stream("bronze/t"))
 
 
@@ -23,9 +23,7 @@ def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     """Runs `kdi new` in this process."""
     monkeypatch.setenv("KDI_DEFS", str(tmp_path / "defs"))
     for module in ("topic", "client"):
-        monkeypatch.setattr(
-            f"kdi_assets.sources.kafka.{module}.REQUEST_SECONDS", 0.3
-        )  # nobody will answer later either
+        monkeypatch.setattr(f"kdi_assets.sources.kafka.{module}.REQUEST_SECONDS", 0.3)  # nobody answers later either
     return typed(monkeypatch, capsys, "new")
 
 

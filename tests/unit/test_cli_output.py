@@ -201,7 +201,7 @@ def test_the_command_that_leaves_what_is_missing_keeps_what_the_replay_was_told(
 
     asked = "kdi replay orders --from 2026-01-02 --to 2026-01-02"
     assert proposed("") == [f"{asked} --leave-missing", f"{asked} --into TABLE"]
-    # A look takes letters as they come, and refuses the flag.
+    # A dry run accepts any number of letters, and refuses the flag.
     assert proposed(" --accept-dead-letters") == [
         f"{asked} --leave-missing --accept-dead-letters",
         f"{asked} --into TABLE",

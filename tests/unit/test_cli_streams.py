@@ -125,7 +125,7 @@ def status(
     ],
 )
 def test_a_line_has_backlog_lag_letters_files_drain_and_state(given: StreamStatus, cells: tuple[str, ...]) -> None:
-    """What never comes and what is unknown are not the same."""
+    """Never and unknown are different."""
     assert given.cells(NOW) == ("bronze/orders", *cells)
 
 

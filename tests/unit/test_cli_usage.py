@@ -1,4 +1,4 @@
-"""Bad usage: exit code 2, said on stderr, before any broker or table is looked at. And what `kdi` loads."""
+"""Wrong usage: exit code 2, on stderr, before any broker or table is read. And the imports of `kdi`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_comparison_is_never_written_over_what_is_there(kdi: Kdi, tmp_path: Pa
     answer = kdi("replay", "orders", "--from", "2026-03-01", "--to", "2026-03-01", "--into", "bronze/compared")
 
     assert answer.code == 2
-    said = re.sub(r"[\s│]+", "", answer.err)  # a long path is broken where the line ends
+    said = re.sub(r"[\s│]+", "", answer.err)  # a long path is broken at the end of a line
     assert "bronze/compared is there already; name another, or drop it".replace(" ", "") in said
     assert sorted(uri.rglob("*")) == before
     assert "starting Spark" not in answer.err
@@ -137,7 +137,7 @@ assert load_streams()
 
 
 def test_help_the_documents_and_new_load_none_of_the_heavy_packages() -> None:
-    """They are what would push `kdi --help` beyond its half second."""
+    """They would slow `kdi --help` down beyond half a second."""
     script = f"{AT_ONCE}print({HEAVY} & sys.modules.keys())"
 
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

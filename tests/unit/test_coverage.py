@@ -1,4 +1,4 @@
-"""What the ledger entries stand for, together: what left no trace, and whose word on an offset counts."""
+"""What all ledger entries together account for: messages without a trace, and the entry that counts for an offset."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ START = settled(0, "start", {P0: 0})
 def test_of_a_cleaned_log_the_ledger_speaks_from_where_its_oldest_entry_began() -> None:
     covered = coverage([drained(7, [r(P0, 30, 50)]), drained(8, [r(P0, 50, 60), r(P1, 0, 5)])])
 
-    assert covered.begin == {P0: 30}  # what appeared later begins at 0
+    assert covered.begin == {P0: 30}  # a later topic partition begins at 0
     assert covered.bounds() == {P0: r(P0, 30, 60), P1: r(P1, 0, 5)}
     assert covered.torn == ()
 
@@ -92,7 +92,7 @@ def test_what_is_missing_is_a_tombstone_where_count_and_digest_say_so() -> None:
     fewer = settle([AbsentOffsets(1, 0, 1, 0b0001), AbsentOffsets(1, 1, 2, 0b0010)], covered)
 
     assert (proved.untraced, proved.open) == (Untraced(4), frozenset())
-    assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0), (1, 1)})  # as many, and not the same
+    assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0), (1, 1)})  # the same number, other offsets
     assert (more.untraced, set(more.open), more.among_suspects) == (Untraced(2), {(1, 0)}, Untraced(2))
     assert len(fewer.at_odds) == 1
 
@@ -136,7 +136,7 @@ def test_gaps_that_no_entry_lists_are_proved_by_the_same_digest_and_count_as_gap
 
 
 def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
-    """Procedure: letters become rows, then more rows become letters; of two topic partitions messages are withdrawn."""
+    """Procedure: letters become rows, then more rows become letters; messages of two topic partitions are withdrawn."""
     back = replace(settled(2, "replay", {P0: 20, P1: 9}), returned={P0: 3})
     fallen = replace(
         settled(3, "replay", {P0: 20, P1: 9}),
@@ -159,7 +159,7 @@ def said(version: int, kind: Kind, at: int, *ranges: OffsetRange, topic_id: str 
 
 
 def words(*entries: LedgerEntry) -> list[tuple[int, int, int]]:
-    """Which entry speaks of which offsets."""
+    """Which entry covers which offsets."""
     return [(start, end, version) for version, start, end in sorted(pieces(coverage(entries)), key=lambda p: p[1])]
 
 
@@ -175,7 +175,7 @@ def test_what_is_taken_out_is_spoken_of_by_nobody_until_it_is_drained_again() ->
 
 
 def test_only_a_drain_reads_a_message_again() -> None:
-    """Not the decision that took its rows out, nor a later one that gave some of it up."""
+    """Neither does the decision that removed its rows, nor a later one that gave some of it up."""
     given_up = said(4, "resolve", 15)
     drained = replace(said(5, "drain", 40, r(P0, 15, 40)), gaps=(r(P0, 17, 18),))
 

@@ -1,4 +1,4 @@
-"""A log that is damaged or cannot be reached, and what helps; and one that is read a piece at a time."""
+"""A log that is damaged or unreachable, and what helps; and one that is read in pieces."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def table(lake: str) -> TableByHand:
 
 
 def read(table: TableByHand, known: NewEntries | None = None) -> tuple[NewEntries, list[int]]:
-    """Read on from a piece, or from the beginning; and the versions of the entries that were found."""
+    """Continue from a piece, or from the beginning; and the versions of the entries found."""
     since = (known.table_id, known.through) if known else ("", -1)
     piece = read_piece(str(table.log.parent), TOPIC, table_id=since[0], since=since[1])
     assert piece is not None

@@ -1,4 +1,4 @@
-"""What a run is to do by its dates; and the dates that an asset of the user's shares with a table."""
+"""What a run does by its dates; and the dates that a user's asset shares with a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions as functions of what topic and ledger are: positions, what is carried on, and what is refused."""
+"""Decisions as functions of topic and ledger: positions, fields carried over, and refusals."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ DECIDING: Mapping[str, tuple[str, str, str, str]] = {
 
 @pytest.mark.parametrize("action", DECIDING)
 def test_no_decision_passes_over_another_topic_or_another_table(lake: str, action: Any) -> None:
-    """And for each of them there is one that applies."""
+    """And each of them has a decision that applies."""
     for fields, decides in zip(STRANGERS, DECIDING[action], strict=True):
         case = case_of(lake, action, {P0: (0, 10)}, state({P0: 5}, **fields))
         if decides:
@@ -218,8 +218,8 @@ READ = {P0: LastRead(9, 1_700_000_000_000, "ab"), P1: LastRead(4, 1_700_000_000_
     ("positions", "kept"),
     [
         ({P0: 10, P1: 5}, READ),
-        ({P0: 3, P1: 5}, {P1: READ[P1]}),  # set back: the message is to be read again
-        ({P0: 20, P1: 5}, {P1: READ[P1]}),  # given up: what stands there is nobody's any more
+        ({P0: 3, P1: 5}, {P1: READ[P1]}),  # set back: the message will be read again
+        ({P0: 20, P1: 5}, {P1: READ[P1]}),  # given up: the offset belongs to no message any more
     ],
 )
 def test_the_last_message_is_known_while_its_position_stays(
@@ -240,7 +240,7 @@ def test_the_last_message_is_known_while_its_position_stays(
         (None, False),  # deleted by retention, or compacted
         (replace(READ[P0], timestamp=1_700_000_000_001), True),
         (replace(READ[P0], digest="ac"), True),
-        (replace(READ[P0], timestamp=1_700_000_000_000_000_000), True),  # no time that can be written as a date
+        (replace(READ[P0], timestamp=1_700_000_000_000_000_000), True),  # no time that can be a date
     ],
 )
 def test_another_message_at_the_last_offset_is_a_truncation(there: LastRead | None, refused: bool) -> None:

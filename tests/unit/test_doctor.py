@@ -1,4 +1,4 @@
-"""`kdi doctor` as a whole: what one examination does to the others, what is shown, and the exit code."""
+"""`kdi doctor` as a whole: examinations do not affect each other; its output and exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.typed import Answer, Kdi, typed
 
 
 def cluster(name: str, *, more: str = "") -> str:
-    """The document of a cluster that nobody hears of."""
+    """The document of a cluster that does not answer."""
     fields = f'name: {name}, bootstrap_servers: "127.0.0.1:1"{more}'
     return f"type: kdi_assets.components.KafkaCluster\nattributes: {{{fields}}}\n---\n"
 
@@ -100,7 +100,7 @@ def test_what_fails_is_its_own_finding_whether_typed_or_not(tmp_path: Path) -> N
 
 
 def findings(answer: Answer) -> dict[str, dict[str, Any]]:
-    """The JSON objects, by examination; of several of one name the worst."""
+    """The JSON objects, by examination; of several with one name the worst."""
     found: dict[str, dict[str, Any]] = {}
     for finding in answer.objects:
         if found.get(finding["examination"], {}).get("verdict") != "wrong":
@@ -110,7 +110,7 @@ def findings(answer: Answer) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def kdi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, defs: Path) -> Kdi:
-    """Runs `kdi doctor` in this process, with the checkout's jars and a lake of the test's."""
+    """Runs `kdi doctor` in this process, with the checkout's jars and the test's lake."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "jars").symlink_to((CHECKOUT / ".kdi" / "jars").resolve())

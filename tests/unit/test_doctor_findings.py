@@ -1,4 +1,4 @@
-"""What `kdi doctor` finds: packages, Java, jars, the warm driver, room on disk, retention and registries."""
+"""Findings of `kdi doctor`: packages, Java, jars, the warm driver, disk space, retention and registries."""
 
 from __future__ import annotations
 
