@@ -1,4 +1,4 @@
-"""What a decoder makes of messages: one job for all of them, each with its record or the reason why it has none."""
+"""The results of a decoder: one job for all messages, each with its record or its reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verdicts_of(
     ddl: str = "",
     compression: Compression = "none",
 ) -> Verdicts:
-    """The verdict of every message, as the decoder of such a stream gives it."""
+    """The verdict of every message, by the decoder of such a stream."""
     from pyspark.sql import functions as F
 
     nowhere = Cluster("main", "nowhere:1")

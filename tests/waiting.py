@@ -1,4 +1,4 @@
-"""How tests wait for what other processes do."""
+"""How tests wait for other processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
-    """Wait for what other processes do; the pause only spares the processor that they need for it."""
+    """Wait for other processes; the pause leaves them the processor."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"not within {seconds} seconds"

@@ -114,7 +114,7 @@ def test_unknown_fields_make_dead_letters_where_the_contract_says_so(spark: Spar
 
 
 def test_names_that_messages_make_up_are_cut_and_said_to_be_more(spark: SparkSession) -> None:
-    """Pass: the frequent field is counted, and so is every message; the number of names and their lengths are limited."""
+    """Pass: the frequent field and every message are counted; the number of names and their lengths are limited."""
     made_up = [json.dumps({"often": 1, f"{n:04}" + "x" * 500: n}) for n in range(300)]
     of_one = json.dumps({f"k{n}": n for n in range(100)})
 

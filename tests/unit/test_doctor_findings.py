@@ -95,7 +95,7 @@ def test_the_java_that_would_be_taken_is_named_and_must_lie_where_it_says(tmp_pa
 
 @pytest.mark.parametrize(("version", "verdict"), [("4.2.0", Verdict.OK), ("3.5.0", Verdict.WRONG)])
 def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, version: str, verdict: Verdict) -> None:
-    idle = Mock()  # nobody is attached to it
+    idle = Mock()  # no client is attached
     idle.welcome.return_value = {"pid": os.getpid(), "clients": [], "jobs": 0, "served": 0, "idle_seconds": 1.0}
     with ControlServer(idle, secret="known") as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

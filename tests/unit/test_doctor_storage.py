@@ -1,4 +1,4 @@
-"""What `kdi doctor` finds out about a lake's storage: real folders, and a real S3 client against a small S3."""
+"""What `kdi doctor` finds about a lake's storage: real folders, and a real S3 client against a small S3."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bucket() -> Iterator[tuple[ObjectStore, Storage]]:
 
 @pytest.fixture
 def store(bucket: tuple[ObjectStore, Storage]) -> ObjectStore:
-    """The bucket, empty and well-behaved."""
+    """The bucket, empty and without faults."""
     bucket[0].behave()
     return bucket[0]
 
@@ -72,7 +72,7 @@ def test_a_lake_that_is_a_file_is_refused_and_says_so(tmp_path: Path) -> None:
 
 
 class Careless(LocalStorage):
-    """A mount that replaces what is there, and tells both that they created it."""
+    """A mount that overwrites, and reports success to both writers."""
 
     def create(self, name: str, content: bytes) -> bool:
         self._path(name).write_bytes(content)

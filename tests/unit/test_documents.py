@@ -1,4 +1,4 @@
-"""The documents of a folder: what is read, which streams a command means, and what is reported."""
+"""The documents of a folder: which are read, which streams a command selects, and which mistakes are reported."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def streams(**topics_by_table: str) -> dict[str, Stream]:
         (
             ["web.requests", "orders", "web_requests"],
             ["bronze/web_requests", "orders"],
-        ),  # each once, as they were given
+        ),  # each once, in the order of the command
         (["orders"], ["orders"]),  # a whole path, and the last part of another
     ],
 )

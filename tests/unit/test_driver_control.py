@@ -1,4 +1,4 @@
-"""The conversation between a process and the warm driver, without a JVM."""
+"""The protocol between a process and the warm driver, without a JVM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = "only those who may read the file know"
 
 
 class Listener:
-    """An owner that keeps what it is told, in order."""
+    """An owner that keeps its calls, in order."""
 
     def __init__(self) -> None:
         self.told: SimpleQueue[tuple[str, dict[str, Any]]] = SimpleQueue()
@@ -54,7 +54,7 @@ def owner() -> Listener:
 
 @pytest.fixture
 def server(owner: Listener, tmp_path: Path) -> Iterator[ControlServer]:
-    """A control server that the file in ``tmp_path`` names; the JVM's port is its own, so that something answers."""
+    """A control server, named by the file in ``tmp_path``; the JVM's port is its own, so that something answers."""
     with ControlServer(owner, secret=SECRET) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         address_of(server).publish(tmp_path)
@@ -73,7 +73,7 @@ def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
 
 
 def publish_dead(home: Path) -> None:
-    """Leave what a killed driver leaves: a file that names where nobody listens."""
+    """Leave what a killed driver leaves: a file that names an address where nothing listens."""
     with ControlServer(Listener(), secret=SECRET) as dead:
         address_of(dead).publish(home)
 

@@ -1,4 +1,4 @@
-"""What a document says of the messages' format, and what it may not say."""
+"""The `format` of a document, and its mistakes."""
 
 from __future__ import annotations
 

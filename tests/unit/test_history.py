@@ -1,4 +1,4 @@
-"""What a table's log tells: `kdi history`, the newest commits, and what status and metrics read again and again."""
+"""The history in a table's log: `kdi history`, the newest commits, and repeated reads of status and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def told(lake: Path) -> list[tuple[int, str, str, bool | None]]:
-    """What happened, the newest first."""
+    """The events, the newest first."""
     return [(e.version, e.what, e.told, e.live) for e in commit_history(orders(), str(lake))]
 
 

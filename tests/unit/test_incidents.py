@@ -1,4 +1,4 @@
-"""Which incidents a tick sees, and what becomes of them from tick to tick."""
+"""The incidents of a tick, and how they change from tick to tick."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def backlog(offsets: int = 10, *, lag: float = 5000.0, loss: float = math.inf, *
 
 @dataclass
 class Watcher:
-    """Ticks as a sensor does, with a cursor that holds what was told."""
+    """Ticks like a sensor, with a cursor that holds what was sent."""
 
     known: dict[str, Followed] = field(default_factory=dict)
     status: Status = "active"
@@ -53,7 +53,7 @@ class Watcher:
         memory: Memory | None = None,
         table: TableFacts | None = None,
     ) -> list[str]:
-        """What is told: places, those that are over with an exclamation mark."""
+        """What is sent: places, ended ones with an exclamation mark."""
         judged = judge(
             [seen],
             streams={NAME: stream(self.status)},

@@ -1,4 +1,4 @@
-"""Which Java is taken, what the wheel's needs around it, and which jars lie in the folder of jars."""
+"""Which Java is used, what the wheel's Java needs, and which jars are in the folder of jars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 
 
 def told_java(directory: Path, version: str, *, home: Path | None = None) -> Path:
-    """A ``JAVA_HOME`` whose java tells that version, and where it lies, and can do nothing else."""
+    """A ``JAVA_HOME`` whose java only prints that version and its path."""
     java = directory / "bin" / "java"
     java.parent.mkdir(parents=True)
     told = f"    java.home = {home or directory}\\n    java.specification.version = {version}\\n"

@@ -1,4 +1,4 @@
-"""Which record a JSON Schema describes, and where a document is not as one says."""
+"""The record of a JSON Schema, and where a document violates it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_beside_a_reference_nothing_counts_until_draft_7_and_everything_after_it
     ],
 )
 def test_references_are_found_by_names_whatever_their_ids(id_: str | None, other_id: str | None, name: str) -> None:
-    """Also those that a reference has itself."""
+    """Also the references of a reference."""
     order = {"properties": {"price": {"$ref": name}, "cur": {"$ref": f"{name}#/definitions/Cur"}}}
     money = {
         "properties": {"cur": {"$ref": "cur.json"}, "half": {"$ref": "#/definitions/Cur"}},

@@ -1,4 +1,4 @@
-"""What Kafka's clients are told by our properties, how long an answer may take, and what the generator publishes."""
+"""The configuration of Kafka's clients by our properties, time limits, and the generator's messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which streams are worth a run now, which of them share one, and how the sensor says it."""
+"""Which streams get a run now, which of them share one, and how the sensor explains it."""
 
 from __future__ import annotations
 
@@ -150,19 +150,19 @@ USUAL = DrainWhen(backlog_messages=1000, lag_seconds=60)
     ("seen", "memory", "when", "due"),
     [
         (UNSETTLED, Memory(), USUAL, True),
-        # With `latest`, the positions that a look proposes move on with every message, and are nobody's progress.
+        # With `latest`, the proposed positions move on with every message, without any drain.
         (PROPOSED_LATER, Memory().requested(progress(UNSETTLED), NOW - 5), USUAL, False),
         (replace(backlog("orders", 10), bytes=2_000_000), BEGUN, BYTES, True),
         (backlog("orders", 10), BEGUN, BYTES, False),
-        # What retention is about to delete waits for no limit, no gap and no cron,
+        # The time to loss ignores every limit, gap and cron,
         (backlog("orders", 1, 80_000.0, loss=3000.0), JUST_NOW, NEVER, True),
         (backlog("orders", 1, 80_000.0, loss=7000.0), JUST_NOW, NEVER, False),
-        # and is tried again before it is lost, though its runs move nothing.
+        # and is tried again before the loss, though its runs move nothing.
         (LOST_SOON, replace(BEGUN, positions=progress(LOST_SOON), requested_at=NOW - 16, futile=9), USUAL, True),
-        # Where retention is short, half of it counts as near: an hour on ten minutes would be every tick.
+        # With a short retention, half of it counts as near: an hour of ten minutes would be every tick.
         (backlog("orders", 1, 200.0, loss=400.0), BEGUN, NO_LIMIT, False),
         (backlog("orders", 1, 310.0, loss=290.0), BEGUN, NO_LIMIT, True),
-        # A clock that was wrong for a while holds nothing up.
+        # A clock that was wrong for a while delays nothing.
         (BUSY, AHEAD, USUAL, True),
         (BUSY, replace(AHEAD, positions=progress(BUSY)), USUAL, True),
     ],
@@ -215,7 +215,7 @@ def test_a_cursor_that_cannot_be_read_is_no_memory_and_no_error(cursor: str | No
 
 
 def test_a_due_stream_takes_those_of_its_route_group_along_that_wait() -> None:
-    """Pass: not one that waits for nothing, rests, whose last run moved nothing, or that is of another group."""
+    """Pass: but none that has no backlog, rests, whose last run moved nothing, or that is in another group."""
     when = DrainWhen(backlog_messages=1000, lag_seconds=60, min_gap_seconds=30)
     rests, stuck = backlog("rests", 5), backlog("stuck", 5)
     backlogs = [backlog("due", 1000), backlog("waits", 5), backlog("empty"), rests, stuck, backlog("other", 5)]

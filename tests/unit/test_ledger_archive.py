@@ -1,4 +1,4 @@
-"""The ledger's archive and what is told from it when the log is gone; letters of tries that never committed."""
+"""The ledger's archive and its use when the log is gone; letters of attempts that never committed."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def copied(lake: str) -> int:
 
 
 def versions(lake: str) -> list[int]:
-    """Which commits the archive has."""
+    """The commits in the archive."""
     return sorted(DeltaTable(STREAM.archive_uri(lake)).to_pyarrow_table()["version"].to_pylist())
 
 
 def attempts(lake: str, *, archived: bool = True) -> list[str]:
-    """Of the entries of the live history."""
+    """The attempts of the live history."""
     archive = STREAM.archive_uri(lake) if archived else ""
     history = live_history(STREAM.table_uri(lake), "orders", **({"archive_uri": archive} if archived else {}))
     assert history is not None
@@ -63,9 +63,9 @@ def test_every_commit_is_copied_once_however_often_it_is_asked_for(table: TableB
 def test_of_two_copiers_at_once_one_copies_every_commit_and_the_other_is_to_look_again(
     table: TableByHand, lake: str
 ) -> None:
-    """Purpose: an archive that holds a commit twice would be read twice.
+    """Purpose: readers would count a commit twice that the archive has twice.
     Procedure: when one copier has compared log and archive, another copies; then the first one writes.
-    Pass: it is refused, and every commit is there once, whether they met making the archive or appending to it.
+    Pass: it is refused, and every commit is there once, whether they met creating the archive or appending to it.
     """
 
     def meanwhile(point: str) -> None:
@@ -107,13 +107,13 @@ def test_a_log_that_was_cleaned_without_a_copy_is_said_to_be_that(table: TableBy
 
 
 def letters(lake: str, *attempt_ids: str, offset: int = 3, **more: list[str | None]) -> None:
-    """Dead letters of one offset, each of its own try."""
+    """Dead letters of one offset, each of its own attempt."""
     said = {"partition": [0] * len(attempt_ids), "offset": [offset] * len(attempt_ids), "attempt_id": attempt_ids}
     write_deltalake(STREAM.dead_letters_uri(lake), pa.table(said | more), mode="append", schema_mode="merge")
 
 
 def left(lake: str) -> list[str]:
-    """Whose letters are there."""
+    """The attempts whose letters are there."""
     return sorted(DeltaTable(STREAM.dead_letters_uri(lake)).to_pyarrow_table()["attempt_id"].to_pylist())
 
 
@@ -151,7 +151,9 @@ def test_ghosts_are_removed_from_a_cleaned_log_by_what_the_archive_says(table: T
 
 
 def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(table: TableByHand, lake: str) -> None:
-    """It says so below the position, and may be about to commit; so may what condemns messages that were rows."""
+    """The records are below the position, and their replay may be about to commit; so may one that makes dead letters
+    of rows.
+    """
     letters(lake, "first", "never committed")
     letters(lake, "a replay", "never committed", f"{OF_REPLAY}of dates", outcome=["row", None, None])
 
@@ -161,7 +163,7 @@ def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(
 
 @pytest.mark.parametrize("adopted", [True, False], ids=["adopted", "younger than its letters"])
 def test_letters_of_the_table_that_was_there_before_are_no_ghosts(lake: str, adopted: bool) -> None:
-    """They may be the only copies of their messages; no entry of this table's log names who wrote them."""
+    """They may be the only copies of their messages; no entry of this table's log names their attempts."""
     letters(lake, "of the former table")
     table = TableByHand(lake) if adopted else TableByHand(lake, days_old=-1)
     table.ledger_commit("resolve" if adopted else "start")
@@ -173,7 +175,7 @@ def test_letters_of_the_table_that_was_there_before_are_no_ghosts(lake: str, ado
 def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(table: TableByHand, lake: str) -> None:
     letters(lake, "first", "never committed")
     DeltaTable(table.log.parent).create_checkpoint()
-    drained = [entry(letters=1, at=1)]  # version 1 of the letters, where one drain makes one: 0
+    drained = [entry(letters=1, at=1)]  # version 1 of the letters; with one drain only, 0
     hidden = table.file(1).rename(table.log / "hidden")
 
     silent = sweep(STREAM, lake, drained, known=-1)
@@ -185,7 +187,7 @@ def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(table: TableB
 
 
 def entry(*, letters: int, at: int | None, **fields: dict[str, int]) -> LedgerEntry:
-    """A drain of so many dead letters that counts on this version of them."""
+    """A drain of this many dead letters that counts on this version of them."""
     counts = RangeCounts(OffsetRange(TP, 0, 10), dead_letters=letters)
     counts_on = None if at is None else DeadLettersAt("letters", at)
     names = ("orders", "try", "orders", "topic", "table")

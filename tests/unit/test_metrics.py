@@ -1,4 +1,4 @@
-"""What a scrape tells, over logs that are written by hand; and that dashboard and rules name what is exported."""
+"""The values of a scrape, over handwritten logs; dashboard and rules name only exported metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SILENT = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", deta
 
 @dataclass
 class Seen:
-    """A look that sees what the test says, and counts how often it was asked."""
+    """A scripted look that counts its calls."""
 
     partitions: Mapping[str, PartitionBacklog] = field(default_factory=dict)
     refusals: Mapping[str, KdiError] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def registry(lake: Path, look: Seen | None = None, *streams: Stream) -> Collecto
 
 
 def value(scraped: CollectorRegistry, name: str, **labels: str) -> float | None:
-    """Of the next scrape."""
+    """The value in the next scrape."""
     return scraped.get_sample_value(name, {**LABELS, **labels})
 
 
@@ -147,7 +147,7 @@ def test_counters_begin_with_the_log_and_go_on_with_every_commit(table: TableByH
 
 
 def test_a_counter_is_not_told_before_its_log_was_read_to_the_end(table: TableByHand, tmp_path: Path) -> None:
-    """Told half way, the rest would look like work that was done between two scrapes."""
+    """In the middle, the rest would look like work that was done between two scrapes."""
     for minutes in (3, 2, 1):
         table.drain(10, ago=timedelta(minutes=minutes))
     clock: Iterator[float] = iter(range(100))
@@ -205,7 +205,7 @@ UNITS = tuple("_seconds _bytes _offset _offsets _files _version _up _state _tota
 
 @pytest.fixture
 def exported(tmp_path: Path) -> dict[str, Metric]:
-    """What a scrape exports, by the name that is queried."""
+    """The exported samples, by the name that is queried."""
     now = datetime.now(UTC)
     table = TableByHand(tmp_path, now=now)
     table.drain(ago=timedelta(minutes=1), seconds={"read and write": 1.5}, ages={8: 100})
@@ -229,7 +229,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def expressions() -> Iterator[str]:
-    """Every PromQL expression that is shipped."""
+    """Every PromQL expression that we ship."""
     yield from (rule["expr"] for rule in rules())
     yield from (target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ()))
 

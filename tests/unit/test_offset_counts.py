@@ -1,4 +1,4 @@
-"""The audit without Spark: what counts and digests prove, and whatever is left to Spark because they do not."""
+"""The audit without Spark: what counts and digests prove, and what is left to Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 Rows = list[tuple[int | None, int | None, int | None, int | None]]
 """Partition, offset, and index and count where the message has several rows."""
 Letter = tuple[int, int, str, str | None]
-"""Partition, offset, attempt id, and what became of a letter."""
+"""Partition, offset, attempt id, and the outcome of a letter."""
 ROWS: Rows = [
     (partition, offset, *place)
     for partition in (0, 1)
@@ -64,7 +64,7 @@ def session() -> SparkSession:
 def audited(
     lake: str, rows: Rows, letters: Sequence[Letter] = (), entries: Sequence[LedgerEntry] = (START, DRAIN)
 ) -> AuditReport:
-    """An audit of a table with these rows, the last entries' commits being empty."""
+    """An audit of a table with these rows; the last entries' commits are empty."""
     places = [dict(zip(("partition", "offset", "index", "count"), row, strict=True)) for row in rows]
     kafka = pa.struct({"partition": pa.int32(), "offset": pa.int64(), "index": pa.int32(), "count": pa.int32()})
     table = pa.table({"meta": pa.array([{"kafka": p} for p in places], pa.struct({"kafka": kafka}))})
@@ -83,7 +83,7 @@ def audited(
 
 
 def without(*offsets: int) -> Rows:
-    """The rows but for these offsets of topic partition 0."""
+    """All rows except these offsets of topic partition 0."""
     return [row for row in ROWS if row[0] != 0 or row[1] not in offsets]
 
 

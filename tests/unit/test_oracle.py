@@ -1,4 +1,4 @@
-"""The harness itself: what the oracle must notice, and that slices of the proof hold every module once."""
+"""The harness itself: what the oracle must notice, and that slices of the proof contain every module once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_as_it_was_produced_passes_and_a_tombstone_leaves_no_trace() -> 
             Found([*ROWS, row(message(77))], LETTERS),
             r"offset 77 is there and never produced; .*invented 0: .77, 78",
         ),
-        # As many as there should be: a count would not notice.
+        # The right number: a count would not notice.
         (
             Found([*ROWS[1:], ROWS[2]], LETTERS),
             r"offset 0 is in neither table; missing 0: .0, 1., doubled 0: .2, 3",

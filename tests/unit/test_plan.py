@@ -1,4 +1,4 @@
-"""Planning: which ranges, and which refusals; ledger and broker are plain values here."""
+"""Planning: ranges and refusals; ledger and broker are plain values here."""
 
 from __future__ import annotations
 
@@ -144,11 +144,11 @@ def test_what_must_be_settled_first_is_said_with_its_positions() -> None:
 @pytest.mark.parametrize(
     ("start", "state", "kind", "positions"),
     [
-        ({0: 5, 2: 4}, None, "start", {P0: 5, P1: 2, P2: 4}),  # what it does not name begins at its earliest
+        ({0: 5, 2: 4}, None, "start", {P0: 5, P1: 2, P2: 4}),  # one without an offset begins at its earliest
         ({0: 5, 2: 4}, ledger({}, ledger_version=None), "start", {P0: 5, P1: 2, P2: 4}),
         ({0: 13}, None, "start", {P0: 13, P1: 2, P2: 4}),  # within an open transaction
         ({1: 7}, ledger({P0: 6, P2: 4}, ledger_version=None), "takeover", {P0: 6, P1: 7, P2: 4}),
-        ({0: 2}, ledger({P0: 6, P1: 2, P2: 4}, ledger_version=None), "takeover", {P0: 6, P1: 2, P2: 4}),  # passed it
+        ({0: 2}, ledger({P0: 6, P1: 2, P2: 4}, ledger_version=None), "takeover", {P0: 6, P1: 2, P2: 4}),  # above it
     ],
 )
 def test_explicit_offsets_hold_where_no_position_is_yet(
@@ -165,7 +165,7 @@ def test_explicit_offsets_hold_where_no_position_is_yet(
 
 @pytest.mark.parametrize("at", [2, 6])
 def test_explicit_offsets_that_the_positions_reached_have_no_effect(at: int) -> None:
-    """Also where the broker has deleted them meanwhile."""
+    """Also if the broker has deleted them since."""
     planned = plan(ledger({P0: 6}), topic({P0: (3, 9)}), stream=orders(start={0: at}))
 
     assert planned.ranges == (OffsetRange(P0, 6, 9),)

@@ -1,4 +1,6 @@
-"""Positions, from the log alone: after a RESTORE, beside another writer's, and where a table is missing or has none."""
+"""Positions from the log alone: after a RESTORE, beside another writer's, and with a missing table or without
+positions.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ REPLACED = pytest.mark.scenario("table replaced, dropped or cloned")
 
 
 class Rows(TableByHand):
-    """Each commit adds a row; version n lies n hours behind noon."""
+    """Each commit adds a row; version n is n hours before noon."""
 
     def append(self, *others: tuple[int, int]) -> None:
         """A row, and positions of another writer: topic partition and the next offset."""
@@ -59,7 +61,7 @@ def ledger(lake: str) -> LedgerState:
 
 @RESTORES
 def test_a_restore_to_a_time_without_a_zone_is_believed_only_where_the_files_agree(table: Rows, lake: str) -> None:
-    """Procedure: Spark names the time by the clock of whoever restores, here UTC, then another."""
+    """Procedure: Spark writes the time by the clock of the machine, here UTC, then another."""
     for kind, offset in (("start", 0), ("drain", 10), ("drain", 20)):
         table.ours(kind, P0=offset)  # type: ignore[arg-type]
     table.restore(2, ago=-4 * HOUR, timestamp=f"{NOON + 2.5 * HOUR:%Y-%m-%d %H:%M:%S}")
@@ -101,7 +103,7 @@ def test_a_restore_before_our_first_commit_brings_the_other_writers_positions_ba
 
 
 def settlement(lake: str) -> PositionCommit | None:
-    """What a drain of ten waiting messages would commit first."""
+    """The position commit of a drain of ten waiting messages."""
     return take_snapshot(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).settlement
 
 

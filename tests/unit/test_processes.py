@@ -1,4 +1,4 @@
-"""Child processes end when they should; and which ports our servers take."""
+"""Child processes end when they should; and which ports our servers use."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ input()
 
 
 def started(command: list[str], tmp_path: Path) -> Child:
-    """A child that has said that it is up."""
+    """A child that has reported its start."""
     child = Child(command, log=tmp_path / "child.log")
     wait_until(lambda: "up" in (tmp_path / "child.log").read_text(), seconds=30)
     return child
 
 
 def ends(orphan: psutil.Process) -> bool:
-    """Whether it runs no more soon; who collects the dead of dead parents may come by seconds later."""
+    """Whether it ends soon; the process that collects orphans may take seconds."""
     until = time.monotonic() + 10
     while not has_ended(orphan) and time.monotonic() < until:
         time.sleep(0.02)
@@ -50,7 +50,7 @@ def ends(orphan: psutil.Process) -> bool:
 
 
 def has_ended(orphan: psutil.Process) -> bool:
-    """Whether it runs no more, collected or not."""
+    """Whether it has ended, collected or not."""
     try:
         return orphan.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

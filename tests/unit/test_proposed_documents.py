@@ -1,4 +1,4 @@
-"""What `kdi new` makes of samples, also behind a registry's frame: a document that passes the loader, and why."""
+"""The proposals of `kdi new` for samples, also in a registry's frame: a document that loads, and the reasons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def noise(n: int) -> bytes:
     [
         (objects(), "json", "JSON objects, 100 of 100 values"),
         ([*objects(60), *TEXT_LINES[:40]], "json", "JSON objects, 60 of 100 values"),
-        ([b"{}", b'{"a b": 1}'], "text", "text"),  # no field that a column could be made of
+        ([b"{}", b'{"a b": 1}'], "text", "text"),  # no field that could be a column
         ([b"[%d, 2]" % n for n in range(20)], "text", "text"),
         (TEXT_LINES, "text", "text, all of it"),
         ([b"", b" "], "text", "text"),
@@ -44,7 +44,7 @@ def noise(n: int) -> bytes:
         ([b"%d;x;%d" % (n, n) for n in range(20)], {"csv": {"delimiter": ";"}}, "20 of 20 values with 3 columns"),
         ([b'%d,"a,b ""c""",\n' % n for n in range(20)], {"csv": {"delimiter": ","}}, "give them names"),
         ([b"%d\tx" % n for n in range(20)], {"csv": {"delimiter": "\t"}}, "lines of CSV"),
-        ([b"a,b"] * 4, "text", "text"),  # too few to say so
+        ([b"a,b"] * 4, "text", "text"),  # too few to decide
         ([*[b"%d;x" % n for n in range(50)], *TEXT_LINES], "text", "text"),
         ([framed(7, b"\2\x0eabcdefg")] * 20, "bytes", "no SchemaRegistry document is there to ask"),
         ([b"\0" + Random(n).randbytes(30) for n in range(50)], "bytes", "bytes"),  # as many ids as messages
@@ -75,7 +75,7 @@ def test_every_message_of_the_sample_is_accounted_for_by_the_comments(tmp_path: 
         "blank", "invalid_utf8", "malformed_json", "trailing_text", "date_outside_window",
     }  # fmt: skip
     stream = read_back(tmp_path, text).streams["bronze/orders"]
-    assert "status string" in stream.record_ddl  # some are text, and text takes both
+    assert "status string" in stream.record_ddl  # some are text, and text holds both
     assert stream.date_expression.startswith("coalesce(to_date(try_to_timestamp(meta.producer.timestamp))")
 
 
@@ -176,7 +176,7 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 @pytest.fixture
 def ask(registry: RunningRegistry, tmp_path: Path) -> Ask:
-    """Asks a registry that knows nothing as yet."""
+    """Asks an empty registry."""
     return partial(subject_of, "orders", registry.described(), tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The type of a field follows from all that was seen of it: none that takes fewer values, none that changes any."""
+"""The type of a field follows from all of its values: the type that holds most of them and changes none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(*documents: str) -> Struct:
 
 
 def field(*values: str) -> str:
-    """The type of a field that has these values, as DDL."""
+    """The type of a field with these values, as DDL."""
     return ddl(record(*(f'{{"f": {value}}}' for value in values))).removeprefix("f ")
 
 
@@ -43,7 +43,7 @@ def ddl(declared: Struct) -> str:
         (["true", "false", "null"], "boolean"),
         (['"a"', "1", "true"], "string"),
         (['"1.5"', '"2"'], "string"),
-        (['"12"', "7"], "string"),  # a decimal would take both, and forget how they are written
+        (['"12"', "7"], "string"),  # a decimal would hold both, and lose their spelling
         (["1.5", "1.5", '"a"'], "double"),
         (["1.5", '"a"', '"b"'], "string"),
         ([ZONED, LOCAL], "timestamp"),

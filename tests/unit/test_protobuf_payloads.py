@@ -1,4 +1,4 @@
-"""What bytes of Protobuf become: what Protobuf's own library reads in them, or a reason why they have no row."""
+"""Protobuf bytes: what Protobuf's own library reads in them, or a reason why they have no row."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _damaged(value: bytes, chance: random.Random) -> bytes:
 
 
 def _reference(value: bytes) -> Row | str | None:
-    """The row; ``""`` where no row can say it; ``None`` where it is no message."""
+    """The row; ``""`` if no row can hold it; ``None`` if it is no message."""
     try:
         return said(ORDER.FromString(value))
     except OutOfRange:
@@ -160,7 +160,7 @@ WIRE: list[tuple[bytes, Row | Reason]] = [
 ID = of(1, 2, b"a")
 PART = of(1, 0, b"\x01")
 OLD_WIRE: list[tuple[bytes, Row | Reason]] = [
-    (ID, {"id": "a", "count": None, "kind": None, "hint": None}),  # a default is not written, and so not there
+    (ID, {"id": "a", "count": None, "kind": None, "hint": None}),  # a default is not written, and so absent
     (ID + of(3, 0, varint(9)) + of(4, 0, b"\x01") + of(4, 0, varint(9)) + of(4, 0, b"\x02"), {"kind": "9"}),
     (ID + of(8, 0, b"\x01") + of(8, 2, b"\x02\x03"), {"packed": [1, 2, 3]}),
     (ID + of(6, 2, PART + of(100, 0, b"\x01")), {"part": {"number": 1, "label": None}}),

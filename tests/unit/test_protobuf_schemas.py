@@ -1,4 +1,4 @@
-"""Schemas of Protobuf: compiled, held against the record; and fields that no column takes, told by their numbers."""
+"""Protobuf schemas: compiled, compared with the record; and fields without a column, by their numbers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.unit.test_protobuf_payloads import of, varint
 
 ONE = b"\x01"
 MARKS = of(7, 0, ONE)
-"""A field that no message of the shop's has, but the order itself."""
+"""A field that no message of the shop has, except the order itself."""
 
 
 def numbers(
     payloads: Payloads, values: Sequence[bytes], schema_ids: Sequence[int] | None = None
 ) -> list[list[str] | None]:
-    """What is told of every payload; each of them gives a record."""
+    """The numbers of every payload; each of them gives a record."""
     ids = () if schema_ids is None else (pa.array(schema_ids, pa.int64()),)
     found = decoding(payloads)(pa.array(values, pa.binary()), *ids).to_pylist()
     assert [row["rule"] for row in found] == [None] * len(values)
@@ -43,17 +43,17 @@ WIRE: dict[bytes, list[str] | None] = {
     of(536_870_911, 0, ONE): ["#536870911"],
     of(21, 2, of(3, 2, MARKS)): ["place.spot.#7"],
     of(22, 2, b"") + of(22, 2, MARKS) + of(22, 2, of(3, 2, MARKS)): ["items[].#7", "items[].places[].#7"],
-    of(37, 2, MARKS): ["free.#7"],  # a message without fields has none to begin with
+    of(37, 2, MARKS): ["free.#7"],  # a message without fields knows none
     of(27, 2, MARKS): ["nothings[].#7"],
     of(30, 2, of(1, 0, ONE) + of(2, 2, MARKS)): ["by_big[].#7"],
-    of(30, 2, of(1, 0, ONE) + MARKS): ["#30"],  # an entry with more than key and value is passed over
+    of(30, 2, of(1, 0, ONE) + MARKS): ["#30"],  # an entry with more than key and value is skipped
     of(38, 2, MARKS): ["at.#7"],
     of(41, 2, MARKS): ["w_text.#7"],
     of(51, 2, of(1, 2, KEY + of(2, 2, MARKS))): ["meta.fields[].#7"],
-    of(54, 2, of(2, 2, MARKS)): None,  # what an Any holds is bytes, which are kept
+    of(54, 2, of(2, 2, MARKS)): None,  # the content of an Any is bytes, which are kept
     of(3, 2, b"of another type than int32"): ["#3"],
     of(21, 0, ONE) + of(21, 2, MARKS): ["#21", "place.#7"],
-    # Not as Protobuf's library would write them, and nothing unknown.
+    # Not as Protobuf's library would write them, but without unknown fields.
     of(14, 2, b"n") + of(3, 0, ONE): None,
     of(3, 0, b"\x81\x80\x00"): None,
     of(3, 0, ONE) + of(3, 0, ONE): None,
@@ -88,7 +88,7 @@ OLD_WIRE: dict[bytes, list[str] | None] = {
     of(6, 2, of(101, 0, varint(9)) + of(199, 0, ONE)) + of(201, 2, of(1, 0, ONE)): ["#201", "part.#101", "part.#199"],
     of(6, 2, of(100, 2, b"\xff")): ["part.#100"],
 }
-CLOSED = (  # no unknown fields: values that a closed enumeration has not are kept as their numbers
+CLOSED = (  # no unknown fields: values that a closed enumeration does not have are kept as their numbers
     of(3, 0, varint(9)),
     of(4, 0, ONE) + of(4, 0, varint(9)) + of(4, 0, b"\x02"),
     of(7, 2, of(1, 2, b"k") + of(2, 0, varint(9))),
@@ -123,7 +123,7 @@ WRITTEN = HEAD + (
 )
 STREET = of(2, 2, b"street")
 FRAMED: list[tuple[int, bytes, list[str] | None]] = [
-    # schema id, message, what no schema has a name for
+    # schema id, message, fields that no schema names
     (1, of(1, 2, b"n"), None),
     (1, of(9, 2, b""), ["#9"]),
     (1, of(3, 2, STREET), ["place.#2"]),
@@ -134,9 +134,9 @@ FRAMED: list[tuple[int, bytes, list[str] | None]] = [
     (2, of(6, 2, KEY + of(2, 2, STREET)), None),
     (2, of(3, 2, STREET + MARKS) + of(9, 2, b"") + of(10, 0, ONE), ["#10", "place.#7"]),
     (2, of(4, 2, STREET + MARKS), ["places[].#7"]),
-    (2, of(9, 2, MARKS), None),  # it lies in a field that is told of by its name
+    (2, of(9, 2, MARKS), None),  # it is in a field that is counted by its name
     (2, of(9, 0, ONE), None),
-    (2, of(9, 2, of(1, 2, b"\xff")) + of(10, 0, ONE), ["#10"]),  # not what its own schema says
+    (2, of(9, 2, of(1, 2, b"\xff")) + of(10, 0, ONE), ["#10"]),  # it violates its own schema
     (2, of(1, 0, ONE), ["#1"]),
 ]
 

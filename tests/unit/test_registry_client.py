@@ -1,4 +1,4 @@
-"""One question to a registry: what is an answer, what passes by itself, and what someone must mend."""
+"""One request to a registry: which answers count, which errors a retry heals, and which someone must correct."""
 
 from __future__ import annotations
 

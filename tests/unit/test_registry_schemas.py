@@ -1,4 +1,4 @@
-"""What a drain asks of a registry: ids for ever, the registry up or down, whatever happened to the files."""
+"""A drain's requests to a registry: ids are final, the registry is up or down, cached files are damaged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Anew = Callable[..., Schemas]
 
 @pytest.fixture
 def anew(registry: RunningRegistry, tmp_path: Path) -> Anew:
-    """What another process asks by, whose home is the same."""
+    """The client of another process with the same home."""
     return partial(Schemas, registry.described(), home=tmp_path)
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """Time that passes only when a test says so."""
 
     seconds = 0.0
 
@@ -98,13 +98,13 @@ def test_a_read_only_home_is_a_warning(
 
 
 def test_registries_and_their_users_do_not_share_ids(tmp_path: Path) -> None:
-    """One address may serve many customers, whom it tells apart by their keys."""
+    """One address may serve many customers, identified by their keys."""
     with fake_registry() as one, fake_registry() as other:
         one.register("a", '"int"')
         other.register("a", '"long"')
         alice, bob = one.described(username="alice", password="p"), one.described(username="bob", password="p")
         texts = [schema.text for r in (alice, other.described()) if (schema := Schemas(r, home=tmp_path).by_id(1))]
-        one.subjects["a"][1].text = '"string"'  # what bob is told
+        one.subjects["a"][1].text = '"string"'  # bob's answer
 
         assert texts == ['"int"', '"long"']
         assert Schemas(bob, home=tmp_path).by_id(1) == Schema(1, "AVRO", '"string"')

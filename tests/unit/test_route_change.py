@@ -1,4 +1,6 @@
-"""Changed route conditions: who may go on, and that no interleaving of drains judges an offset by two of them."""
+"""Changed route conditions: which tables may continue, and that no interleaving of drains judges an offset by two
+conditions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ WALKS = 25
 
 
 def document(name: str, conditions: Mapping[str, str]) -> Stream:
-    """A stream of a group in which ``b`` has the rest; without a route where the group has no such stream."""
+    """A stream of a group in which ``b`` has the rest; without a route if the group does not have the stream."""
     group = {stream: RouteMember(when, stream == "b", "t") for stream, when in conditions.items()}
     route = Route(conditions[name], "rows" if name == "b" else None, group=group) if name in group else None
     return Stream("t", name, "x int", "current_date()", Cluster("main", "nowhere:1"), route=route)
@@ -81,7 +83,7 @@ def test_a_table_is_refused_until_its_conditions_are_decided(stream: Stream, rec
 
 
 def test_tables_at_the_same_offsets_change_over_there_and_one_that_joins_may_be_anywhere() -> None:
-    """Pass: also where one changed over there before a crash and went on, or has not yet seen a topic partition."""
+    """Pass: also if one changed over there before a crash and went on, or has not yet seen a topic partition."""
     old, joined = RoutedTable(at(7), routes(OLD), routes(WITH_C)), RoutedTable(at(3), routes(WITH_C), routes(WITH_C))
     done = RoutedTable(at(9), routes(WITH_C, 7), routes(WITH_C))
     behind_a_new_one = replace(old, positions={P0: 7, P1: 0})
@@ -147,7 +149,7 @@ def test_a_restore_brings_no_former_conditions_back_and_stops_a_table_whose_newe
 
 @dataclass(slots=True)
 class Commit:
-    """A commit of the model: what the table's log says, and by which conditions each offset was judged."""
+    """A commit of the model: the table's log, and the conditions by which each offset was judged."""
 
     kind: str
     judged: tuple[str, ...]
@@ -159,7 +161,7 @@ class Table:
     log: list[Commit] = field(default_factory=list)
 
     def commit(self, kind: str, judged: tuple[str, ...], routes: Routes, *, behind: int, passing: str = "") -> bool:
-        """Land directly behind a version, or behind commits that do not concern it."""
+        """Land just after a version, or after harmless commits."""
         if any(commit.kind not in passing for commit in self.log[behind:]):
             return False
         self.log.append(Commit(kind, judged, routes))
@@ -167,7 +169,7 @@ class Table:
 
 
 def drains(name: str, table: Table, conditions: Mapping[str, str], end: list[int]) -> Iterator[None]:
-    """Drains of one process that has read the documents once; it can be overtaken wherever it yields."""
+    """Drains of one process that has read the documents once; another process may act wherever it yields."""
     said = Routes.of(document(name, conditions))
     while True:
         version = len(table.log)
@@ -183,7 +185,7 @@ def drains(name: str, table: Table, conditions: Mapping[str, str], end: list[int
 
 
 def replays(table: Table) -> Iterator[None]:
-    """Replays carry on what they were planned on, and land behind drains."""
+    """Replays keep the conditions of their plan, and land after drains."""
     while True:
         planned, version = table.log[-1] if table.log else None, len(table.log)
         yield
@@ -195,7 +197,7 @@ def replays(table: Table) -> Iterator[None]:
 def decisions(
     tables: Mapping[str, Table], conditions: Mapping[str, str], dice: random.Random, *, stops: bool
 ) -> Iterator[None]:
-    """Someone who runs ``accept-routes`` again and again, never vouches for anything, and may be killed anywhere."""
+    """Someone who runs ``accept-routes`` repeatedly, never accepts different offsets, and may be killed anywhere."""
     while True:
         yield from decision(tables, conditions, dice, stops=stops)
 
@@ -231,11 +233,11 @@ def decision(
 def walk(seed: int, *, stops: bool = True) -> list[Table]:
     """Tables of a group, drained, replayed and decided about by processes with either documents, in a random order.
 
-    The third one is in the new documents alone, and not in the answer: it begins where it likes. Tables are set back
-    now and then.
+    The third one is only in the new documents, and not in the result: it begins anywhere. Tables are sometimes set
+    back.
 
     Args:
-        stops: As the real one; else ``accept-routes`` commits the conditions at once.
+        stops: As the real one; otherwise ``accept-routes`` commits the conditions at once.
     """
     dice = random.Random(seed)
     both = [{"a": word, "b": "", "c": "x > 9"} for word in ("x < 1", "x < 2")]
@@ -256,7 +258,7 @@ def walk(seed: int, *, stops: bool = True) -> list[Table]:
         if dice.random() < 0.02:
             table = dice.choice(begun)
             newest = table.log[-1]
-            # Not to what a RESTORE has undone already: that brings rows back by itself, of whichever conditions.
+            # Not to a version that a RESTORE has undone: that brings rows back with any conditions.
             live = dice.choice([c for c in table.log if c.judged == newest.judged[: len(c.judged)]])
             table.commit("restore", live.judged, newest.routes, behind=len(table.log))
     return begun
@@ -269,11 +271,11 @@ def disagree(tables: list[Table]) -> bool:
 
 
 def test_no_interleaving_of_drains_by_old_and_new_documents_judges_an_offset_by_both() -> None:
-    """Purpose: a process reads the documents once, so drains and decisions by old and by new ones meet.
-    Procedure: six processes drain three tables, others replay, and two run ``accept-routes`` and are killed now and
-    then; each reads, decides and commits in random orders of these steps.
-    Pass: every offset was judged alike by all tables that have it; most walks did change over; and a decision that
-    does not stop the tables first is found out by the same walks.
+    """Purpose: a process reads the documents once, so drains and decisions with old and with new ones coincide.
+    Procedure: six processes drain three tables, others replay, and two run ``accept-routes`` and are sometimes killed;
+    each reads, decides and commits in random orders of these steps.
+    Pass: all tables with an offset judged it alike; most walks did change over; and the same walks find the error of a
+    decision that does not stop the tables first.
     """
     changed = 0
     for seed in range(WALKS):

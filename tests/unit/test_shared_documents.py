@@ -1,4 +1,4 @@
-"""Documents that others rest on: of a registry, and of streams that share a topic by routes."""
+"""Documents that others refer to: of a registry, and of streams that share a topic by routes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ PAYMENTS = ", route: {when: id < 20, rest: dead_letters}"
 
 
 def loaded(folder: Path, **more: str) -> Loaded:
-    """The folder of three tables of one topic, of which ``more`` says further attributes."""
+    """The folder of three tables of one topic; ``more`` has further attributes."""
     given = {"orders": ORDERS, "payments": PAYMENTS, "refunds": ", route: {when: id < 30}", **more}
     documents = {name: stream(f"bronze/{name}", more=said) for name, said in given.items()}
     return read_streams(written(folder, cluster=CLUSTER, **documents), main_servers="")

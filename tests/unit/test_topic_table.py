@@ -1,4 +1,4 @@
-"""What the fields of a stream's document mean, taken as written, and how each mistake in them is said."""
+"""The fields of a stream's document, taken literally, and the message for each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drain reads and writes: headers, masked dead letters, the size of files, and numbers that must agree."""
+"""What a drain reads and writes: headers, masked dead letters, file sizes, and numbers that must agree."""
 
 from __future__ import annotations
 
