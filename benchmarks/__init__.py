@@ -1,1 +1,1 @@
-"""How fast, against what a good user of Spark would write; `make bench` runs it."""
+"""How fast it is, compared with what an experienced user of Spark would write; `make bench` runs it."""

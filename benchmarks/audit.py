@@ -1,7 +1,7 @@
-"""How long does an audit take, and does its memory grow with the table? A tenth of the offsets, and all of them.
+"""How long an audit takes, and whether its memory grows with the table: a tenth of the offsets, and all of them.
 
-The table is made without Kafka: rows and dead letters by Spark, committed as a drain commits them, with the counts and
-digests that it would have recorded.
+The table is made without Kafka: Spark writes rows and dead letters, committed as by a drain, with the counts and
+digests that a drain would have recorded.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def show(offsets: int, how: str, usage: Usage) -> None:
 
 
 def _make(session: Session, lake: Path, offsets: int, delete: int) -> None:
-    """A table of so many offsets in ten commits over four topic partitions; some letters, some tombstones."""
+    """A table of this many offsets in ten commits over four topic partitions; some letters, some tombstones."""
     spark = session()
     uri, each = STREAM.table_uri(str(lake)), offsets // PARTITIONS // COMMITS
     tps = [TopicPartition(STREAM.topic, n) for n in range(PARTITIONS)]
@@ -110,7 +110,7 @@ def _make(session: Session, lake: Path, offsets: int, delete: int) -> None:
 def _drained(
     spark: SparkSession, lake: Path, created: LedgerEntry, first: int, each: int, tps: Sequence[TopicPartition]
 ) -> LedgerEntry:
-    """Write the letters of one commit, and say what a drain would have recorded."""
+    """Write the letters of one commit, and return what a drain would have recorded."""
     messages, attempt = _messages(spark, first, each), f"attempt-{first}"
     letters = messages.where(f"{KIND} = 'letter'").selectExpr("partition", "offset", f"'{attempt}' AS attempt_id")
     letters.write.format("delta").mode("append").save(STREAM.dead_letters_uri(str(lake)))
@@ -151,7 +151,7 @@ def _messages(spark: SparkSession, first: int, each: int) -> DataFrame:
 
 
 def _audit(session: Session, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
-    """Audit some rounds behind a first one, and check what the audit says."""
+    """Audit some rounds after a first one, and check the reports."""
     from kdi_assets.audit.audit import audit
 
     usages = []
@@ -169,7 +169,7 @@ def _audit(session: Session, lake: Path, offsets: int, delete: int) -> list[tupl
 
 
 def in_process(work: object, lake: Path, offsets: int, delete: int) -> list[tuple[float, float, int]]:
-    """Do a piece of work in a process of its own, with a Spark of its own if it asks for one."""
+    """Do a piece of work in its own process, with its own Spark if it asks for one."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(work, lake, offsets, delete, theirs))
@@ -194,7 +194,7 @@ def _serve(work: object, lake: Path, offsets: int, delete: int, connection: Conn
 
 @dataclass
 class Watched:
-    """CPU seconds and memory of a process and what it started, as last seen of each."""
+    """CPU seconds and memory of a process and its children, as last seen of each."""
 
     cpu: dict[int, float]
     peak: int = 0

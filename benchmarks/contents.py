@@ -1,4 +1,4 @@
-"""What the messages of a topic are: the demo's requests in every format, some bad, some with more fields."""
+"""The messages of a topic: the demo's requests in every format, some bad, some with more fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from kdi_assets.stream.message_format import Avro, AvroSingleObject, Bytes, Csv, Protobuf, SchemaFile, Text
 
 Fields = dict[str, Any]
-"""Fields of the demo's stream that are replaced."""
+"""Fields that replace those of the demo's stream."""
 
 
 def _record(name: str, **types: object) -> Fields:
@@ -46,9 +46,9 @@ class Content:
     Attributes:
         title: As tables call it.
         encode: Makes the message of a JSON document.
-        stream: What the stream has that the demo's has not.
+        stream: Fields of the stream that the demo's does not have.
         bad: Whether each hundredth message cannot become a row.
-        engine: Who drains it, of ``worker.ENGINES``.
+        engine: The engine that drains it, of ``worker.ENGINES``.
     """
 
     title: str
@@ -89,7 +89,7 @@ def _zstd(document: bytes) -> bytes:
 
 
 def _avro(document: bytes) -> bytes:
-    from tests.avro_bytes import datum  # here: a cold process must not load what only the publisher needs
+    from tests.avro_bytes import datum  # here: a cold process must not import the publisher's packages
 
     return datum(AVRO, json.loads(document))
 

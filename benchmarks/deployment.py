@@ -1,7 +1,7 @@
-"""What the processes of a deployment cost while nothing arrives: memory and CPU of each unit, and of PostgreSQL.
+"""The cost of a deployment's idle processes: memory and CPU of each unit, and of PostgreSQL.
 
 Usage: ``python -m benchmarks.deployment [--seconds N]``. It starts the units' own command lines, lets them drain the
-demo's stream once, so that the driver is as it is in use, and then watches them idle.
+demo's stream once, so that the driver is warm, and then measures them idle.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
         pid_file = Path(deployment.environment["PGHOST"]) / "postmaster.pid"
         roots["postgres"] = psutil.Process(int(pid_file.read_text().split()[0]))
         before = {name: cpu_seconds(root) for name, root in roots.items()}
-        time.sleep(seconds)  # what is measured
+        time.sleep(seconds)  # the measured time
         for name, root in roots.items():
             share = (cpu_seconds(root) - before[name]) / seconds
             console.print(f"{name:12} {memory(root) / 1e6:6,.0f} MB  {share:6.1%} of a core")
@@ -60,7 +60,7 @@ def started(folder: Path, stack: ExitStack) -> Deployment:
 
 
 def drain_once(deployment: Deployment) -> int:
-    """Publish, and wait until it is drained; the most memory that code server and runs held together, in bytes."""
+    """Publish, and wait until it is drained; the maximum memory that code server and runs held together, in bytes."""
     code_server, most = psutil.Process(deployment.services["code-server"].pid), 0
     deployment.run("kdi", "generate", f"--count={MESSAGES}")
     until = time.monotonic() + DRAIN_SECONDS
@@ -76,17 +76,17 @@ def drain_once(deployment: Deployment) -> int:
 
 
 def tree(root: psutil.Process) -> list[psutil.Process]:
-    """The process and all that it started."""
+    """The process and its children."""
     return [root, *root.children(recursive=True)]
 
 
 def cpu_seconds(root: psutil.Process) -> float:
-    """User and system time, of what has ended too."""
+    """User and system time, including ended children."""
     return sum(sum(process.cpu_times()[:4]) for process in tree(root))
 
 
 def memory(root: psutil.Process) -> int:
-    """Bytes; of what processes share, each has its part."""
+    """Bytes; shared pages are divided among the processes."""
     total = 0
     for process in tree(root):
         with suppress(psutil.NoSuchProcess):

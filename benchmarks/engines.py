@@ -1,6 +1,6 @@
-"""What is measured: a drain, the plans that end after one of its stages, and Structured Streaming beside them.
+"""The measured engines: a drain, plans that end after one of its stages, and Structured Streaming for comparison.
 
-A worker runs this over the code of another checkout, too: it calls what every checkout has.
+A worker also runs this over the code of another checkout: it calls only what every checkout has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STREAMING = "structured streaming"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an engine is given."""
+    """The input of an engine."""
 
     stream: Stream
     lake: str
@@ -42,7 +42,7 @@ class Work:
         return list(linked([replace(self.stream, table=table, route=route) for table, route in routes.items()]))
 
     def messages(self) -> DataFrame:
-        """The last ones of the topic, as a drain reads them."""
+        """The last messages of the topic, as a drain reads them."""
         from kdi_assets.sources.kafka.reader import read_ranges
         from kdi_assets.sources.kafka.topic import read_topic
 
@@ -101,7 +101,7 @@ def only_decoded(work: Work) -> list[Stream]:
 
 
 def only_shaped(work: Work) -> list[Stream]:
-    """The table's columns, of every message, into nothing."""
+    """The table's columns of every message, into nothing."""
     from kdi_assets.drain.rules.records import decode, stream_decoder
     from kdi_assets.drain.rules.shape import evaluate, shape
 
@@ -112,7 +112,7 @@ def only_shaped(work: Work) -> list[Stream]:
 
 
 def only_judged(work: Work) -> list[Stream]:
-    """What a drain writes, with all that it counts, into nothing."""
+    """Everything that a drain writes and counts, into nothing."""
     from kdi_assets.drain.stage import stage
 
     stage(work.messages(), work.stream, work.stream.table_uri(work.lake), now=datetime.now(UTC), dry=True)
@@ -129,7 +129,7 @@ PREFIXES: Mapping[str, Callable[[Work], list[Stream]]] = {
     "shape": only_shaped,
     "rules": only_judged,
 }
-"""The first stages of a drain, each with all before it."""
+"""The first stages of a drain, each including those before it."""
 ENGINES: Mapping[str, Callable[[Work], list[Stream]]] = {
     "drain": drained,
     "three drains": drained_one_by_one,
@@ -137,4 +137,4 @@ ENGINES: Mapping[str, Callable[[Work], list[Stream]]] = {
     STREAMING: streamed,
     **PREFIXES,
 }
-"""Each answers the streams whose tables it wrote."""
+"""Each returns the streams whose tables it wrote."""

@@ -1,6 +1,6 @@
-"""What a tick of the lag sensor costs with many streams that have nothing to drain: seconds, CPU, memory.
+"""The cost of a tick of the lag sensor with many idle streams: seconds, CPU, memory.
 
-Each stream has a topic of its own on a real broker and a table whose log is as a drain leaves it, but for the rows.
+Each stream has its own topic on a real broker and a table whose log is that of a drain, without rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A new broker, ended and removed at the end."""
+    """A new broker, stopped and removed at the end."""
     shutil.rmtree(folder, ignore_errors=True)
     broker = start_broker(folder / "broker", home=Settings.from_environment().home)
     try:
@@ -76,7 +76,7 @@ def create_topics(streams: Sequence[Stream]) -> None:
 
 
 def create_tables(streams: Sequence[Stream], *, lake: str) -> None:
-    """Tables at version 0, which is a ledger commit that drained all there is: nothing."""
+    """Tables at version 0, which is a ledger commit of an empty topic."""
     topics = read_all(streams)
     for stream in streams:
         folder = Path(stream.table_uri(lake)) / "_delta_log"
@@ -86,7 +86,7 @@ def create_tables(streams: Sequence[Stream], *, lake: str) -> None:
 
 
 def read_all(streams: Sequence[Stream]) -> dict[str, TopicState]:
-    """The topics, as soon as the broker tells of all that it has created."""
+    """The topics, as soon as the broker announces all of them."""
     names, deadline = [s.topic for s in streams], time.monotonic() + 60
     while True:
         states = read_topics(streams[0].cluster, names)

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md: made of what was measured, and held to the code that they were measured with."""
+"""The tables of docs/benchmarks.md: made from measurements, and bound to the code that they were measured with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOALS: Mapping[tuple[int, str, str], Mapping[str, float]] = {
     (1_000, "clean", "cold"): {CPU: 0.60},
     (1_000, "bad", "warm"): {TO_CLEAN: 1.30},
 }
-"""At most, by messages, content and kind."""
+"""Upper limits, by messages, content and kind."""
 
 COLUMNS = (
     "messages",
@@ -53,10 +53,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A round that was measured.
+    """A measured round.
 
     Attributes:
-        sent_bytes: What the broker's process wrote meanwhile, nearly all of it to its clients.
+        sent_bytes: Bytes that the broker's process wrote meanwhile, nearly all of them to its clients.
         stages: CPU seconds of a drain by its stages.
     """
 
@@ -67,17 +67,17 @@ class Result:
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Result:
-        """Of what ``dataclasses.asdict`` said."""
+        """From the output of ``dataclasses.asdict``."""
         return cls(**{**told, "run": Run(**told["run"]), "usage": Usage(**told["usage"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is on the page: rounds of one state of the code, of one run of the benchmark or of several.
+    """The content of the page: rounds of one state of the code, of one run of the benchmark or of several.
 
     Attributes:
-        code: The hash of the sources that are measured.
-        load: The machine's load average before the run; of several the largest.
+        code: The hash of the measured sources.
+        load: The machine's load average before the run; with several runs the largest.
     """
 
     date: str
@@ -88,13 +88,15 @@ class Measured:
 
     @classmethod
     def beginning(cls, root: Path) -> Measured:
-        """Nothing yet: the code as it is, and the machine."""
+        """An empty measurement of the current code and machine."""
         commit = _git(root, "rev-parse", "--short", "HEAD") or "none"
         changed = " and changes that are not committed" if _git(root, "status", "--porcelain", "--", *MEASURED) else ""
         return cls(f"{datetime.now(UTC):%Y-%m-%d}", f"`{commit}`{changed}", sources(root), round(os.getloadavg()[0], 1))
 
     def added_to(self, file: Path) -> Measured:
-        """With what the file has of the same code, and is not measured again by number and kind; kept in the file."""
+        """Add the file's rounds of the same code, except those measured again by number and kind; the file keeps the
+        result.
+        """
         before = json.loads(file.read_text()) if file.exists() else {}
         measured, together = {(r.run.messages, r.run.kind) for r in self.results}, self
         if before.get("code") == self.code:
@@ -119,7 +121,7 @@ class Measured:
 
 
 def tables(results: Sequence[Result]) -> str:
-    """All that was measured, as Markdown: medians of each figure over the rounds."""
+    """All measurements, as Markdown: medians of each figure over the rounds."""
     by_run: dict[Run, list[Result]] = {}
     for result in sorted(results, key=lambda result: _place(result.run)):
         by_run.setdefault(result.run, []).append(result)
@@ -141,7 +143,7 @@ def tables(results: Sequence[Result]) -> str:
 
 
 def _place(run: Run) -> tuple[object, ...]:
-    """In the tables: the most messages first, warm before cold, the reference before what is held against it."""
+    """The order in the tables: the most messages first, warm before cold, the reference before the drains."""
     place = [*CONTENTS].index(run.content)
     return -run.messages, run.kind != "warm", run.engine != STREAMING, place, run.engine, run.checkout != str(HERE)
 
@@ -192,8 +194,8 @@ def _cells(run: Run, rounds: int, middle: Mapping[Run, Result]) -> list[str]:
 def by_stage(run: Run, middle: Mapping[Run, Result]) -> dict[str, float]:
     """CPU seconds of a drain's stages.
 
-    The first four are differences: of a plan that ends there, into nothing, and the one that ends a stage before. What
-    the drain took beyond them until its files were written is the write. The others are those of the drain itself.
+    The first four are differences: a plan that ends there, into nothing, minus the one that ends a stage before. The
+    rest of the time until the drain's files were written is the write. The others are the drain's own figures.
     """
     seconds, before = {}, 0.0
     for stage in PREFIXES:
@@ -237,7 +239,7 @@ def age(root: Path) -> str:
 
 
 def _git(root: Path, *command: str) -> str:
-    """What git answers; nothing where it cannot."""
+    """The output of git; empty if it fails."""
     try:
         return subprocess.run(("git", *command), cwd=root, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607
     except (OSError, subprocess.CalledProcessError):

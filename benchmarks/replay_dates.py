@@ -1,6 +1,6 @@
-"""What it costs to replay dates beside draining them: one of thirty, all in one pass, one row in a hundred moved.
+"""The cost of replaying dates, compared with draining them: one of thirty, all in one pass, one row in a hundred moved.
 
-Each step is held to what it promises: files of other dates stay, each offset is there once, the audit adds up.
+Each step is checked: files of other dates stay, each offset is there once, the audit adds up.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ console = Console(highlight=False)
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A stream with its table, and the session that works on it."""
+    """A stream with its table, and the session for it."""
 
     stream: Stream
     uri: str
     spark: SparkSession
 
     def replayed(self, first: date, last: date) -> ReplayReport:
-        """Dates made anew."""
+        """Replay dates."""
         return replay_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last)
 
     def looked_at(self, first: date, last: date) -> ReplayReport:
-        """What would be different."""
+        """Dry-run a replay."""
         return replay_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last, dry=True)
 
     def drained(self) -> DrainReport:
@@ -66,7 +66,7 @@ class Lake:
         return audit(self.stream, lake=self.uri, session=lambda: self.spark)
 
     def with_definition(self, *, host: str, day: str) -> Lake:
-        """The same under another document."""
+        """The same with another document."""
         return replace(self, stream=replace(self.stream, columns={"host": host}, date_expression=day))
 
     @property
@@ -84,7 +84,7 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was done with so many messages, and what it took: seconds, and CPU seconds of the driver's JVM."""
+    """A step with this many messages, and its cost: seconds, and CPU seconds of the driver's JVM."""
 
     name: str
     messages: int
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def steps(lake: Lake, messages: int) -> Iterator[Step]:
-    """Drain twice, the second time warm; replay one date, all dates, and with a definition that moves rows; audit."""
+    """Drain twice, the second time warm; replay one date, all dates, and with a document that moves rows; audit."""
     day = f"date_add(DATE'{FIRST}', CAST((kafka.offset * {PARTITIONS} * {DAYS}) DIV {messages} AS INT))"
     moved = f"CASE WHEN kafka.offset % 100 = 7 THEN date_add({day}, 1) ELSE {day} END"
     host, last = "parse_url(url, 'HOST')", FIRST + timedelta(days=DAYS - 1)
@@ -151,14 +151,14 @@ def steps(lake: Lake, messages: int) -> Iterator[Step]:
 
 
 def measured(spark: SparkSession, step: Callable[[], Result]) -> tuple[Result, float, float]:
-    """What a step answers, its seconds, and the CPU seconds of the driver's JVM."""
+    """The result of a step, its seconds, and the CPU seconds of the driver's JVM."""
     since, used = time.monotonic(), jvm_cpu_seconds(spark)
     result = step()
     return result, time.monotonic() - since, jvm_cpu_seconds(spark) - used
 
 
 def hold(promise: bool, broken: str) -> None:
-    """End the benchmark where a step did not do what it promises."""
+    """End the benchmark if a step did not do what it promises."""
     if not promise:
         sys.exit(broken)
 

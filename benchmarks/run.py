@@ -1,8 +1,8 @@
-"""`make bench`: our drain beside Structured Streaming over the same messages, in one run, in turn.
+"""`make bench`: our drain and Structured Streaming over the same messages, in one run, by turns.
 
 A case is a number of messages, their content, and a kind: ``warm`` (a session that has drained before), ``cold`` (from
 the start of a process) or ``stages`` (warm, and cut into stages). Up to 10,000 messages are published before each round
-and drained into a table that is there; more are published once, and drained into a new table in each round.
+and drained into an existing table; more are published once, and drained into a new table in each round.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CASES = (
     "100k clean single_object gzip zstd csv text bytes warm"
 )
 GROWING = 10_000
-"""So many messages are published before each round, for tables that grow; more are published once."""
+"""This many messages are published before each round, for tables that grow; more are published once."""
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -65,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parsed(text: str) -> list[Run]:
-    """What is to be run for cases, in order, each once: the reference first.
+    """The runs for cases, in order, each once: the reference first.
 
     Raises:
-        SystemExit: A word is none of a case.
+        SystemExit: A word is not part of a case.
     """
     runs: dict[Run, None] = {}
     for words in (part.split() for part in text.split(",") if part.strip()):
@@ -87,7 +87,7 @@ def parsed(text: str) -> list[Run]:
 
 
 class Site:
-    """The topics of one number of messages, and the tables that are made of them."""
+    """The topics of one number of messages, and their tables."""
 
     def __init__(self, cluster: Cluster, lake: Path, runs: Sequence[Run]) -> None:
         rmtree(lake, ignore_errors=True)
@@ -101,15 +101,15 @@ class Site:
             self._publish()
 
     def warm_rounds(self, rounds: int) -> Iterator[Result]:
-        """A process for each checkout; the rounds before the first are for the JVM, which gets faster from each."""
+        """A process for each checkout; the rounds before the first warm the JVM, which gets faster with each."""
         runs = [run for run in self._runs if run.kind == WARM]
         with ExitStack() as stack:
             workers = {at: stack.enter_context(self._worker(at)) for at in dict.fromkeys(r.checkout for r in runs)}
             first = -4 if self._grows else -1
             for number in range(first, rounds + 1 if runs else first):
                 self._begin_round()
-                # Each finds the garbage of the one before on the heap: they change places. At first in order: stages
-                # look at the table that a drain has made.
+                # A run finds the garbage of the one before on the heap, so they change places. At first in order:
+                # stages read the table that a drain has made.
                 for run in runs if number == first else Random(number).sample(runs, len(runs)):  # noqa: S311
                     result = self._measured(workers[run.checkout], run, number)
                     if number > 0:

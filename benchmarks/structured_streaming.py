@@ -1,4 +1,4 @@
-"""The same table by Structured Streaming, as a good user of Spark would write it: what our drain is measured against.
+"""The same table by Structured Streaming, as an experienced user of Spark would write it: the reference of our drain.
 
 It keeps no verdicts and no account of offsets: a bad message becomes a row of nulls.
 """
@@ -18,7 +18,7 @@ SCHEMA = (
 
 
 def ingest(spark: SparkSession, *, bootstrap_servers: str, topic: str, table: Path) -> None:
-    """Append all of the topic to the Delta table, partitioned by date; the checkpoint lies beside the table."""
+    """Append all of the topic to the Delta table, partitioned by date; the checkpoint is beside the table."""
     from pyspark.sql import functions as F
 
     messages = (

@@ -1,4 +1,4 @@
-"""A broker of the benchmark's own, and topics that are filled in steps."""
+"""The benchmark's own broker, and topics that are filled in steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITIONS, DATES = 4, 3
 
 @contextmanager
 def benchmark_cluster(folder: Path) -> Iterator[Cluster]:
-    """A broker of its own; the folder is gone afterwards."""
+    """A separate broker; the folder is removed afterwards."""
     rmtree(folder, ignore_errors=True)
     broker = start_broker(folder / "broker")
     try:
@@ -34,7 +34,7 @@ class Topic:
 
     Attributes:
         published: Messages so far.
-        bad: Those of them that cannot become a row.
+        bad: Those that cannot become a row.
     """
 
     def __init__(self, cluster: Cluster, name: str, content: Content) -> None:
@@ -45,7 +45,7 @@ class Topic:
         self._bad = WebRequests(Traffic(dates=DATES, seed=2, bad=1.0))
 
     def publish(self, count: int) -> None:
-        """Publish so many messages, in turn to all topic partitions.
+        """Publish this many messages, in turn to all topic partitions.
 
         Raises:
             DeliveryFailed: The broker did not acknowledge every message.

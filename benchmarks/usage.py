@@ -1,4 +1,4 @@
-"""What a process and all that it started have used: CPU seconds and peak memory of client, JVM and Python workers."""
+"""The cost of a process and its children: CPU seconds and peak memory of client, JVM and Python workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a piece of work cost.
+    """The cost of a piece of work.
 
     Attributes:
         cpu_seconds: User and system time of the process and all its descendants.
-        peak_rss_bytes: Sum over these processes of the most memory that each held at any moment.
+        peak_rss_bytes: Sum over these processes of the peak memory of each.
     """
 
     wall_seconds: float
@@ -28,7 +28,7 @@ class Usage:
 
 
 class Meter:
-    """Measures this process and its descendants, from its making on or from the start of the process."""
+    """Measures this process and its descendants, from its creation on or from the start of the process."""
 
     def __init__(self, *, from_process_start: bool = False) -> None:
         self._process = psutil.Process()
@@ -42,19 +42,19 @@ class Meter:
         self._cpu_before = self._cpu_of_tree()
 
     def read(self) -> Usage:
-        """What was used so far."""
+        """The cost so far."""
         wall = time.time() - self._begin
         return Usage(wall, self.cpu_seconds(), sum(map(_peak_rss, self._tree())))
 
     def cpu_seconds(self) -> float:
-        """What was used so far, of that alone."""
+        """The CPU seconds so far."""
         return self._cpu_of_tree() - self._cpu_before
 
     def _tree(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
 
     def _cpu_of_tree(self) -> float:
-        # The times of children that ended are in their parent's, those of the living are not: nothing counts twice.
+        # A parent's times include its ended children, not its living ones: nothing counts twice.
         return sum(sum(process.cpu_times()[:4]) for process in self._tree())
 
 
@@ -70,10 +70,10 @@ STAGES = {
 
 
 class StageMeter:
-    """CPU seconds of a drain by stage: hand ``at`` to the drain.
+    """CPU seconds of a drain by stage: pass ``at`` to the drain.
 
     Attributes:
-        seconds: By ``STAGES``; what a drain does several times is added up.
+        seconds: By ``STAGES``; repeated stages of a drain are added up.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -88,7 +88,7 @@ class StageMeter:
 
 
 def _peak_rss(process: psutil.Process) -> int:
-    """Bytes; where there is no /proc, what it holds now."""
+    """Bytes; without /proc, the current memory."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
@@ -98,7 +98,7 @@ def _peak_rss(process: psutil.Process) -> int:
 
 
 def _forget_peak(process: psutil.Process) -> None:
-    """Let the peak begin anew at what the process holds now (Linux, proc(5), "clear_refs")."""
+    """Reset the peak to the current memory of the process (Linux, proc(5), "clear_refs")."""
     try:
         Path(f"/proc/{process.pid}/clear_refs").write_text("5")
     except OSError:

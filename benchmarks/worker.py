@@ -1,6 +1,6 @@
-"""The process that is measured: it owns a Spark session and carries out runs, one after the other.
+"""The measured process: it owns a Spark session and executes runs, one after the other.
 
-It may run over the code of another checkout: all that it is told and answers is JSON.
+It may run over the code of another checkout: its input and output are JSON.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 ANSWER = "benchmark: "
 HERE = Path(__file__).resolve().parent.parent
-PLAN_RECORDS = 1_000_000  # offsets of one plan: more of them show whether memory grows with the number of plans
+PLAN_RECORDS = 1_000_000  # offsets of one plan: with more, memory would show whether it grows with the number of plans
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is measured: one engine over so many messages of one content, with the code of one checkout.
+    """A measured run: one engine over this many messages of one content, with the code of one checkout.
 
     Attributes:
         kind: ``warm``, in a session that has drained before; or ``cold``, from the start of a process.
@@ -52,22 +52,22 @@ class Run:
 
     @property
     def topic(self) -> str:
-        """Its name, and that of the table."""
+        """The name of the topic, and of the table."""
         return f"{self.content}_{self.messages}"
 
     @property
     def folder(self) -> str:
-        """Where its tables are below the lake of a checkout: stages look at the table of their drain."""
+        """The folder of its tables below a checkout's lake: stages read the table of their drain."""
         return f"{'streaming' if self.engine == STREAMING else 'drain'}_{self.topic}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """What a run cost, and what its tables hold now.
+    """The cost of a run, and the state of its tables.
 
     Attributes:
         stages: CPU seconds of a drain by its stages.
-        rows: Of all tables; ``None`` of an engine that writes none.
+        rows: Of all tables; ``None`` for an engine that writes none.
     """
 
     usage: Usage
@@ -81,7 +81,7 @@ class Worker:
 
     def __init__(self, servers: str, lake: Path, checkout: Path) -> None:
         self._lake = lake / str(checkout).strip("/").replace("/", "_")
-        # Our benchmarks over their package: nothing else of this checkout is to be found.
+        # Our benchmarks over their package: nothing else of this checkout is importable.
         self._modules = TemporaryDirectory()
         for package in ("benchmarks", "tests"):
             Path(self._modules.name, package).symlink_to(HERE / package)
@@ -100,7 +100,7 @@ class Worker:
         """Wait for a run; the program ends if the worker does.
 
         Args:
-            anew: Whether its tables are to be new.
+            anew: Whether to start with new tables.
         """
         if anew:
             rmtree(self._lake / run.folder, ignore_errors=True)
@@ -118,13 +118,13 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         started = psutil.Process(self._process.pid).children(recursive=True)
-        self._process.communicate()  # nothing more comes: it ends
-        psutil.wait_procs(started, timeout=30)  # the end of its JVM would be work beside the next one
+        self._process.communicate()  # no more input: it ends
+        psutil.wait_procs(started, timeout=30)  # stopping its JVM would be work during the next one
         self._modules.cleanup()
 
 
 def serve(servers: str, lake: str) -> None:
-    """The worker's side: carry out what comes, line by line."""
+    """The worker's side: execute the runs, line by line."""
     spark = open_session(Settings.from_environment(), app_name="kdi benchmark")
     for line in sys.stdin:
         answer = measured(Run(**json.loads(line)), servers, lake, spark)
@@ -133,7 +133,7 @@ def serve(servers: str, lake: str) -> None:
 
 
 def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> RunAnswer:
-    """Carry out a run, and look at what it wrote."""
+    """Execute a run, and read what it wrote."""
     names: Fields = {"topic": run.topic, "table": f"bronze/{run.topic}", "app_id": run.topic}
     names |= {"cluster": Cluster("main", servers), "max_records": PLAN_RECORDS}
     stream = replace(load_streams()["bronze/web_requests"], **names)
@@ -148,7 +148,7 @@ def measured(run: Run, servers: str, lake: str, spark: SparkSession) -> RunAnswe
 
 
 def _rows(uri: str) -> int:
-    """What another reader than Spark finds; 0 without a table."""
+    """The rows that another reader than Spark finds; 0 without a table."""
     from deltalake import DeltaTable
 
     return int(DeltaTable(uri).to_pyarrow_dataset().count_rows()) if DeltaTable.is_deltatable(uri) else 0

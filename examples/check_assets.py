@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def from_nothing(stack: ExitStack) -> int:
-    """The gate over the checkout's documents, a broker of its own and an empty lake."""
+    """The gate over the checkout's documents, its own broker and an empty lake."""
     state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdi-check-assets-")))
     broker = start_broker(state / "broker", home=Settings.from_environment().home)
     stack.callback(broker.stop)
@@ -56,7 +56,7 @@ def publish_to(stream: Stream) -> None:
 
 
 def gate() -> int:
-    """`kdi check-assets` with what the command line was given; its exit code."""
+    """`kdi check-assets` with the arguments of the command line; its exit code."""
     return subprocess.run([BIN / "kdi", "check-assets", *sys.argv[1:]], cwd=CHECKOUT, check=False).returncode
 
 

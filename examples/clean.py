@@ -1,4 +1,4 @@
-"""`make clean-demo`: remove broker data, lake and Dagster's state together; one without the others would not fit."""
+"""`make clean-demo`: remove broker data, lake and Dagster's state together; they only fit together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from examples.parts import State, say
 
 
 def main() -> None:
-    """Remove the state of demo and dev, unless something still works on it."""
+    """Remove the state of demo and dev, unless a process still uses it."""
     state = State.of_checkout()
     state.refuse_if_used(then="make clean-demo")
     for folder in (state.broker, state.lake, state.dagster, state.logs):

@@ -1,7 +1,7 @@
-"""`make demo`: a topic becomes a table, before your eyes and on real parts.
+"""`make demo`: a topic becomes a table, on real parts.
 
-Kafka, Spark, Delta and Dagster are the real ones. Messages are published, the lag sensor notices and starts a run, more
-arrive while it works, and at the end the audit says where every offset went. It ends by itself.
+Kafka, Spark, Delta and Dagster are real. Messages are published, the lag sensor notices them and starts a run, more
+arrive during the run, and at the end the audit accounts for every offset. It ends by itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kdi_assets.stream.stream import Stream
 
 FIRST, MORE, MORE_PER_SECOND, BAD = 200_000, 50_000, 10_000, 0.01
 LIMIT_SECONDS = 600.0
-QUIET_SECONDS = 10.0  # after which a line says that it still works
+QUIET_SECONDS = 10.0  # after which a line says that it is still running
 
 QUERY = (
     "from deltalake import DeltaTable, QueryBuilder;"
@@ -78,7 +78,7 @@ def publish_some(stream: Stream, count: int, *, rate: float | None = None) -> No
 
 
 def wait_until_drained(watch: Watch, stream: Stream, *, alive: Callable[[], None]) -> None:
-    """Say what happens; publish more while the first run works; return when nothing is left to drain.
+    """Report progress; publish more during the first run; return when nothing is left to drain.
 
     Raises:
         PartFailed: It takes too long, or a process ended.
@@ -90,7 +90,7 @@ def wait_until_drained(watch: Watch, stream: Stream, *, alive: Callable[[], None
         seen = watch.look()
         progress.tell(seen)
         if seen.started and not published_more:
-            publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to go on after the run has planned
+            publish_some(stream, MORE, rate=MORE_PER_SECOND)  # slow enough to continue after the run has planned
             published_more = True
         elif published_more and not seen.busy and not seen.backlog:
             return
@@ -100,7 +100,7 @@ def wait_until_drained(watch: Watch, stream: Stream, *, alive: Callable[[], None
 
 
 class Progress:
-    """Says what is new since the look before, and now and then that nothing is."""
+    """Reports changes, and sometimes that there are none."""
 
     def __init__(self) -> None:
         self._before, self._spoke = Seen({}, 0), time.monotonic()
@@ -123,7 +123,7 @@ class Progress:
 
 
 def prove(stream: Stream, watch: Watch) -> None:
-    """Say what is in the table, and hold it against the offsets and against Dagster.
+    """Print the table's content, and compare it with the offsets and with Dagster.
 
     Raises:
         PartFailed: The audit found a mistake, or Dagster does not show every date of the table.
@@ -144,7 +144,7 @@ def prove(stream: Stream, watch: Watch) -> None:
 
 
 def show_how_to_go_on(stream: Stream) -> None:
-    """Where the table lies, and two commands that work when pasted."""
+    """The table's path, and two commands to paste."""
     table = shortest(Path(stream.table_uri(Settings.from_environment().lake)))
     say(f"The table lies in {table}, its dead letters in {table}_dead_letters. A query to try:")
     write(f'{shortest(BIN / "python")} -c "{QUERY.format(table=table)}"')
@@ -153,7 +153,7 @@ def show_how_to_go_on(stream: Stream) -> None:
 
 
 def shortest(path: Path) -> Path:
-    """The path as one would type it here."""
+    """The path as a person would type it here."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

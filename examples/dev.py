@@ -1,4 +1,4 @@
-"""`make dev`: broker, warm driver, generator and Dagster's UI together, until Ctrl-C; on the state of the demo."""
+"""`make dev`: broker, warm driver, generator and Dagster's UI together, until Ctrl-C; on the demo's state."""
 
 from __future__ import annotations
 

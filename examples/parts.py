@@ -1,4 +1,4 @@
-"""The real parts that demo and dev run on: broker, warm driver, Dagster; all their state lies in one folder."""
+"""The real parts of demo and dev: broker, warm driver, Dagster; all their state is in one folder."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class PartFailed(Exception):
 
 
 def write(line: str) -> None:
-    """A line to be copied: whole, however narrow the terminal is."""
+    """A line to be copied: not wrapped, however narrow the terminal is."""
     _console.print(f"\n    {line}\n", markup=False)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where it all lies, below ``home``."""
+    """The paths below ``home``."""
 
     home: Path
 
@@ -76,16 +76,16 @@ class State:
 
     @property
     def logs(self) -> Path:
-        """What the processes say."""
+        """The logs of the processes."""
         return self.home / "logs"
 
     @classmethod
     def of_checkout(cls) -> State:
-        """The state that ``KDI_HOME`` names, ``.kdi`` of the checkout by default."""
+        """The state of ``KDI_HOME``, ``.kdi`` of the checkout by default."""
         return cls(Path(os.environ.get("KDI_HOME", CHECKOUT / ".kdi")).absolute())
 
     def prepare(self) -> None:
-        """Make the folders, and point this process and its children to them, whatever the environment said before."""
+        """Create the folders, and set the environment of this process and its children to them in any case."""
         for folder in (self.lake, self.dagster, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         copyfile(CHECKOUT / "dagster.yaml", self.dagster / "dagster.yaml")
@@ -95,12 +95,12 @@ class State:
         os.environ.pop("KDI_DEFS", None)
 
     def refuse_if_used(self, *, then: str) -> None:
-        """End this process if others work on the state; ``then`` is the command that the user gave."""
+        """End this process if others use the state; ``then`` is the command that the user gave."""
         if users := self.users():
             sys.exit("\n".join([f"{self.home} is in use:", *users, f"  Run:  {then}, when these have ended"]))
 
     def users(self) -> list[str]:
-        """Processes that work on this state, a line each; not this one and what started it."""
+        """Processes that use this state, a line each; without this process and its parents."""
         own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
         others = (process for process in psutil.process_iter(["cmdline"]) if process.pid not in own)
         lines = [f"process {process.pid}: {part}" for process in others if (part := self._part_of(process))]
@@ -109,7 +109,7 @@ class State:
         return lines
 
     def _part_of(self, process: psutil.Process) -> str:
-        """What the process is to this state; empty if nothing."""
+        """The role of the process for this state; empty if none."""
         command = " ".join(process.info["cmdline"] or ())
         if str(self.broker / "server.properties") in command:
             return "the broker"
@@ -121,7 +121,7 @@ class State:
 
 
 class StopSignals:
-    """SIGINT and SIGTERM end the program, but never between the start of a process and the note that it is to stop."""
+    """SIGINT and SIGTERM end the program, but not between a process's start and the note that it must be stopped."""
 
     def __init__(self) -> None:
         self._held = False
@@ -135,7 +135,7 @@ class StopSignals:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Heard at the end of the body."""
+        """Signals take effect at the end of the body."""
         self._held = True
         try:
             yield
@@ -150,7 +150,7 @@ _signals = StopSignals()
 
 @contextmanager
 def stopped_at_the_end() -> Iterator[ExitStack]:
-    """A stack of what to stop, the last first, however the body ends: Ctrl-C and SIGTERM too."""
+    """A stack of parts to stop, the last first, however the body ends: Ctrl-C and SIGTERM too."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _signals.hear)
     with ExitStack() as stack:
@@ -163,13 +163,13 @@ def stopped_at_the_end() -> Iterator[ExitStack]:
 
 
 class WarmDriver:
-    """The JVM that runs attach to; it takes some seconds until they can."""
+    """The JVM for the runs; it starts in some seconds."""
 
     def __init__(self, state: State, stack: ExitStack) -> None:
         self._state = state
         with _signals.held():
             self.child = self._start()
-            stack.callback(lambda: self.child.stop())  # the one of then: it may be another by the time that all end
+            stack.callback(lambda: self.child.stop())  # the current one: it may be another when all end
 
     def _start(self) -> Child:
         return Child([BIN / "kdi", "driver", "run", "--idle-exit", "0"], log=self._state.logs / "driver.log")

@@ -1,4 +1,4 @@
-"""What Dagster and the table say about a stream: its runs, the dates it shows, the backlog."""
+"""A stream as Dagster and the table show it: its runs, its dates, its backlog."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ UNFINISHED = (*BEGINNING, dg.DagsterRunStatus.STARTED)
 
 
 def cancel_orphans() -> None:
-    """Tell Dagster that the runs it takes for unfinished have ended; call it before its daemon starts.
+    """Report unfinished runs as ended to Dagster; call it before its daemon starts.
 
-    A run's process ends with demo and dev, killed if need be, and then nobody is left to report it: Dagster would count
+    A run's process ends with demo and dev, killed if necessary, and then nothing reports its end: Dagster would count
     it as running for ever, and the lag sensor would wait for it.
     """
     with dg.DagsterInstance.get() as instance:
@@ -41,7 +41,7 @@ class Seen:
 
     @property
     def started(self) -> bool:
-        """Whether a run works, or has worked."""
+        """Whether a run has started."""
         return any(status not in BEGINNING for status in self.runs.values())
 
     @property
@@ -51,7 +51,7 @@ class Seen:
 
 
 class Watch:
-    """Looks at one stream; close it to give the instance's database back."""
+    """Looks at one stream; closing it releases the instance's database."""
 
     def __init__(self, stream: Stream, *, lake: str) -> None:
         self._stream, self._lake = stream, lake
@@ -78,12 +78,12 @@ class Watch:
         return ""
 
     def sensor_says(self) -> str:
-        """What the lag sensor said last."""
+        """The lag sensor's last message."""
         for state in self._instance.all_instigator_state():
             for tick in self._instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1):
                 return tick.skip_reason or (str(tick.error.message) if tick.error else tick.status.value)
         return "nothing yet"
 
     def close(self) -> None:
-        """Give the instance's database back."""
+        """Release the instance's database."""
         self._instance.dispose()

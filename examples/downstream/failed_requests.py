@@ -1,4 +1,4 @@
-"""A table of one's own on a stream's table: the requests that ended with an error, date by date."""
+"""An asset on a stream's table: the requests that ended with an error, date by date."""
 
 import dagster as dg
 
@@ -15,7 +15,7 @@ BRONZE, SILVER = "bronze/web_requests", "silver/failed_requests"
     partitions_def=dates_of(BRONZE),
     automation_condition=on_new_upstream_data(),
     backfill_policy=dg.BackfillPolicy.single_run(),  # by hand, a year of dates is one run
-    pool="failed_requests",  # one run at a time; the drains keep a place of their own
+    pool="failed_requests",  # one run at a time; drains keep their own slots
     group_name="silver",
     kinds={"spark", "deltalake"},
 )
@@ -26,7 +26,7 @@ def failed_requests(context: dg.AssetExecutionContext, spark: SparkResource) -> 
     with spark.watched():
         requests = spark.session().read.format("delta").load(f"{lake}/{BRONZE}").where(of_dates)
         failed = requests.where("status >= 400").select("date", "host", "method", "url", "status", "session_id")
-        # The whole of these dates is replaced, also where nothing is left: a run can be repeated.
+        # Replace these dates completely, also if no rows are left: a run can be repeated.
         written = failed.write.format("delta").partitionBy("date").mode("overwrite").option("replaceWhere", of_dates)
         written.save(f"{lake}/{SILVER}")
     return dg.MaterializeResult(metadata={"dagster/uri": f"{lake}/{SILVER}"})

@@ -97,3 +97,10 @@ def test_the_list_of_commands_is_complete() -> None:
     listed = re.findall(r"\bkdi ([a-z-]+)", (CHECKOUT / "README.md").read_text().partition("## On the command line")[2])
 
     assert set(listed) == set(command.commands)
+
+
+def test_the_example_is_the_file_that_is_tested() -> None:
+    file = (CHECKOUT / "examples" / "downstream" / "failed_requests.py").read_text()
+    page = (CHECKOUT / "docs" / "downstream.md").read_text()
+
+    assert file.partition('"""\n\n')[2] in page
