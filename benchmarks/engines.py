@@ -33,13 +33,13 @@ class Work:
 
     def tables(self) -> list[Stream]:
         """Streams that share the topic by their routes: each message has one table."""
-        from kdi_assets.config.route_groups import linked
+        from kdi_assets.config.route_groups import link_routes
         from kdi_assets.stream.message_rules import Route
 
         conditions = {"bronze/get": "method = 'GET'", "bronze/post": "method = 'POST'"}
         routes = {table: Route(when) for table, when in conditions.items()}
         routes["bronze/rest"] = Route("method NOT IN ('GET', 'POST')", "dead_letters")
-        return list(linked([replace(self.stream, table=table, route=route) for table, route in routes.items()]))
+        return list(link_routes([replace(self.stream, table=table, route=route) for table, route in routes.items()]))
 
     def messages(self) -> DataFrame:
         """The last messages of the topic, as a drain reads them."""

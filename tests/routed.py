@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kdi_assets.config.route_groups import linked
+from kdi_assets.config.route_groups import link_routes
 from kdi_assets.drain.shared_read import Drained, drain_together
 from kdi_assets.stream.message_rules import Route
 from kdi_assets.stream.stream import Stream
@@ -25,7 +25,7 @@ def tables_of(stream: Stream, methods: Mapping[str, tuple[str, ...]] = METHODS) 
     conditions = {name: f"method IN {taken!r}".replace(",)", ")") for name, taken in methods.items()}
     routes = {name: Route(when, "dead_letters" if name == "gone" else None) for name, when in conditions.items()}
     group = [replace(stream, table=f"bronze/{name}", route=route) for name, route in routes.items()]
-    return {stream.name.removeprefix("bronze/"): stream for stream in linked(group)}
+    return {stream.name.removeprefix("bronze/"): stream for stream in link_routes(group)}
 
 
 def group_of(web: DrivenStream, methods: Mapping[str, tuple[str, ...]] = METHODS) -> dict[str, DrivenStream]:

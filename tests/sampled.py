@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from kdi_assets.config.loader import Loaded, read_streams
+from kdi_assets.config.loader import LoadedFolder, read_streams
 from kdi_assets.scaffold.document import document
 from kdi_assets.scaffold.propose import Proposal, propose
 from kdi_assets.scaffold.recognise_format import Ask
@@ -43,7 +43,7 @@ def attributes_of(proposal: Proposal) -> dict[str, Any]:
     return content
 
 
-def read_back(folder: Path, text: str) -> Loaded:
+def read_back(folder: Path, text: str) -> LoadedFolder:
     """A document as the loader reads it, beside those of cluster and registry."""
     return read_streams(written(folder, kafka=CLUSTER, registry=REGISTRY, orders=text))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kdi_assets.config.errors import DocumentMistake
-    from kdi_assets.config.loader import Loaded
+    from kdi_assets.config.loader import LoadedFolder
     from kdi_assets.config.yaml_documents import YamlDocument
     from kdi_assets.drain.rules.errors import ShapeMistake
     from kdi_assets.formats.registry.errors import SubjectVersionUnknown
@@ -50,16 +50,16 @@ def check(defs: Defs = None, as_json: AsJson = False) -> None:
     none, and a registry that does not answer, it is 75.
     """
     from kdi_assets.config.loader import defs_folder, read_streams
-    from kdi_assets.config.yaml_documents import in_order
+    from kdi_assets.config.yaml_documents import sorted_mistakes
 
     loaded = read_streams(defs or defs_folder())
     if not as_json:
-        _show(in_order(loaded.mistakes))  # before Spark starts: if it cannot, they have been said
+        _show(sorted_mistakes(loaded.mistakes))  # before Spark starts: if it cannot, they have been said
     found = asked_of_spark(loaded) if loaded.streams else Answers()
     if as_json:
-        _show_json(loaded, in_order([*loaded.mistakes, *found.mistakes]), found)
+        _show_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
     else:
-        _show(in_order(found.mistakes))
+        _show(sorted_mistakes(found.mistakes))
         _show_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
     for refusal in found.refusals.values():
         refuse(refusal)
@@ -81,7 +81,7 @@ class Answers:
     unchecked: list[str] = field(default_factory=list)
 
 
-def asked_of_spark(loaded: Loaded) -> Answers:
+def asked_of_spark(loaded: LoadedFolder) -> Answers:
     """What Spark, and the registries of their schemas, do not understand in the streams that were read.
 
     A registry that refuses is not asked for the next stream: each of its silences takes seconds.
@@ -167,7 +167,7 @@ def _show(mistakes: Iterable[DocumentMistake]) -> None:
         typer.echo(mistake.text())
 
 
-def _show_summary(loaded: Loaded, *, mistakes: int, unchecked: int) -> None:
+def _show_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
     if not loaded.streams and not mistakes:
         typer.echo("no document describes a stream")
         return
@@ -175,7 +175,7 @@ def _show_summary(loaded: Loaded, *, mistakes: int, unchecked: int) -> None:
     typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}{silent}")
 
 
-def _show_json(loaded: Loaded, mistakes: Iterable[DocumentMistake], found: Answers) -> None:
+def _show_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: Answers) -> None:
     from dataclasses import asdict
 
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]

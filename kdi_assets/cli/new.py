@@ -83,12 +83,12 @@ def _meant(name: str | None, known: Mapping[str, Described], option: str) -> Des
 
 
 def _written(proposal: Proposal, table: str, file: Path) -> str:
-    from kdi_assets.config.folder import shown
+    from kdi_assets.config.folder import display_path
     from kdi_assets.scaffold.document import outcome_in_words
 
     found, sample = proposal.recognised, len(proposal.sample.messages)
     return (
-        f"{shown(file)}: {found.what}, landing as {found.format}; date: {proposal.date.sql}\n"
+        f"{display_path(file)}: {found.what}, landing as {found.format}; date: {proposal.date.sql}\n"
         f"Under it the {sample:,} sampled messages are {outcome_in_words(proposal)}; the document says more.\n"
         f"  Run:  kdi check, then kdi peek {table}"
     )
@@ -96,14 +96,14 @@ def _written(proposal: Proposal, table: str, file: Path) -> str:
 
 def _fields(proposal: Proposal, table: str, cluster: str, file: Path | None, text: str) -> dict[str, object]:
     """As programs read it."""
-    from kdi_assets.config.folder import shown
+    from kdi_assets.config.folder import display_path
 
     found = proposal.outcome
     return {
         "topic": proposal.sample.topic.topic,
         "cluster": cluster,
         "stream": table,
-        "file": shown(file) if file else None,
+        "file": display_path(file) if file else None,
         "recognised": proposal.recognised.what,
         "format": proposal.recognised.format,
         "date": proposal.date.sql,

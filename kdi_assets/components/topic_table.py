@@ -9,10 +9,10 @@ from pydantic import BaseModel, RootModel
 
 from kdi_assets.components.table_asset import stream_definitions
 from kdi_assets.config.errors import DocumentMistake, Mistakes
-from kdi_assets.config.folder import shown
-from kdi_assets.config.loader import read_once
+from kdi_assets.config.folder import display_path
+from kdi_assets.config.loader import cached_streams
 from kdi_assets.config.validation import json_schema
-from kdi_assets.config.yaml_documents import in_order
+from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.stream import Stream
@@ -68,14 +68,14 @@ class TopicTable(_Documented):
     describes = Stream
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        loaded = read_once(context.component_tree.defs_module_path, Settings.from_environment().kafka)
+        loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
         stream = loaded.streams.get(str(self.attributes.get("table")))
         if stream is None:
             said = "no document of the folder describes such a table"
             unread = DocumentMistake(
-                file=shown(context.path), line=1, field="table", message=said, right="load it anew"
+                file=display_path(context.path), line=1, field="table", message=said, right="load it anew"
             )
-            raise Mistakes(mistakes=in_order(loaded.mistakes) or (unread,))
+            raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes) or (unread,))
         # Of a stream that shares its topic by a route, all documents together say what it takes.
         group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
         return stream_definitions(stream, group=group)

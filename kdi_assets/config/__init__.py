@@ -1,1 +1,1 @@
-"""YAML documents to streams: read with line numbers, checked, loaded. No Dagster."""
+"""From YAML documents to streams: read with line numbers, validate, load. No Dagster."""

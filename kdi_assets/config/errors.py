@@ -13,11 +13,11 @@ class DocumentMistake(Terminal):
     """One mistake in one document.
 
     Attributes:
-        file: The document's file, relative to the working directory where it lies below it.
+        file: The document's file, relative to the working directory if it lies below that.
         line: Counted from 1.
         field: Dotted path as written in the document, e.g. ``date_window.ahead``.
         message: What is wrong.
-        right: What would be right.
+        right: What to write instead.
     """
 
     file: str
@@ -35,7 +35,7 @@ class DocumentMistake(Terminal):
 
 
 class Mistakes(Terminal):
-    """All mistakes of all documents of a folder, by file and line; never none."""
+    """All mistakes in the documents of a folder, ordered by file and line; at least one."""
 
     mistakes: tuple[DocumentMistake, ...]
 
@@ -44,13 +44,13 @@ class Mistakes(Terminal):
 
 
 class DefsFolderMissing(Terminal):
-    """The folder of the YAML documents is not there."""
+    """The folder of the YAML documents does not exist."""
 
     folder: str
 
-    what_happened = "{folder} is not a folder; the YAML documents of the streams were to be read from it."
+    what_happened = "{folder} is not a folder, so no document of a stream can be read from it."
     what_is_safe = NOTHING_STARTED
-    what_to_run = "the same command with --defs, or KDI_DEFS, naming a folder that exists"
+    what_to_run = "the same command with --defs, or KDI_DEFS, set to a folder that exists"
 
 
 class UnknownStream(Terminal):
@@ -67,7 +67,7 @@ class UnknownStream(Terminal):
         )
 
     def _guess(self) -> str:
-        """A known name that is close, as a whole or in its last part."""
+        """A known name that is similar, as a whole or in its last part."""
         last_parts = {name.rpartition("/")[2]: name for name in self.known}
         close = get_close_matches(self.name, self.known, n=1)
         close += [last_parts[part] for part in get_close_matches(self.name.rpartition("/")[2], last_parts, n=1)]
@@ -75,7 +75,7 @@ class UnknownStream(Terminal):
 
 
 class AmbiguousStream(Terminal):
-    """A command names a stream by a topic or a table's last name that several streams share."""
+    """A command names a stream by a topic, or by the last part of a table's path, that several streams share."""
 
     name: str
     candidates: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""From a format as a document writes it to the engine's: the files that it names are read."""
+"""From a format as a document writes it to the engine's format; reads the files that the document names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kdi_assets.config.folder import shown
+from kdi_assets.config.folder import display_path
 from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.field_types import referred, wrong
 from kdi_assets.stream.message_format import (
@@ -30,18 +30,18 @@ A_PATH = "a path from the folder of this document"
 def read_format(
     written: WrittenFormat, topic: str, *, folder: Path, registries: Mapping[str, Registry | None]
 ) -> Format:
-    """The format that a document writes.
+    """Build the engine's format.
 
     Args:
-        topic: Names the subject where the document does not.
-        folder: Of the document: where the paths of files in it begin.
-        registries: By name; ``None``: the document of that name is wrong itself.
+        topic: Default for the name of the subject.
+        folder: The document's folder; paths in the document are relative to it.
+        registries: By name; ``None`` where the registry's own document is wrong.
 
     Raises:
-        PydanticCustomError: It names a registry that nobody describes, or a file that cannot be used.
+        PydanticCustomError: The registry has no document, or a file cannot be used.
     """
     if written.registry:
-        return _of_registry(written, topic, registries)
+        return _registry_format(written, topic, registries)
     if written.avro:
         return _avro(written.avro, folder)
     if written.protobuf:
@@ -52,7 +52,7 @@ def read_format(
     return written.csv or written.text or written.bytes or written.envelope or Json()
 
 
-def _of_registry(
+def _registry_format(
     written: WrittenFormat, topic: str, registries: Mapping[str, Registry | None]
 ) -> AvroRegistry | JsonRegistry | ProtobufRegistry:
     field = f"format.{written.name}.registry"
@@ -61,7 +61,7 @@ def _of_registry(
         return AvroRegistry(written.avro.schemas_of(registry, topic))
     if written.json:
         return JsonRegistry(written.json.schemas_of(registry, topic), written.json.validate)
-    protobuf = written.protobuf or WrittenProtobuf()  # nothing else names a registry
+    protobuf = written.protobuf or WrittenProtobuf()  # no other format has a registry
     return ProtobufRegistry(protobuf.schemas_of(registry, topic), protobuf.message)
 
 
@@ -72,8 +72,8 @@ def _avro(written: WrittenAvro, folder: Path) -> Avro | AvroContainer | AvroSing
     named = folder / written.schemas
     files = sorted(named.glob("*.avsc")) if named.is_dir() else [named]
     if not files:
-        said = f"no schema lies in {shown(named)}"
-        raise wrong(said, "files that end in .avsc", field="format.avro.schemas")
+        message = f"no schema lies in {display_path(named)}"
+        raise wrong(message, "files that end in .avsc", field="format.avro.schemas")
     if len(files) > 1 and not written.reader:
         right = f"e.g. reader: {files[-1].relative_to(folder)}"
         raise wrong("is missing: there are several schemas", right, field="format.avro.reader")
@@ -82,15 +82,15 @@ def _avro(written: WrittenAvro, folder: Path) -> Avro | AvroContainer | AvroSing
 
 
 def _schema(path: Path, field: str) -> SchemaFile:
-    """The schema in a file of JSON, which a field below ``format`` names."""
+    """Read a JSON file with a schema; ``field`` is where the document names it, below ``format``."""
     try:
         text = path.read_text(encoding="utf-8")
         json.loads(text)
     except OSError as error:
-        raise wrong(f"{shown(path)}: {error.strerror}", A_PATH, field=f"format.{field}") from error
+        raise wrong(f"{display_path(path)}: {error.strerror}", A_PATH, field=f"format.{field}") from error
     except ValueError as error:
-        raise wrong(f"{shown(path)} is no JSON: {error}", "a schema", field=f"format.{field}") from error
-    return SchemaFile(shown(path), text)
+        raise wrong(f"{display_path(path)} is no JSON: {error}", "a schema", field=f"format.{field}") from error
+    return SchemaFile(display_path(path), text)
 
 
 def _protobuf(written: WrittenProtobuf, folder: Path) -> Protobuf:
@@ -103,17 +103,17 @@ def _protobuf(written: WrittenProtobuf, folder: Path) -> Protobuf:
         serialized = _descriptors(written, file, folder)
         known = Descriptors(serialized)
     except OSError as error:
-        raise wrong(f"{shown(file)}: {error.strerror}", A_PATH, field=field) from error
+        raise wrong(f"{display_path(file)}: {error.strerror}", A_PATH, field=field) from error
     except DescriptorMistake as refused:
-        raise wrong(f"{shown(file)}: {refused.message}", refused.right, field=field) from refused
+        raise wrong(f"{display_path(file)}: {refused.message}", refused.right, field=field) from refused
     if written.message not in (names := known.messages()):
-        said = f"{shown(file)} describes no message {written.message!r}"
-        raise wrong(said, did_you_mean(written.message, names), field="format.protobuf.message")
+        message = f"{display_path(file)} describes no message {written.message!r}"
+        raise wrong(message, did_you_mean(written.message, names), field="format.protobuf.message")
     try:
         record_of(known.message(written.message))
     except DescriptorMistake as refused:
         raise wrong(refused.message, refused.right, field="format.protobuf.message") from refused
-    return Protobuf(shown(file), serialized, written.message)
+    return Protobuf(display_path(file), serialized, written.message)
 
 
 def _descriptors(written: WrittenProtobuf, file: Path, folder: Path) -> bytes:
@@ -121,5 +121,5 @@ def _descriptors(written: WrittenProtobuf, file: Path, folder: Path) -> bytes:
 
     if written.descriptor_file:
         return file.read_bytes()
-    file.stat()  # protoc would say it in words of its own
+    file.stat()  # a missing file raises OSError here, with a better message than protoc's
     return compiled(written.proto_file, folder=folder)

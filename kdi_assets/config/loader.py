@@ -1,7 +1,4 @@
-"""The streams of a folder: one loader for the command line and the code location, and one list of mistakes.
-
-What is right in the documents is built into clusters, registries and streams; the rest is collected.
-"""
+"""The streams of a folder: one loader for the command line and the code location, and one list of mistakes."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ from typing import TypeVar
 from kdi_assets.config.errors import AmbiguousStream, DocumentMistake, Mistakes, UnknownStream
 from kdi_assets.config.folder import read_folder
 from kdi_assets.config.format_files import read_format
-from kdi_assets.config.route_groups import disagreements, linked, route_groups
-from kdi_assets.config.validation import validated
-from kdi_assets.config.yaml_documents import Documents, YamlDocument, in_order, mistake_in
+from kdi_assets.config.route_groups import link_routes, route_groups, route_mistakes
+from kdi_assets.config.validation import validate_document
+from kdi_assets.config.yaml_documents import Documents, YamlDocument, file_mistake, sorted_mistakes
 from kdi_assets.settings import Settings
 from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.fields import References
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
-Named = TypeVar("Named", Cluster, Registry)
+Connection = TypeVar("Connection", Cluster, Registry)
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
@@ -33,15 +30,15 @@ MAIN = "main"
 
 
 @dataclass
-class Loaded:
-    """What a folder's documents say.
+class LoadedFolder:
+    """What the documents of a folder describe.
 
     Attributes:
         streams: By name.
-        documents: The document of every stream, by the stream's name.
+        documents: The document of each stream, by the stream's name.
         clusters: By name.
         registries: By name.
-        mistakes: All of them; a document that holds one makes no stream, no cluster and no registry.
+        mistakes: All of them; a document with a mistake becomes no stream, cluster or registry.
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
@@ -52,35 +49,35 @@ class Loaded:
 
 
 def defs_folder() -> Path:
-    """The folder that ``KDI_DEFS`` names, else the package's own."""
+    """The folder in ``KDI_DEFS``, else the package's own."""
     if folder := os.environ.get("KDI_DEFS"):
         return Path(folder)
     return Path(__file__).parent.parent / "defs"
 
 
 def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
-    """The streams of a folder, by name in alphabetical order; of ``defs_folder()`` if none is given.
+    """The streams of a folder (by default ``defs_folder()``), by name in alphabetical order.
 
     Raises:
         Mistakes: Documents are wrong; it names every mistake of every document.
-        DefsFolderMissing: There is no such folder.
+        DefsFolderMissing: The folder does not exist.
     """
     loaded = read_streams(folder or defs_folder())
     if loaded.mistakes:
-        raise Mistakes(mistakes=in_order(loaded.mistakes))
+        raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
     return dict(sorted(loaded.streams.items()))
 
 
 def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[Stream]:
-    """The streams that are meant, each once, in the order of the names.
+    """The streams with these names, each once, in the order of the names.
 
     Args:
-        streams: By name, as ``load_streams`` answers them.
-        names: A table's path, or its last part, or a topic, where that is unique.
+        streams: By name, as from ``load_streams``.
+        names: A table's path, or its last part or the topic if only one stream has it.
 
     Raises:
-        UnknownStream: A name fits no stream.
-        AmbiguousStream: A name fits several, none of them by its whole path.
+        UnknownStream: No stream has the name.
+        AmbiguousStream: Several streams have it, and none as its whole path.
     """
     selected = {stream.name: stream for stream in (_select(streams, name) for name in names)}
     return list(selected.values())
@@ -89,132 +86,128 @@ def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[
 def _select(streams: Mapping[str, Stream], name: str) -> Stream:
     if name in streams:
         return streams[name]
-    fitting = [s for s in streams.values() if name == s.topic or s.table.endswith(f"/{name}")]
-    if len(fitting) > 1:
-        raise AmbiguousStream(name=name, candidates=tuple(sorted(s.name for s in fitting)))
-    if not fitting:
+    candidates = [s for s in streams.values() if name == s.topic or s.table.endswith(f"/{name}")]
+    if len(candidates) > 1:
+        raise AmbiguousStream(name=name, candidates=tuple(sorted(s.name for s in candidates)))
+    if not candidates:
         raise UnknownStream(name=name, known=tuple(sorted(streams)))
-    return fitting[0]
+    return candidates[0]
 
 
-def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Documents | None = None) -> Loaded:
+def read_streams(folder: Path, *, main_servers: str | None = None, proposed: Documents | None = None) -> LoadedFolder:
     """Read every document of a folder.
 
     Args:
-        folder: Where the documents lie.
-        proposed: Documents that are not there yet, to be read as the last ones.
-        main_servers: Bootstrap servers of the cluster ``main``, ahead of its document and in its place where there is
-            none; ``KDI_KAFKA`` by default.
+        proposed: Documents that the folder does not hold yet; read after the others.
+        main_servers: Bootstrap servers of the cluster ``main``; they replace those of its document, if it has one.
+            ``KDI_KAFKA`` by default.
 
     Raises:
-        DefsFolderMissing: There is no such folder.
+        DefsFolderMissing: The folder does not exist.
     """
     found = read_folder(folder)
     more = proposed or Documents()
-    loaded = Loaded(mistakes=[*found.mistakes, *more.mistakes])
-    known = _by_type([*found.documents, *more.documents], loaded.mistakes)
-    loaded.clusters = _named(Cluster, known[KAFKA_CLUSTER], loaded.mistakes)
-    loaded.registries = _named(Registry, known[SCHEMA_REGISTRY], loaded.mistakes)
+    loaded = LoadedFolder(mistakes=[*found.mistakes, *more.mistakes])
+    by_type = _by_type([*found.documents, *more.documents], loaded.mistakes)
+    loaded.clusters = _read_connections(Cluster, by_type[KAFKA_CLUSTER], loaded.mistakes)
+    loaded.registries = _read_connections(Registry, by_type[SCHEMA_REGISTRY], loaded.mistakes)
     if servers := Settings.from_environment().kafka if main_servers is None else main_servers:
         main = loaded.clusters.get(MAIN, Cluster(MAIN, servers))
         loaded.clusters[MAIN] = replace(main, bootstrap_servers=servers)
-    clusters = dict.fromkeys(_names(known[KAFKA_CLUSTER])) | loaded.clusters
-    registries = dict.fromkeys(_names(known[SCHEMA_REGISTRY])) | loaded.registries
-    _add_streams(known[TOPIC_TABLE], loaded, clusters=clusters, registries=registries)
-    _link_routes(known[TOPIC_TABLE], loaded)
+    # Names of wrong documents stay known, as None: a stream that refers to one needs no mistake of its own.
+    clusters = dict.fromkeys(_names(by_type[KAFKA_CLUSTER])) | loaded.clusters
+    registries = dict.fromkeys(_names(by_type[SCHEMA_REGISTRY])) | loaded.registries
+    _add_streams(by_type[TOPIC_TABLE], loaded, clusters=clusters, registries=registries)
+    _link_routes(by_type[TOPIC_TABLE], loaded)
     return loaded
 
 
 @lru_cache(maxsize=4)
-def read_once(folder: Path, main_servers: str) -> Loaded:
-    """A folder, for components that Dagster loads one by one; read once in a process."""
+def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
+    """``read_streams``, once per process: Dagster loads the components of a folder one by one."""
     return read_streams(folder, main_servers=main_servers)
 
 
 def _by_type(documents: Iterable[YamlDocument], mistakes: list[DocumentMistake]) -> Mapping[str, list[YamlDocument]]:
-    known: dict[str, list[YamlDocument]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: [], SCHEMA_REGISTRY: []}
+    by_type: dict[str, list[YamlDocument]] = {TOPIC_TABLE: [], KAFKA_CLUSTER: [], SCHEMA_REGISTRY: []}
     for document in documents:
-        if document.type in known:
-            known[document.type].append(document)
-        elif document.type.startswith("kdi_assets"):  # other people's types are Dagster's to judge
-            message = f"there is no {document.type}"
-            right = did_you_mean(document.type, known)
-            mistakes.append(mistake_in(document.file, document.lines["type"], "type", message, right))
-    return known
+        if document.type in by_type:
+            by_type[document.type].append(document)
+        elif document.type.startswith("kdi_assets"):  # Dagster reports unknown types of other packages
+            message, right = f"there is no {document.type}", did_you_mean(document.type, by_type)
+            mistakes.append(file_mistake(document.file, document.lines["type"], "type", message, right))
+    return by_type
 
 
 def _names(documents: Sequence[YamlDocument]) -> set[str]:
     return {str(d.attributes.get("name")) for d in documents if isinstance(d.attributes, dict)}
 
 
-def _named(of: type[Named], documents: Sequence[YamlDocument], mistakes: list[DocumentMistake]) -> dict[str, Named]:
-    """What the documents of one type describe, by name."""
-    found: dict[str, Named] = {}
+def _read_connections(
+    model: type[Connection], documents: Sequence[YamlDocument], mistakes: list[DocumentMistake]
+) -> dict[str, Connection]:
+    """The clusters or registries that the documents describe, by name."""
+    found: dict[str, Connection] = {}
     places: dict[str, str] = {}
     for document in documents:
-        described = validated(of, document)
-        if isinstance(described, list):
-            mistakes += described
-        elif (name := described.name) in found:
-            said = f"{name!r} is described at {places[name]} already"
-            mistakes.append(document.mistake("name", said, "rename or remove one of the two"))
+        connection = validate_document(model, document)
+        if isinstance(connection, list):
+            mistakes += connection
+        elif (name := connection.name) in found:
+            message = f"{name!r} is described at {places[name]} already"
+            mistakes.append(document.mistake("name", message, "rename or remove one of the two"))
         else:
-            found[name], places[name] = described, _place(document, "name")
+            found[name], places[name] = connection, document.place("name")
     return found
-
-
-def _place(document: YamlDocument, attribute: str) -> str:
-    return f"{document.file}:{document.line_of(attribute)}"
 
 
 def _add_streams(
     documents: Sequence[YamlDocument],
-    loaded: Loaded,
+    loaded: LoadedFolder,
     *,
     clusters: Mapping[str, Cluster | None],
     registries: Mapping[str, Registry | None],
 ) -> None:
-    paths = _Paths()
+    paths = _TablePaths()
     for document in documents:
-        reads = partial(read_format, folder=Path(document.file).parent, registries=registries)
-        stream = validated(Stream, document, references=References(clusters, reads))
-        mistakes = stream if isinstance(stream, list) else paths.take(stream.table, document)
+        read = partial(read_format, folder=Path(document.file).parent, registries=registries)
+        stream = validate_document(Stream, document, references=References(clusters, read))
+        mistakes = stream if isinstance(stream, list) else paths.add(stream.table, document)
         if isinstance(stream, Stream) and not mistakes:
             loaded.streams[stream.name], loaded.documents[stream.name] = stream, document
         loaded.mistakes += mistakes
 
 
-def _link_routes(documents: Sequence[YamlDocument], loaded: Loaded) -> None:
-    """Tell streams that share a topic of each other, and note what they do not agree on."""
+def _link_routes(documents: Sequence[YamlDocument], loaded: LoadedFolder) -> None:
+    """Link the streams of each route group, and add what they do not agree on to the mistakes."""
     read = [id(document) for document in loaded.documents.values()]
     unread = {str(d.attributes.get("topic")) for d in documents if id(d) not in read and isinstance(d.attributes, dict)}
     for group in route_groups(loaded.streams.values()):
-        loaded.mistakes += disagreements(group, loaded.documents, whole=group[0].topic not in unread)
-        loaded.streams.update({stream.name: stream for stream in linked(group)})
+        loaded.mistakes += route_mistakes(group, loaded.documents, complete=group[0].topic not in unread)
+        loaded.streams.update({stream.name: stream for stream in link_routes(group)})
 
 
-class _Paths:
-    """Paths in the lake that are taken, and by whom: no table may lie in another's way."""
+class _TablePaths:
+    """The paths in the lake that tables use; no table may lie at or below a path of another stream."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, str] = {}
+        self._used: dict[str, str] = {}
         self._folders: dict[str, str] = {}
 
-    def take(self, table: str, document: YamlDocument) -> list[DocumentMistake]:
-        """Note a stream's table and the tables beside it, or tell what is in their way."""
-        place = _place(document, "table")
+    def add(self, table: str, document: YamlDocument) -> list[DocumentMistake]:
+        """Reserve the paths of a stream's table and the tables beside it, or return the clash."""
+        place = document.place("table")
         names = (f"{table}_dead_letters", f"{table}_ledger", f"{table}_removed")
-        beside = dict.fromkeys(names, f"kept for the stream of {place}")
-        own = {table: f"the table of {place}", **beside}
+        own = {table: f"the table of {place}", **dict.fromkeys(names, f"kept for the stream of {place}")}
         for path in own:
-            there = next((p for p in (path, *_above(path)) if p in self._taken), self._folders.get(path))
-            if there is not None:
-                message = f"{path} clashes with {there}, {self._taken[there]}"
-                return [document.mistake("table", message, "a path that is in no other's way")]
-        self._taken |= own
-        self._folders |= dict.fromkeys(_above(table), table)  # those beside it lie in the same folder
+            other = next((p for p in (path, *_parents(path)) if p in self._used), self._folders.get(path))
+            if other is not None:
+                message = f"{path} clashes with {other}, {self._used[other]}"
+                return [document.mistake("table", message, "a path that no other table uses")]
+        self._used |= own
+        self._folders |= dict.fromkeys(_parents(table), table)  # the tables beside it lie in the same folders
         return []
 
 
-def _above(path: str) -> list[str]:
+def _parents(path: str) -> list[str]:
     return [str(parent) for parent in PurePosixPath(path).parents][:-1]

@@ -1,4 +1,4 @@
-"""Streams that share a topic by their routes: what each must know of the others, and what they must agree on."""
+"""Streams that share a topic by their routes: link them to each other, and check that they agree."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from kdi_assets.config.errors import DocumentMistake
     from kdi_assets.config.yaml_documents import YamlDocument
 
-ALIKE = {
+SHARED_FIELDS = {
     "schema": attrgetter("record_ddl"),
     "format": attrgetter("format"),
     "compression": attrgetter("compression"),
     "tombstones": attrgetter("tombstones"),
     "contract.types": attrgetter("contract.types"),
 }
-"""What decides how a message is decoded: field of the document to what the stream has of it."""
+"""Fields that decide how a message is decoded, so all streams of a group must agree on them."""
 
 
 def route_groups(streams: Collection[Stream]) -> list[tuple[Stream, ...]]:
-    """The streams that have a route, by cluster and topic."""
+    """The streams that have a route, grouped by cluster and topic."""
     routed = sorted((s for s in streams if s.route_group), key=lambda s: (s.route_group or (), s.name))
     return [tuple(group) for _, group in groupby(routed, key=lambda s: s.route_group)]
 
 
-def linked(group: Collection[Stream]) -> Iterator[Stream]:
-    """The streams of a group, each with all of them, and with the conditions of the others where they decide."""
+def link_routes(group: Collection[Stream]) -> Iterator[Stream]:
+    """The streams of a group; each knows all members, and the stream with ``rest`` knows the others' conditions."""
     routes = [(stream, stream.route) for stream in group if stream.route]
     members = {
         s.name: RouteMember(route.when, route.rest is not None, s.app_id, retired=s.status == "retired")
@@ -43,55 +43,49 @@ def linked(group: Collection[Stream]) -> Iterator[Stream]:
         yield replace(stream, route=replace(route, others=others if route.rest else {}, group=members))
 
 
-def disagreements(
-    group: Collection[Stream], documents: Mapping[str, YamlDocument], *, whole: bool
+def route_mistakes(
+    group: Collection[Stream], documents: Mapping[str, YamlDocument], *, complete: bool
 ) -> Iterator[DocumentMistake]:
-    """What keeps a group from being one.
+    """Why the streams cannot be one route group.
 
     Args:
         documents: By stream.
-        whole: Whether every document of the topic could be read: else the stream that seems missing may be there.
+        complete: Every document of the topic could be read; if not, an unreadable one may have the rest.
     """
-    first, *more = sorted(group, key=lambda s: not (s.route and s.route.rest))
-    if first.route and not first.route.rest:
-        if whole:
-            said = f"no stream of {first.topic} has the rest, so a message that no condition takes would be nowhere"
-            yield documents[first.name].mistake("route", said, "rest: dead_letters, or rest: rows, in one of them")
+    rest, *others = sorted(group, key=lambda s: not (s.route and s.route.rest))
+    if rest.route and not rest.route.rest:
+        if complete:
+            message = f"no stream of {rest.topic} has the rest, so a message that no condition takes would be lost"
+            yield documents[rest.name].mistake("route", message, "rest: dead_letters, or rest: rows, in one of them")
         return
-    for other in more:
-        yield from _twice(first, other, documents)
-        yield from _unlike(first, other, documents)
-    yield from _shown(first, more, documents[first.name])
+    for other in others:
+        yield from _differences(rest, other, documents[rest.name], documents[other.name])
+    yield from _unmasked(rest, others, documents[rest.name])
 
 
-def _twice(first: Stream, other: Stream, documents: Mapping[str, YamlDocument]) -> Iterator[DocumentMistake]:
+def _differences(
+    rest: Stream, other: Stream, rest_document: YamlDocument, document: YamlDocument
+) -> Iterator[DocumentMistake]:
     if other.route and other.route.rest:
-        said = f"{first.name} ({_place(documents[first.name])}) has the rest of {first.topic} already"
-        yield documents[other.name].mistake("route.rest", said, "remove one of the two")
+        message = f"{rest.name} ({rest_document.place('route.rest')}) has the rest of {rest.topic} already"
+        yield document.mistake("route.rest", message, "remove one of the two")
+    for field, value_of in SHARED_FIELDS.items():
+        if _normalized(value_of(rest)) != _normalized(value_of(other)):
+            message = f"differs from that of {rest.name} ({rest_document.place(field)})"
+            right = "the same value: the streams of a route group must decode a message alike"
+            yield document.mistake(field, message, right)
 
 
-def _unlike(first: Stream, other: Stream, documents: Mapping[str, YamlDocument]) -> Iterator[DocumentMistake]:
-    for field, of in ALIKE.items():
-        if _text(of(first)) != _text(of(other)):
-            said = f"is another one than that of {first.name} ({_place(documents[first.name], field)})"
-            right = "the same one: the streams of a route group must agree on what a message is"
-            yield documents[other.name].mistake(field, said, right)
-
-
-def _shown(first: Stream, more: Collection[Stream], document: YamlDocument) -> Iterator[DocumentMistake]:
-    """Dead letters of the rest hold messages of every stream, and so what these mask."""
-    if first.dead_letter_payload in ("keep", "withhold"):
+def _unmasked(rest: Stream, others: Collection[Stream], document: YamlDocument) -> Iterator[DocumentMistake]:
+    """Dead letters of the rest can hold messages of every stream, with fields that another stream masks."""
+    if rest.dead_letter_payload in ("keep", "withhold"):
         return
-    masked = [(s.name, path) for s in more for path in s.mask if path not in first.mask]
+    masked = [(s.name, path) for s in others for path in s.mask if path not in rest.mask]
     if masked:
         stream, path = masked[0]
-        said = f"dead letters of the rest would show {path}, which {stream} masks"
-        yield document.mistake("dead_letter_payload", said, "withhold, or keep if they may, or the same mask here")
+        message = f"dead letters of the rest would show {path}, which {stream} masks"
+        yield document.mistake("dead_letter_payload", message, "withhold, or keep if they may, or the same mask here")
 
 
-def _text(value: object) -> object:
+def _normalized(value: object) -> object:
     return " ".join(value.split()) if isinstance(value, str) else value
-
-
-def _place(document: YamlDocument, field: str = "route.rest") -> str:
-    return f"{document.file}:{document.line_of(field)}"

@@ -1,4 +1,4 @@
-"""The fields of a document, read by pydantic, and its errors as mistakes of the document."""
+"""Validate a document with pydantic; turn pydantic's errors into mistakes with line, field and correction."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from kdi_assets.config.yaml_documents import YamlDocument
 
-Described = TypeVar("Described")
+Model = TypeVar("Model")
 
-TAKES = {
+EXPECTED = {
     "string_type": "text",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -37,37 +37,37 @@ TAKES = {
 }
 
 
-def validated(
-    of: type[Described], document: YamlDocument, *, references: object = None
-) -> Described | list[DocumentMistake]:
-    """What a document describes, or every mistake in it; none where only a document that it names is wrong.
+def validate_document(
+    model: type[Model], document: YamlDocument, *, references: object = None
+) -> Model | list[DocumentMistake]:
+    """The model that a document describes, or every mistake in it; no mistake if only a referenced document is wrong.
 
     Args:
-        references: What validators of ``of`` ask for, as their context.
+        references: pydantic's validation context.
     """
     attributes = {} if document.attributes is None else document.attributes
     try:
-        described: Described = _adapter(of).validate_python(attributes, context=references)  # type: ignore[arg-type]  # a type is hashable
-        return described
+        valid: Model = _adapter(model).validate_python(attributes, context=references)  # type: ignore[arg-type]  # a type is hashable
+        return valid
     except ValidationError as error:
-        return list(_mistakes(of, document, error))
+        return list(_mistakes(model, document, error))
 
 
 @lru_cache
-def json_schema(of: type) -> dict[str, Any]:
-    """The JSON Schema of the documents that describe one, with descriptions and examples."""
-    return _adapter(of).json_schema(schema_generator=_DocumentSchema)
+def json_schema(model: type) -> dict[str, Any]:
+    """The JSON Schema of the model's documents, with descriptions and examples."""
+    return _adapter(model).json_schema(schema_generator=_DocumentSchema)
 
 
 @lru_cache
-def _adapter(of: type) -> TypeAdapter[Any]:
-    return TypeAdapter(of)
+def _adapter(model: type) -> TypeAdapter[Any]:
+    return TypeAdapter(model)
 
 
 class _DocumentSchema(GenerateJsonSchema):
-    """Describes fields by the docstrings below them.
+    """Takes descriptions from the docstrings below fields.
 
-    Leaves out defaults that are objects of ours: pydantic would show them as the engine names them.
+    Omits defaults that are our dataclasses: pydantic would show the engine's field names, not the document's.
     """
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
@@ -92,7 +92,7 @@ class _DocumentSchema(GenerateJsonSchema):
 
 
 def _field_docs(of: type) -> dict[str, str]:
-    """The docstrings below the fields of a class, in one line each; its source has them, and it alone."""
+    """The docstrings below the fields of a class, each as one line. Python keeps them in the source only."""
     (body,) = (node.body for node in ast.parse(getsource(of)).body if isinstance(node, ast.ClassDef))
     return {
         field.target.id: " ".join(below.value.value.split())
@@ -102,13 +102,13 @@ def _field_docs(of: type) -> dict[str, str]:
     }
 
 
-def _mistakes(of: type, document: YamlDocument, error: ValidationError) -> Iterator[DocumentMistake]:
+def _mistakes(model: type, document: YamlDocument, error: ValidationError) -> Iterator[DocumentMistake]:
     for detail in error.errors(include_url=False):
         context = detail.get("ctx", {})
         steps = [str(step) for step in detail["loc"] if step != "[key]"]
         if detail["type"] == SAID_ELSEWHERE:
             continue
-        message, right = _explain(json_schema(of), detail, steps)
+        message, right = _explain(json_schema(model), detail, steps)
         yield document.mistake(context.get("field") or ".".join(steps) or "attributes", message, right)
 
 
@@ -119,24 +119,24 @@ def _explain(schema: dict[str, Any], detail: ErrorDetails, steps: list[str]) -> 
     if kind == "missing":
         return "is missing", f"e.g. {steps[-1]}: {_example(schema, steps)}"
     if kind == "unexpected_keyword_argument":
-        return "no such field", did_you_mean(steps[-1], _fields(schema, _below(schema, steps[:-1])))
+        return "no such field", did_you_mean(steps[-1], _fields(schema, _schema_at(schema, steps[:-1])))
     if given is None:
         return "is empty", f"give it a value, e.g. {_example(schema, steps)}"
     if kind == "string_type" and not isinstance(given, dict | list):
-        return f"takes text, and {given!r} is {_named(given)}", "put it in quotes"
+        return f"takes text, and {given!r} is {_yaml_type(given)}", "put it in quotes"
     if kind == "greater_than_equal":
         return f"{given!r} is too small", f"at least {context['ge']}"
-    if takes := context["expected"].replace("'", "") if kind == "literal_error" else TAKES.get(kind):
-        return f"takes {takes}, not {given!r}", f"e.g. {_example(schema, steps)}"
+    if expected := context["expected"].replace("'", "") if kind == "literal_error" else EXPECTED.get(kind):
+        return f"takes {expected}, not {given!r}", f"e.g. {_example(schema, steps)}"
     return f"{detail['msg']} ({given!r} given)", f"e.g. {_example(schema, steps)}"
 
 
-def _named(value: object) -> str:
+def _yaml_type(value: object) -> str:
     return "a truth value in YAML" if isinstance(value, bool) else "a number in YAML"
 
 
-def _below(schema: dict[str, Any], steps: list[str]) -> dict[str, Any]:
-    """What the schema says of the value at a path; nothing if it does not know the path."""
+def _schema_at(schema: dict[str, Any], steps: list[str]) -> dict[str, Any]:
+    """The part of the schema for a path; empty if the schema does not have the path."""
     at = schema
     for step in steps:
         properties = _fields(schema, at)
@@ -161,7 +161,7 @@ def _variants(schema: dict[str, Any], at: dict[str, Any]) -> Iterator[dict[str, 
 def _example(schema: dict[str, Any], steps: list[str]) -> str:
     """An example of the innermost documented field on the path."""
     for length in range(len(steps), 0, -1):
-        if examples := _below(schema, steps[:length]).get("examples"):
+        if examples := _schema_at(schema, steps[:length]).get("examples"):
             return _as_yaml(examples[0])
     return "what the documentation shows"
 

@@ -1,7 +1,7 @@
-"""YAML documents with the line of every field, and what is wrong in them: file, line, field, what would be right.
+"""Read YAML documents with the line of every field; report each mistake with file, line, field and correction.
 
-Dagster has a reader of its own. This one takes the same YAML (dates stay text, as there) but loads no Dagster, which
-would cost `kdi status` half a second and more, is some 15 times faster, and reports a key written twice.
+Dagster has its own reader. This one reads the same YAML (dates stay text there too) without Dagster, whose import would
+cost `kdi status` half a second; it is some 15 times faster, and reports a key that is written twice.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TIMESTAMP = "tag:yaml.org,2002:timestamp"
 MERGE = "tag:yaml.org,2002:merge"
 
 
-def in_order(mistakes: Iterable[DocumentMistake]) -> tuple[DocumentMistake, ...]:
-    """By file, line and field."""
+def sorted_mistakes(mistakes: Iterable[DocumentMistake]) -> tuple[DocumentMistake, ...]:
+    """The mistakes by file, line and field."""
     return tuple(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.field)))
 
 
@@ -33,11 +33,11 @@ class YamlDocument:
     """One document of a file.
 
     Attributes:
-        file: Path, as messages show it.
-        line: Where the document begins, counted from 1.
-        type: The component it describes.
-        attributes: What it says, as written.
-        lines: Dotted path from the document's root to the line of its key.
+        file: Path for messages (``folder.display_path``).
+        line: First line of the document, counted from 1.
+        type: The component that it describes.
+        attributes: The attributes as written.
+        lines: By dotted path from the document's root, the line of each key.
     """
 
     file: str
@@ -47,52 +47,57 @@ class YamlDocument:
     lines: dict[str, int]
 
     def line_of(self, attribute: str) -> int:
-        """The line of an attribute (dotted path), or of what it is missing from."""
+        """The line of an attribute (dotted path), or of its parent if the attribute is missing."""
         path = f"attributes.{attribute}"
         while path not in self.lines and "." in path:
             path = path.rpartition(".")[0]
         return self.lines.get(path, self.line)
 
+    def place(self, attribute: str) -> str:
+        """File and line of an attribute (dotted path) for messages."""
+        return f"{self.file}:{self.line_of(attribute)}"
+
     def mistake(self, attribute: str, message: str, right: str) -> DocumentMistake:
         """A mistake in an attribute (dotted path)."""
-        line = self.line_of(attribute)
-        return DocumentMistake(file=self.file, line=line, field=attribute, message=message, right=right)
+        return file_mistake(self.file, self.line_of(attribute), attribute, message, right)
 
 
 @dataclass
 class Documents:
-    """What was read, and what could not be."""
+    """Documents that could be read, and mistakes in the others."""
 
     documents: list[YamlDocument] = field(default_factory=list)
     mistakes: list[DocumentMistake] = field(default_factory=list)
 
 
 def parse(text: str, file: str) -> Documents:
-    """The documents of one file; a document that cannot be one is among the mistakes."""
+    """Parse the documents of one file."""
     parsed = Documents()
     try:
         for node in yaml.compose_all(text, LOADER):
             _DocumentReader(file, parsed).read(node)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        said = problem.problem or problem.context
+        detail = problem.problem or problem.context
         parsed.mistakes.append(
-            mistake_in(file, mark.line + 1 if mark else 1, "document", f"is not YAML: {said}", "quote it or indent it")
+            file_mistake(
+                file, mark.line + 1 if mark else 1, "document", f"is not YAML: {detail}", "quote it or indent it"
+            )
         )
     except yaml.YAMLError as problem:  # a control character: no mark
-        parsed.mistakes.append(mistake_in(file, 1, "document", f"is not YAML: {problem}", "remove the character"))
+        parsed.mistakes.append(file_mistake(file, 1, "document", f"is not YAML: {problem}", "remove the character"))
     if not parsed.documents and not parsed.mistakes:
-        parsed.mistakes.append(mistake_in(file, 1, "document", "the file is empty", "give it a type and attributes"))
+        parsed.mistakes.append(file_mistake(file, 1, "document", "the file is empty", "give it a type and attributes"))
     return parsed
 
 
-def mistake_in(file: str, line: int, path: str, message: str, right: str) -> DocumentMistake:
-    """A mistake outside the attributes of a document."""
+def file_mistake(file: str, line: int, path: str, message: str, right: str) -> DocumentMistake:
+    """A mistake at a line of a file; ``path`` is the dotted path of the field."""
     return DocumentMistake(file=file, line=line, field=path, message=message, right=right)
 
 
 class _DocumentReader:
-    """Turns the node of one document into a ``YamlDocument``; notes the line of every key on the way."""
+    """Turns the node of one document into a ``YamlDocument``, with the line of every key."""
 
     def __init__(self, file: str, parsed: Documents) -> None:
         self._file = file
@@ -115,13 +120,13 @@ class _DocumentReader:
         self._parsed.documents.append(document)
 
     def _mistake(self, line: int, path: str, message: str, right: str) -> None:
-        self._parsed.mistakes.append(mistake_in(self._file, line, path.removeprefix("attributes."), message, right))
+        self._parsed.mistakes.append(file_mistake(self._file, line, path.removeprefix("attributes."), message, right))
 
     def _value(self, node: yaml.Node, path: str) -> YamlValue:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, self._noted(f"{path}.{n}", item)) for n, item in enumerate(node.value)]
+            return [self._value(item, self._note_line(f"{path}.{n}", item)) for n, item in enumerate(node.value)]
         if node.tag == TIMESTAMP:
             return str(node.value)  # as Dagster does: a date is text until the field says what it is
         return self._scalar(node)
@@ -136,7 +141,7 @@ class _DocumentReader:
                 self._mistake(line, path or "document", "has a key that is not text", "quote the braces or brackets")
                 continue
             key = self._scalar(key_node)
-            below = self._noted(f"{path}.{key!s}" if path else str(key), key_node)
+            below = self._note_line(f"{path}.{key!s}" if path else str(key), key_node)
             if key in mapping and written.count(key_node.value) > 1:
                 self._mistake(line, below, "is written twice", "keep one of the two")
             mapping[key] = self._value(value_node, below)
@@ -146,6 +151,6 @@ class _DocumentReader:
         value: str | int | float | bool | bytes | None = self._scalars.construct_object(node)
         return value
 
-    def _noted(self, path: str, node: yaml.Node) -> str:
+    def _note_line(self, path: str, node: yaml.Node) -> str:
         self._lines[path] = node.start_mark.line + 1
         return path

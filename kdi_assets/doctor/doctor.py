@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from kdi_assets.config.folder import shown
-from kdi_assets.config.loader import Loaded
-from kdi_assets.config.yaml_documents import in_order
+from kdi_assets.config.folder import display_path
+from kdi_assets.config.loader import LoadedFolder
+from kdi_assets.config.yaml_documents import sorted_mistakes
 from kdi_assets.doctor import kafka, machine
 from kdi_assets.doctor.disk import disk, places
 from kdi_assets.doctor.finding import Finding, Trouble, Verdict, fine, warning, wrong
@@ -32,7 +32,7 @@ REGISTRY_SECONDS = 8.0
 """Less than an examination may take: that nobody answers is to be told by who was asked."""
 
 
-def examine(settings: Settings, loaded: Loaded, folder: Path, *, streams: Sequence[Stream]) -> list[Finding]:
+def examine(settings: Settings, loaded: LoadedFolder, folder: Path, *, streams: Sequence[Stream]) -> list[Finding]:
     """Examine everything that a drain of these streams needs.
 
     Args:
@@ -57,10 +57,10 @@ def examine(settings: Settings, loaded: Loaded, folder: Path, *, streams: Sequen
     ]
 
 
-def documents(loaded: Loaded, folder: Path) -> Iterator[Finding]:
+def documents(loaded: LoadedFolder, folder: Path) -> Iterator[Finding]:
     """The mistakes of every document; streams and clusters without one are examined further."""
-    of = shown(folder)
-    for mistake in in_order(loaded.mistakes):
+    of = display_path(folder)
+    for mistake in sorted_mistakes(loaded.mistakes):
         yield wrong("documents", of, mistake)
     if not loaded.mistakes and not loaded.streams:
         nothing = Trouble(

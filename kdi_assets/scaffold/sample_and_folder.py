@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kdi_assets.config.folder import FOLDER_TYPE, LOADED_NAMES, shown
+from kdi_assets.config.folder import DOCUMENT_NAMES, FOLDER_TYPE, display_path
 from kdi_assets.config.loader import read_streams
 from kdi_assets.config.yaml_documents import parse
 from kdi_assets.errors import Terminal
@@ -58,13 +58,15 @@ def place(folder: Path, table: str, *, topic: str) -> Path:
         NothingProposed: A document lies there, or one above hides what lies below it.
     """
     if above := _loaded(folder):
-        types = {d.type for d in parse(above.read_text(encoding="utf-8", errors="replace"), shown(above)).documents}
+        types = {
+            d.type for d in parse(above.read_text(encoding="utf-8", errors="replace"), display_path(above)).documents
+        }
         if FOLDER_TYPE not in types:
             raise _occupied(topic, above, "ends the search for documents, so none below its folder would be loaded")
     own = folder / _NAME.sub("_", table.rpartition("/")[2])
     if there := _loaded(own):
         raise _occupied(topic, there, "is there already, and stays as it is")
-    return own / LOADED_NAMES[0]
+    return own / DOCUMENT_NAMES[0]
 
 
 def write(folder: Path, file: Path, text: str, *, topic: str) -> None:
@@ -73,8 +75,8 @@ def write(folder: Path, file: Path, text: str, *, topic: str) -> None:
     Raises:
         NothingProposed: The folder's documents would have a mistake with it, or somebody was quicker.
     """
-    loaded = read_streams(folder, proposed=parse(text, shown(file)))
-    if mistake := next((m for m in loaded.mistakes if m.file == shown(file)), None):
+    loaded = read_streams(folder, proposed=parse(text, display_path(file)))
+    if mistake := next((m for m in loaded.mistakes if m.file == display_path(file)), None):
         why = f"a document for topic {topic} would not pass beside those that are there: {mistake.text()}"
         run = f"kdi new {topic} --table another/path, or --stdout to see the document"
         raise NothingProposed(topic=topic, why=why, run=run)
@@ -87,9 +89,9 @@ def write(folder: Path, file: Path, text: str, *, topic: str) -> None:
 
 
 def _loaded(folder: Path) -> Path | None:
-    return next((folder / name for name in LOADED_NAMES if (folder / name).is_file()), None)
+    return next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
 
 
 def _occupied(topic: str, file: Path, why: str) -> NothingProposed:
     run = f"kdi new {topic} --stdout prints the document; put it where you want it"
-    return NothingProposed(topic=topic, why=f"{shown(file)} {why}.", run=run)
+    return NothingProposed(topic=topic, why=f"{display_path(file)} {why}.", run=run)

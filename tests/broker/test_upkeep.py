@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kdi_assets.audit.audit import audited_history
-from kdi_assets.config.route_groups import linked
+from kdi_assets.config.route_groups import link_routes
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.errors import StorageFailed
@@ -63,7 +63,7 @@ def test_after_a_clean_up_drains_go_on_and_the_audit_is_complete(driven: DrivenF
 
 def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_goes(driven: DrivenFactory) -> None:
     web = driven(partitions=2, properties=KEEPS_NOTHING, route=Route("true", "rows"))
-    web = replace(web, stream=next(linked([web.stream])))
+    web = replace(web, stream=next(link_routes([web.stream])))
     produced = web.produce(20, bad=0.3)
     web.drain()
     for last in range(3):

@@ -41,7 +41,7 @@ def test_all_mistakes_of_all_documents_are_reported_at_once(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        ("bronze/x", "bronze/x", "bronze/x clashes with bronze/x, the table of {folder}/a/defs.yaml:5; a path that is"),
+        ("bronze/x", "bronze/x", "bronze/x clashes with bronze/x, the table of {folder}/a/defs.yaml:5; a path that no"),
         ("bronze/x", "bronze/x/y", "bronze/x/y clashes with bronze/x, the table of "),
         ("bronze/x/y", "bronze/x", "bronze/x clashes with bronze/x/y, the table of "),
         (

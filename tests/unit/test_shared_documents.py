@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kdi_assets.config.loader import Loaded, load_streams, read_streams
+from kdi_assets.config.loader import LoadedFolder, load_streams, read_streams
 from kdi_assets.stream.connections import EnvironmentVariableMissing, Registry, Tls
 from kdi_assets.stream.message_format import JsonRegistry, RegistrySchemas
 from kdi_assets.stream.message_rules import Route, RouteMember
@@ -98,7 +98,7 @@ ORDERS = ", route: {when: id < 10}"
 PAYMENTS = ", route: {when: id < 20, rest: dead_letters}"
 
 
-def loaded(folder: Path, **more: str) -> Loaded:
+def loaded(folder: Path, **more: str) -> LoadedFolder:
     """The folder of three tables of one topic; ``more`` has further attributes."""
     given = {"orders": ORDERS, "payments": PAYMENTS, "refunds": ", route: {when: id < 30}", **more}
     documents = {name: stream(f"bronze/{name}", more=said) for name, said in given.items()}
@@ -154,15 +154,15 @@ def test_streams_of_other_topics_and_those_without_a_route_are_no_part_of_the_gr
         (
             {"orders": f"{ORDERS}, compression: gzip"},
             ("orders", "compression"),
-            "is another one than that of bronze/payments (payments/defs.yaml:2)",
+            "differs from that of bronze/payments (payments/defs.yaml:2)",
         ),
-        ({"orders": f"{ORDERS}, contract: {{types: freeze}}"}, ("orders", "contract.types"), "is another one than"),
+        ({"orders": f"{ORDERS}, contract: {{types: freeze}}"}, ("orders", "contract.types"), "differs from"),
         (
             {"orders": f"{ORDERS}, contract: {{new_columns: evolve}}"},
             ("orders", "contract"),
             "a record of the table's own",
         ),
-        ({"orders": f"{ORDERS}, format: text"}, ("orders", "format"), "is another one than"),
+        ({"orders": f"{ORDERS}, format: text"}, ("orders", "format"), "differs from"),
         (
             {"orders": f"{ORDERS}, mask: {{id: drop}}"},
             ("payments", "dead_letter_payload"),
