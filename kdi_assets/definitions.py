@@ -1,10 +1,16 @@
-"""The code location: what exists, and where it is decided; nothing else."""
+"""The code location: assets of the documents, topics, sensors, checks and resources."""
 
 from __future__ import annotations
 
+import sys
+import warnings
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
 import dagster as dg
 
-from kdi_assets.components.component_tree import component_definitions
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.config.loader import defs_folder, load_streams
 from resources.spark import SparkResource
@@ -13,15 +19,17 @@ from sensors.downstream import downstream_sensors
 from sensors.freshness import freshness_sensors
 from sensors.lag import lag_sensors
 
+PACKAGE_DEFS = Path(__file__).parent / "defs"
+
 
 @dg.definitions
 def defs() -> dg.Definitions:
     folder = defs_folder()
-    # Before Dagster looks at the documents: it would stop at the first mistake.
+    # Before Dagster reads the documents: it would stop at the first mistake.
     streams = load_streams(folder).values()
     checks = table_check_job(streams)
     shared = dg.Definitions(
-        assets=topic_assets(streams),  # streams share them; tables and checks are the components'
+        assets=topic_assets(streams),  # shared by streams; the components define tables and checks
         resources={"spark": SparkResource()},
         sensors=[*lag_sensors(list(streams)), *freshness_sensors(streams)],
         jobs=[checks],
@@ -30,3 +38,36 @@ def defs() -> dg.Definitions:
     )
     location = dg.Definitions.merge(component_definitions(folder), shared)
     return dg.Definitions.merge(location, dg.Definitions(sensors=downstream_sensors(location)))
+
+
+def component_definitions(folder: Path) -> dg.Definitions:
+    """The definitions of the documents in ``folder``, and of Python files beside them.
+
+    ``dagster.load_from_defs_folder`` needs a dg.toml above the folder, which an installed package does not have. It
+    also describes every component of every installed package to the UI, which costs each run 2 s of CPU.
+    """
+    folder = folder.resolve()
+    if not _has_definitions(folder):
+        return dg.Definitions()  # Dagster's tree refuses a folder without anything to load
+    tree = dg.ComponentTree.from_module(defs_module=_package(folder), project_root=folder.parent)
+    with warnings.catch_warnings():
+        # As in `load_from_defs_folder`: Dagster's loader uses its own previews, and deprecated parts of pydantic.
+        warnings.filterwarnings("ignore", module="dagster")
+        return dg.Definitions.merge(tree.build_defs(folder), dg.Definitions(component_tree=tree))
+
+
+def _has_definitions(folder: Path) -> bool:
+    found = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".py"))
+    return any(not path.relative_to(folder).parts[0].startswith(".") for path in found)
+
+
+def _package(folder: Path) -> ModuleType:
+    """The folder as a package, so that Python files in it can be imported."""
+    if folder == PACKAGE_DEFS.resolve():
+        return import_module("kdi_assets.defs")
+    # A name per folder: two folders in one process must not share modules.
+    module = ModuleType(f"kdi_defs_{sha256(str(folder).encode()).hexdigest()[:8]}")
+    module.__file__ = str(folder / "__init__.py")
+    module.__path__ = [str(folder)]
+    sys.modules[module.__name__] = module
+    return module

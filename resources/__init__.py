@@ -1,1 +1,1 @@
-"""Dagster resources: where things are and which Spark to use; what they do is the engine's."""
+"""Dagster resources and processes: the Spark session, the code server, the run launcher."""

@@ -1,8 +1,8 @@
-"""``python -m resources.code_server``: Dagster's code server, whose runs do not start from nothing.
+"""``python -m resources.code_server``: Dagster's code server, with runs that start fast.
 
-``dagster api grpc`` starts a new Python for every run, which imports Dagster and the definitions again: seconds of CPU
-for a drain that needs one. Here runs are forked off a process that has imported both and does nothing else; a process
-for each run they stay, and they die with the one they were forked off. All options are those of ``dagster api grpc``.
+``dagster api grpc`` starts a new Python process for every run, which imports Dagster and the definitions again: seconds
+of CPU for a drain that needs one. Here each run is a fork of a process that has imported both and does nothing else. A
+run ends when that process dies. The options are those of ``dagster api grpc``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFINITIONS = "KDI_DEFINITIONS_MODULE"
 
 
 class WarmApiServer(server.DagsterApiServer):
-    """Makes its runs' processes in another way, and does all else as Dagster does."""
+    """Dagster's server, but it forks the processes of its runs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -30,7 +30,7 @@ class WarmApiServer(server.DagsterApiServer):
 
 
 def warm_context() -> ForkServerContext:
-    """Processes forked off one that has imported ``resources.preloaded``, which is being started."""
+    """Start the process that imports ``resources.preloaded``; the context's processes are forks of it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["resources.preloaded"])
     ensure_running()
@@ -38,7 +38,7 @@ def warm_context() -> ForkServerContext:
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT, as ``dagster api grpc``."""
+    """Serve until SIGTERM or SIGINT, like ``dagster api grpc``."""
     options = ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--module-name", "-m", default="")
     os.environ[DEFINITIONS] = options.parse_known_args()[0].module_name

@@ -1,7 +1,7 @@
-"""What the process imports that a code server forks its runs off, so that a run finds it there.
+"""Imports of the process whose forks are the runs of a code server (``resources.code_server``).
 
-Nothing here may start a thread, which a fork would lose: a run imports deltalake and pyarrow itself. Nothing may be
-kept that can change: a run opens Dagster's instance and reads the documents of its streams itself.
+No import here may start a thread, because a fork loses it: each run imports deltalake and pyarrow itself. No state that
+can change may be kept: each run opens Dagster's instance and reads the documents itself.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def _said() -> Iterator[None]:
-    """What fails here fails in every run once more, which can tell more of it."""
+def _errors_logged() -> Iterator[None]:
+    """An import that fails here fails again in each run, which reports it better."""
     try:
         yield
     except Exception:
-        log.exception("every run will import this anew")
+        log.exception("every run will import this again")
 
 
 forking = os.getpid()
-# The code server takes the runs for dead when this process dies, and they are tried again.
+# When this process dies, the code server counts its runs as dead, and Dagster retries them: so they must end.
 os.register_at_fork(after_in_child=lambda: killed_with_parent(forking))
 for module in ("dagster._cli.api", "dagster._grpc.server", "pyspark.sql", os.environ["KDI_DEFINITIONS_MODULE"]):
-    with _said():
+    with _errors_logged():
         import_module(module)
-with _said(), DagsterInstance.get():  # imports its storage
+with _errors_logged(), DagsterInstance.get():  # imports its storage
     pass

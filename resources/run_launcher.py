@@ -1,4 +1,4 @@
-"""How a deployment starts runs: as Dagster does, and noticing when the process of one is gone."""
+"""The run launcher of a deployment: Dagster's own, with a check that the process of a run still exists."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from dagster._serdes import deserialize_value
 
 
 class WatchedRunLauncher(DefaultRunLauncher):
-    """Starts runs as processes of their code server, and asks it whether they still are.
+    """Starts runs as processes of their code server, and asks the code server whether they still exist.
 
-    Nobody reports a run that was killed together with its code server. Dagster would count it as running until
-    ``max_runtime_seconds``, and the lag sensor would leave its streams alone as long. The code server must be `dagster
-    api grpc`: `dagster code-server start` answers for the newest of the servers behind it alone, not for the one that
-    a reload replaced and that still works on its runs.
+    Nothing reports a run that was killed together with its code server. Dagster would count it as running until
+    ``max_runtime_seconds``, and the lag sensor would request no run for its streams so long. The code server must be
+    `dagster api grpc`: after a reload, `dagster code-server start` answers for its newest server only, and not for the
+    replaced one that still carries out runs.
     """
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Run monitoring then asks about every run that has started."""
+        """True, so that run monitoring checks every run that has started."""
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Whether the code server that started the run still has its process."""
+        """Ask the code server that started the run whether the run's process exists."""
         server = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
         if server is None:
             return CheckRunHealthResult(WorkerStatus.RUNNING, "no code server started it, as on the command line")
         try:
             known = _runs_of(server)
         except DagsterUserCodeUnreachableError:
-            # Once it is back it will say; to give the run up now would start its retry beside it.
+            # It answers once it is back. A run given up now may still work, and its retry would run beside it.
             return CheckRunHealthResult(WorkerStatus.RUNNING, "its code server does not answer")
         if run.run_id in known:
             return CheckRunHealthResult(WorkerStatus.RUNNING)

@@ -1,4 +1,4 @@
-"""Spark as a Dagster resource: one session per run, in the warm driver or in a JVM of the run's own process."""
+"""Spark as a Dagster resource: one session per run, in the warm driver or in a JVM of the run's process."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from kdi_assets.settings import Settings
 
 
 class SparkResource(LazyPySparkResource):
-    """A Spark session with what the engine needs, opened when it is first asked for."""
+    """A Spark session with the engine's settings, opened on first use."""
 
     spark_config: dict[str, Any] = Field(
-        default={}, description="Spark's settings, nested or with dots; they go before the engine's."
+        default={}, description="Spark's settings, nested or with dots; they override the engine's."
     )
 
     _drained: dict[str, Drained | None] = PrivateAttr(default_factory=dict)
 
     @property
     def drained(self) -> dict[str, Drained | None]:
-        """By stream, what a step of the run did for one whose own step comes later; ``None`` once that has come."""
+        """State of a shared drain, for the steps of one run (``components.table_run.SharedDrain``)."""
         return self._drained
 
     def session(self) -> SparkSession:
-        """The run's session, active in the calling thread; pass the method itself to whoever may need none."""
+        """The run's session, active in the calling thread. Pass the method itself where a session may not be needed."""
         session: SparkSession = self.spark_session
         return session
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Name the end of the warm driver when that is why the body failed.
+        """Name the loss of the warm driver if that made the body fail.
 
         Raises:
-            DriverGone: It is.
+            DriverGone: The warm driver ended.
         """
         try:
             yield
@@ -52,7 +52,7 @@ class SparkResource(LazyPySparkResource):
                 raise
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Detach from the warm driver; a JVM of the process's own stays for its next run, and ends with the process."""
+        """Detach from the warm driver. A JVM of the process stays for its next run, and ends with the process."""
         if self._spark_session is not None:
             close_session(self._spark_session)
             self._spark_session = None

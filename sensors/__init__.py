@@ -1,1 +1,1 @@
-"""Dagster's sensors: what starts runs, and what keeps Dagster's picture true to the tables."""
+"""Dagster's sensors: they start runs, and log the events that Dagster lacks."""

@@ -1,6 +1,6 @@
-"""Alerts: a tick's news as one message to a webhook (``KDI_ALERT_WEBHOOK``), in Slack's form.
+"""Alerts: the announcements of a tick as one message to a webhook (``KDI_ALERT_WEBHOOK``), in Slack's form.
 
-A delivery that fails costs the tick a line and some seconds, and is tried again at the next one.
+A delivery that fails adds a line to the tick and some seconds; the next tick tries it again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.explain import listed
-from sensors.incidents import News, follow, judge, news, told
-from sensors.memory import Followed, Memory
+from sensors.explain import join_limited
+from sensors.incidents import Announcement, announcements, current_incidents, mark_announced, track
+from sensors.memory import Memory, TrackedIncident
 
 TIMEOUT_SECONDS, READ_SECONDS = 3.0, 3.0
-"""What a tick spends on the webhook, and on logs that it has not read yet."""
+"""At most so long a tick waits for the webhook, and reads logs that it has not read yet."""
 
 
 class WebhookFailed(Exception):
-    """The webhook did not take the message; says why, and not where: the address is a secret."""
+    """The webhook did not accept the message. The text has the cause but no address: the address is a secret."""
 
 
 class Alerts:
-    """Tells of the incidents of a cluster's streams."""
+    """Announces the incidents of a cluster's streams."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -43,62 +43,57 @@ class Alerts:
         self,
         backlogs: Sequence[Backlog],
         *,
+        settings: Settings,
         streams: Mapping[str, Stream],
         in_flight: Collection[str],
         memories: Mapping[str, Memory],
-        known: Mapping[str, Followed],
+        known: Mapping[str, TrackedIncident],
         now: datetime,
-    ) -> tuple[Mapping[str, Followed], list[str]]:
-        """Tell what is new; what to remember of it, and lines for the tick.
-
-        Without a webhook nothing is remembered: whoever sets one is told of everything that is wrong then.
-        """
-        settings = Settings.from_environment()
-        if not settings.alert_webhook:
-            return {}, []
-        tables = self._facts(streams.values(), settings.lake, now)
-        judged = judge(backlogs, streams=streams, in_flight=in_flight, memories=memories, tables=tables)
-        followed = follow(known, judged, streams=streams, now=now.timestamp())
-        fresh = news(followed, judged, now=now.timestamp())
-        if not fresh:
-            return followed, []
+    ) -> tuple[Mapping[str, TrackedIncident], list[str]]:
+        """Send what is new; return the incidents for the cursor, and lines for the tick."""
+        tables = self._read_tables(streams.values(), settings.lake, now)
+        current = current_incidents(backlogs, streams=streams, in_flight=in_flight, memories=memories, tables=tables)
+        tracked = track(known, current, streams=streams, now=now.timestamp())
+        due = announcements(tracked, current, now=now.timestamp())
+        if not due:
+            return tracked, []
         try:
-            post(settings.alert_webhook, message(fresh, cluster=self._cluster, now=now))
+            post(settings.alert_webhook, message(due, cluster=self._cluster, now=now))
         except WebhookFailed as failed:
-            return followed, [f"alerts: {len(fresh)} could not be told, next try at the next tick: {failed}"]
-        return told(followed, fresh), [f"alerts: told of {len(fresh)}"]
+            return tracked, [f"alerts: {len(due)} not sent, next try at the next tick: {failed}"]
+        return mark_announced(tracked, due), [f"alerts: sent {len(due)}"]
 
-    def _facts(self, streams: Collection[Stream], lake: str, now: datetime) -> dict[str, TableFacts]:
-        """What the logs say, of the streams that could be read in time; what was read once is read in no time."""
+    def _read_tables(self, streams: Collection[Stream], lake: str, now: datetime) -> dict[str, TableFacts]:
+        """Facts from the logs of as many streams as can be read in time; a log that was read before takes no time."""
         found: dict[str, TableFacts] = {}
-        until = time.monotonic() + READ_SECONDS
+        deadline = time.monotonic() + READ_SECONDS
         for stream in streams:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 break
             try:
                 found[stream.name] = self._tables(stream, lake, now=now)
             except KdiError:
-                continue  # the look has the refusal
+                continue  # the stream's backlog has the refusal
         return found
 
 
-def message(fresh: Sequence[News], *, cluster: str, now: datetime) -> dict[str, Any]:
-    """The news as the webhook gets them: ``text`` for people, ``incidents`` for programs."""
+def message(due: Sequence[Announcement], *, cluster: str, now: datetime) -> dict[str, Any]:
+    """The webhook's message: ``text`` for people, ``incidents`` for programs."""
     lines: dict[str, list[str]] = {}
-    for one in fresh:
+    for one in due:
         lines.setdefault(_line(one, now), []).append(one.stream)
-    text = "\n".join(f"{listed(streams, between=', ')}: {line}" for line, streams in lines.items())
-    return {"text": text, "cluster": cluster, "incidents": [_fields(one, now) for one in fresh]}
+    text = "\n".join(f"{join_limited(streams, separator=', ')}: {line}" for line, streams in lines.items())
+    return {"text": text, "cluster": cluster, "incidents": [_fields(one, now) for one in due]}
 
 
-def _line(one: News, now: datetime) -> str:
+def _line(one: Announcement, now: datetime) -> str:
     kind = one.kind.replace("_", " ")
     if one.incident is None:
         return f"over: {kind}, after {max(0.0, now.timestamp() - one.since) / 60:,.0f} min"
     return f"{kind}: {one.incident.detail.removeprefix(f'{one.stream}: ')}"
 
 
-def _fields(one: News, now: datetime) -> dict[str, Any]:
+def _fields(one: Announcement, now: datetime) -> dict[str, Any]:
     return {
         "stream": one.stream,
         "kind": one.kind,
@@ -110,7 +105,7 @@ def _fields(one: News, now: datetime) -> dict[str, Any]:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Followed, a redirect would become a GET without the message, and its answer look like success."""
+    """urllib would follow a redirect with a GET without the message, and take its answer for success."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -120,13 +115,13 @@ def post(url: str, body: Mapping[str, Any]) -> None:
     """Send a JSON object.
 
     Raises:
-        DeliveryFailed: It was not taken, or nobody knows.
+        WebhookFailed: It was not accepted, or there was no answer.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise WebhookFailed("KDI_ALERT_WEBHOOK is no http or https address")
-    given = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - looked at above
+    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - checked above
     try:
-        with build_opener(_NoRedirects).open(given, timeout=TIMEOUT_SECONDS):
+        with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_SECONDS):
             pass
     except HTTPError as answer:
         answer.close()

@@ -1,4 +1,4 @@
-"""The checks of all tables on a schedule, so that the UI shows them without anybody clicking."""
+"""The job and the schedules that make the checks of all tables, so that the UI shows results without a click."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from kdi_assets.components.asset_checks import check_evaluation, is_told_again
+from kdi_assets.components.asset_checks import check_evaluation, is_repeated
 from kdi_assets.components.names import check_key
 from kdi_assets.components.run_failures import RETRY_TAG
 from kdi_assets.errors import Transient
@@ -24,49 +24,35 @@ if TYPE_CHECKING:
 
 JOB = "check_tables"
 HOURLY, DAILY = "7 * * * *", "37 2 * * *"
-"""Beside the hour, when everybody else's schedules begin; the costly ones at night (UTC)."""
+"""Not at the full hour, when other schedules start; the costly checks at night (UTC)."""
 COSTLY_TAG = "kdi/costly_checks"
-"""On the runs of the daily schedule, of which the instance carries out one at a time (``dagster.yaml``)."""
+"""On runs of the daily schedule; the instance carries out one of them at a time (``dagster.yaml``)."""
 READING_TAG = "kdi/reading"
-"""Whose table a run reads, or read when it was ended."""
-NIGHTS = 100
-Made = tuple[Stream, CheckName, CheckResult | Transient]
+"""The stream whose table a run reads, or was reading when it was ended."""
+RUNS_READ = 100
 
 
 class CheckTables(dg.Config):
     """Which checks of which streams."""
 
-    costly: bool = Field(default=False, description="Also those that need Spark; the audit reads whole tables.")
+    costly: bool = Field(default=False, description="Also the checks that need Spark; the audit reads whole tables.")
     streams: list[str] = Field(default=[], description="Names, as the documents give them to tables; empty: all.")
 
 
 def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
     """One job for the checks of all streams.
 
-    Its op logs what it found. A job that selects the checks themselves would run the op of each table, and with it
-    claim the pool of each: no stream would be drained while the tables of all of them are read.
+    Its op logs the results itself. A job that selects the checks would run the op of each table and claim each pool:
+    no stream would be drained while all tables are read.
     """
 
     @dg.op(name="make_checks")
     def make_checks(context: dg.OpExecutionContext, config: CheckTables, spark: SparkResource) -> None:
-        chosen = [s for s in streams if not config.streams or s.name in config.streams]
+        selected = [s for s in streams if not config.streams or s.name in config.streams]
         if config.costly:
-            chosen = longest_unread_first(chosen, context.instance)
-        lake, errors = Settings.from_environment().lake, []
-
-        def reads(stream: Stream) -> None:
-            context.instance.add_run_tags(context.run_id, {READING_TAG: stream.name})
-
+            selected = least_recently_audited_first(selected, context.instance)
         with spark.watched():
-            for stream, name, finding in findings(
-                chosen, lake=lake, session=spark.session, costly=config.costly, reads=reads
-            ):
-                if isinstance(finding, Transient):
-                    errors.append(f"{name} of {stream.name} could not be made: {finding.parts()[0]}")
-                    continue
-                context.log_event(check_evaluation(stream, name, finding))  # type: ignore[arg-type]
-                if finding.level == "error":
-                    errors.append(f"{name} of {stream.name}: {finding.said}")
+            errors = _log_checks(context, selected, session=spark.session, costly=config.costly)
         if errors:
             raise dg.Failure(
                 description="\n".join([f"{len(errors)} checks found an error, or could not be made:", *errors]),
@@ -83,63 +69,84 @@ def table_check_job(streams: Collection[Stream]) -> dg.JobDefinition:
     )
 
 
-def longest_unread_first(streams: Sequence[Stream], instance: dg.DagsterInstance) -> list[Stream]:
-    """The streams by when they were audited last, those that never were first.
+def _log_checks(
+    context: dg.OpExecutionContext,
+    streams: Sequence[Stream],
+    *,
+    session: "Callable[[], SparkSession]",
+    costly: bool,
+) -> list[str]:
+    """Make the checks and log each result; return a line for each error."""
 
-    A run may be ended before it comes to all of them (``max_runtime_seconds``); the next one begins with the others.
-    The stream that it was ended at counts as audited: else a table that takes longer than that would be first for ever.
+    def tag_run(stream: Stream) -> None:
+        context.instance.add_run_tags(context.run_id, {READING_TAG: stream.name})
+
+    errors = []
+    lake = Settings.from_environment().lake
+    for stream, name, result in run_checks(streams, lake=lake, session=session, costly=costly, before_costly=tag_run):
+        if isinstance(result, Transient):
+            errors.append(f"{name} of {stream.name} could not be made: {result.parts()[0]}")
+            continue
+        context.log_event(check_evaluation(stream, name, result))  # type: ignore[arg-type]
+        if result.level == "error":
+            errors.append(f"{name} of {stream.name}: {result.said}")
+    return errors
+
+
+def least_recently_audited_first(streams: Sequence[Stream], instance: dg.DagsterInstance) -> list[Stream]:
+    """The streams by the time of their last audit, those without one first.
+
+    A run may be ended before it reaches all of them (``max_runtime_seconds``); the next run begins with the others.
+    The stream that it was reading then counts as audited, or a table that takes too long would be first forever.
     """
-    records = instance.get_run_records(dg.RunsFilter(job_name=JOB, tags={COSTLY_TAG: "true"}), limit=NIGHTS)
+    records = instance.get_run_records(dg.RunsFilter(job_name=JOB, tags={COSTLY_TAG: "true"}), limit=RUNS_READ)
     ended = {r.dagster_run.tags.get(READING_TAG): r.end_time or r.start_time or 0.0 for r in reversed(records)}
-    audits = {stream.name: check_key(stream, "every_offset_accounted_for") for stream in streams}
-    found = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(audits.values()))
-    made = {name: found[key] for name, key in audits.items() if key in found}
-    audited = {name: r.event.timestamp for name, r in made.items() if r.event and not is_told_again(r.evaluation)}
+    keys = {stream.name: check_key(stream, "every_offset_accounted_for") for stream in streams}
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
+    made = {name: latest[key] for name, key in keys.items() if key in latest}
+    audited = {name: r.event.timestamp for name, r in made.items() if r.event and not is_repeated(r.evaluation)}
     return sorted(streams, key=lambda s: max(audited.get(s.name, 0.0), ended.get(s.name, 0.0)))
 
 
-def findings(
+def run_checks(
     streams: Sequence[Stream],
     *,
     lake: str,
     session: "Callable[[], SparkSession]",
     costly: bool,
-    reads: Callable[[Stream], None] = lambda stream: None,
-) -> Iterator[Made]:
-    """The checks of the streams; those that need no Spark first, of all of them.
+    before_costly: Callable[[Stream], None] = lambda stream: None,
+) -> Iterator[tuple[Stream, CheckName, CheckResult | Transient]]:
+    """Make the checks of the streams: first, for all streams, those that need no Spark.
 
-    The topics are looked at once for all, just before: a costly check may take hours, and what waited before it says
-    nothing of what waits after it.
-
-    Of a check that blocks and could not be made, the refusal (``measures.found``).
+    The backlogs of all streams are read once, before the costly checks: these can take hours.
 
     Args:
-        reads: Told of each stream before its costly checks.
+        before_costly: Called with each stream before its costly checks.
+
+    Returns:
+        Results; the refusal for a blocking check that could not be made (``all_checks.found``).
     """
-    asking = [s for s in streams if "backlog_after_drain" in s.check_names]
-    backlogs = {b.stream: b for b in read_backlogs(asking, lake=lake)}
+    with_backlog = [s for s in streams if "backlog_after_drain" in s.check_names]
+    backlogs = {b.stream: b for b in read_backlogs(with_backlog, lake=lake)}
     for stream in streams:
         yield from _of_one(CheckSubject(stream, lake, session, backlog=backlogs.get(stream.name)), costly=False)
     for stream in streams if costly else ():
-        reads(stream)
+        before_costly(stream)
         yield from _of_one(CheckSubject(stream, lake, session), costly=True)
 
 
-def _of_one(subject: CheckSubject, *, costly: bool) -> Iterator[Made]:
+def _of_one(subject: CheckSubject, *, costly: bool) -> Iterator[tuple[Stream, CheckName, CheckResult | Transient]]:
     for name in subject.stream.check_names:
         if (name in COSTLY) == costly:
-            yield subject.stream, name, _made(name, subject)
-
-
-def _made(name: CheckName, subject: CheckSubject) -> CheckResult | Transient:
-    try:
-        return found(name, subject)
-    except Transient as refusal:
-        return refusal
+            try:
+                result: CheckResult | Transient = found(name, subject)
+            except Transient as refusal:
+                result = refusal
+            yield subject.stream, name, result
 
 
 def check_schedules(job: dg.JobDefinition) -> list[dg.ScheduleDefinition]:
-    """Hourly what needs no Spark, daily everything."""
+    """Every hour the checks that need no Spark, every day all checks."""
     return [_schedule(job, "cheap_checks", HOURLY, costly=False), _schedule(job, "all_checks", DAILY, costly=True)]
 
 

@@ -1,4 +1,4 @@
-"""The sensor that requests what users build on the tables; never the tables themselves."""
+"""The sensor that requests the assets that users build on the tables, never the tables themselves."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ TICK_SECONDS = 5
 
 
 def downstream_sensors(defs: dg.Definitions) -> list[dg.SensorDefinition]:
-    """The sensor for the assets of ``defs`` that run by ``on_new_upstream_data()``; none where no asset does.
+    """The sensor for the assets of ``defs`` with ``on_new_upstream_data()``; an empty list if there is no such asset.
 
-    Assets with other conditions stay with Dagster's default sensor, and what a sensor of the user's own targets stays
-    with that: no two may evaluate one asset.
+    Assets with other conditions stay with Dagster's default sensor, and assets that a user's sensor targets stay with
+    that one: Dagster allows one sensor per asset.
     """
-    targets = _carriers(defs) - _targeted_by_others(defs)
+    targets = _with_our_condition(defs) - _targeted_by_others(defs)
     return [_sensor(sorted(targets))] if targets else []
 
 
 def _sensor(targets: list[dg.AssetKey]) -> dg.SensorDefinition:
-    # Evaluated by the daemon. With `use_user_code_server`, a daemon that dies while it submits runs loses the cursor,
-    # and with it every update that was not requested yet.
+    # The daemon evaluates it. With `use_user_code_server`, a daemon that dies while it submits runs loses the cursor,
+    # and with it every update that is not requested yet.
     return dg.AutomationConditionSensorDefinition(
         name=NAME,
         target=dg.AssetSelection.assets(*targets),
         minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        emit_backfills=False,  # a backfill starts up to half a minute later
-        run_tags={"dagster/priority": "-1"},  # many late dates are many runs, and drains go first
+        emit_backfills=False,  # a backfill would start up to half a minute later
+        run_tags={"dagster/priority": "-1"},  # drains go first: many late dates are many runs
         description="Requests assets with on_new_upstream_data(): every date whose upstream got new data.",
     )
 
 
-def _carriers(defs: dg.Definitions) -> set[dg.AssetKey]:
+def _with_our_condition(defs: dg.Definitions) -> set[dg.AssetKey]:
     assets = (asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition))
     specs = (spec for asset in assets for spec in asset.specs)
     return {spec.key for spec in specs if spec.automation_condition and _is_ours(spec.automation_condition)}
 
 
 def _is_ours(condition: dg.AutomationCondition[dg.AssetKey]) -> bool:
-    """Whether ``on_new_upstream_data()`` is in it, however users combined it with others."""
+    """Whether the condition contains ``on_new_upstream_data()``."""
     return condition.get_label() == LABEL or any(_is_ours(child) for child in condition.children)
 
 

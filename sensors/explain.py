@@ -1,4 +1,4 @@
-"""What a tick says: why it started what it started, and why nothing else."""
+"""The text of a tick: why it requested runs, and why it requested no others."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from kdi_assets.monitoring.backlog import Backlog
 from sensors.policy import TickDecision
 
 LISTED = 20
-"""Streams that a line names, and lines of a kind; a tick of hundreds must stay readable, and Dagster keeps many."""
+"""At most so many streams in a line, and lines of a kind: a tick of hundreds of streams stays readable."""
 
 
 def explain(decision: TickDecision) -> str:
     """One line per group that has streams, and one per refusal; the first names the largest backlog."""
-    idle = (
+    not_due = (
         *decision.below,
         *decision.paused,
         *(b for group in (decision.in_flight, decision.held, decision.resting) for b, _ in group),
     )
-    due = [f"{said(d.backlog)} (limit: {d.reason})" for d in decision.due]
-    largest = f"largest backlog: {said(max(idle, key=lambda b: b.offsets))}" if idle else "no backlog"
-    lines = [f"due: {listed(due)}" if due else f"nothing due; {largest}"]
+    due = [f"{backlog_text(d.backlog)} (limit: {d.reason})" for d in decision.due]
+    largest = f"largest backlog: {backlog_text(max(not_due, key=lambda b: b.offsets))}" if not_due else "no backlog"
+    lines = [f"due: {join_limited(due)}" if due else f"nothing due; {largest}"]
     for group in (
-        [f"in flight: {said(b)}, {run}" for b, run in decision.in_flight],
+        [f"in flight: {backlog_text(b)}, {run}" for b, run in decision.in_flight],
         [f"{b.stream}: the last run was requested a moment ago, next in {s:.0f} s" for b, s in decision.resting],
         [f"{b.stream}: the last run moved no position, next try in {s:.0f} s" for b, s in decision.held],
-        [f"paused: {listed([said(b) for b in decision.paused])}"] if decision.paused else [],
+        [f"paused: {join_limited([backlog_text(b) for b in decision.paused])}"] if decision.paused else [],
         _refusals(decision.refused),
     ):
         lines += group[:LISTED]
@@ -34,22 +34,22 @@ def explain(decision: TickDecision) -> str:
 
 
 def _refusals(refused: Sequence[Backlog]) -> list[str]:
-    """A line for each refusal; streams that share one, as of a cluster that is gone, share the line."""
+    """A line for each refusal; streams with the same one, e.g. of a cluster that is down, share the line."""
     streams: dict[str, list[str]] = {}
     for backlog in refused:
         if backlog.refusal is not None:
             happened, _, run = backlog.refusal.parts()
             streams.setdefault(f"{happened.removeprefix(f'{backlog.stream}: ')} Run: {run}", []).append(backlog.stream)
-    return [f"{listed(names)}: {happened}" for happened, names in streams.items()]
+    return [f"{join_limited(names)}: {happened}" for happened, names in streams.items()]
 
 
-def said(backlog: Backlog) -> str:
+def backlog_text(backlog: Backlog) -> str:
     """Stream, backlog and lag."""
     lag = "?" if backlog.lag_seconds is None else f"{backlog.lag_seconds:,.0f} s"
     return f"{backlog.stream} {backlog.offsets:,} offsets, {lag}"
 
 
-def listed(things: Sequence[str], between: str = "; ") -> str:
-    """The first of them, and how many there are beside."""
-    more = [f"and {len(things) - LISTED:,} more"] if len(things) > LISTED else []
-    return between.join([*things[:LISTED], *more])
+def join_limited(items: Sequence[str], separator: str = "; ") -> str:
+    """The first ``LISTED`` items, and the number of the others."""
+    more = [f"and {len(items) - LISTED:,} more"] if len(items) > LISTED else []
+    return separator.join([*items[:LISTED], *more])

@@ -1,4 +1,4 @@
-"""The freshness sensor of a cluster: makes the check `fresh` every minute, without a run, and tells what is new."""
+"""The freshness sensor of a cluster: makes the check `fresh` every minute without a run, and logs new results."""
 
 from __future__ import annotations
 
@@ -24,70 +24,73 @@ if TYPE_CHECKING:
 
 SECONDS = 60
 AGAIN_SECONDS = 3600.0
-"""After so long what is not new is told again: the UI shows when a check was made."""
+"""An unchanged result is logged again after so long, because the UI shows when a check was last made."""
 
-TOLD_PER_TICK = 50
-"""Each is a row in Dagster's database, and a thousand would hold up the tick; what does not pass goes first."""
+LOGGED_PER_TICK = 50
+"""Each result is a row in Dagster's database, and a thousand would delay the tick; failures are logged first."""
 _CURSOR = TypeAdapter(dict[str, tuple[str, float]])
-"""By stream, level and time of what was told."""
+"""By stream, level and time (seconds since the epoch) of the result that was logged last."""
 
 
-def freshness_sensors(streams: Collection[Stream], *, look: ReadBacklogs | None = None) -> list[dg.SensorDefinition]:
+def freshness_sensors(
+    streams: Collection[Stream], *, read_backlogs: ReadBacklogs | None = None
+) -> list[dg.SensorDefinition]:
     """One sensor per Kafka cluster, ``freshness_<cluster>``, for its streams that have the check."""
     clusters = by_cluster(s for s in streams if "fresh" in s.check_names)
     return [
-        freshness_sensor(name, own, look=look or BacklogReader(leader_seconds=0.0)) for name, own in clusters.items()
+        freshness_sensor(name, own, read_backlogs=read_backlogs or BacklogReader(leader_seconds=0.0))
+        for name, own in clusters.items()
     ]
 
 
-def freshness_sensor(cluster: str, streams: Sequence[Stream], *, look: ReadBacklogs) -> dg.SensorDefinition:
-    """A hung stream starts no run, and so no check: somebody else must look."""
+def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: ReadBacklogs) -> dg.SensorDefinition:
+    """A stream that is stuck starts no run, so no run makes its checks: the sensor does."""
 
     @dg.sensor(
         name=f"freshness_{identifier(cluster)}",
         minimum_interval_seconds=SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Makes the check `fresh` of the streams of cluster {cluster} that have `freshness`; tells of "
-        "changes, else hourly.",
+        description=f"Makes the check `fresh` of the streams of cluster {cluster} that have `freshness`. Logs changes, "
+        "and every hour what did not change.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         now, lake = datetime.now(UTC), Settings.from_environment().lake
-        told = _told(context.cursor)
-        looked = zip(streams, look(streams, lake=lake), strict=True)
-        subjects = [CheckSubject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in looked]
-        made = [(subject.stream, finding) for subject in subjects if (finding := _verdict(subject))]
-        news = [(s, finding) for s, finding in made if _is_new(told.get(s.name), finding, now)]
-        new = sorted(news, key=lambda one: one[1].passed)[:TOLD_PER_TICK]
-        kept = {s.name: told[s.name] for s in streams if s.name in told}
+        logged = _read_cursor(context.cursor)
+        backlogs = zip(streams, read_backlogs(streams, lake=lake), strict=True)
+        subjects = [CheckSubject(s, lake, _no_session, backlog=backlog, now=now) for s, backlog in backlogs]
+        results = [(subject.stream, result) for subject in subjects if (result := _result(subject))]
+        new = [(s, result) for s, result in results if _is_new(logged.get(s.name), result, now)]
+        new = sorted(new, key=lambda one: one[1].passed)[:LOGGED_PER_TICK]
+        kept = {s.name: logged[s.name] for s in streams if s.name in logged}
         return dg.SensorResult(
-            asset_events=[check_evaluation(s, "fresh", finding) for s, finding in new],
-            skip_reason="\n".join(f"{s.name}: {finding.said}" for s, finding in made if not finding.passed)
+            asset_events=[check_evaluation(s, "fresh", result) for s, result in new],
+            skip_reason="\n".join(f"{s.name}: {result.said}" for s, result in results if not result.passed)
             or "all fresh",
-            cursor=_CURSOR.dump_json({**kept, **{s.name: (f.level, now.timestamp()) for s, f in new}}).decode(),
+            cursor=_CURSOR.dump_json({**kept, **{s.name: (r.level, now.timestamp()) for s, r in new}}).decode(),
         )
 
     return freshness
 
 
-def _verdict(subject: CheckSubject) -> CheckResult | None:
-    """``None``: the check blocks, and nobody answers."""
+def _result(subject: CheckSubject) -> CheckResult | None:
+    """``None`` if the check blocks and could not be made."""
     try:
         return found("fresh", subject)
     except Transient:
         return None
 
 
-def _told(cursor: str | None) -> dict[str, tuple[str, float]]:
-    """What was told; of a cursor that cannot be read nothing, and all is told again."""
+def _read_cursor(cursor: str | None) -> dict[str, tuple[str, float]]:
+    """Results logged so far; none if the cursor cannot be read, and all are logged again."""
     try:
         return _CURSOR.validate_json(cursor or "{}")
     except ValidationError:
         return {}
 
 
-def _is_new(before: tuple[str, float] | None, finding: CheckResult, now: datetime) -> bool:
-    return before is None or before[0] != finding.level or now.timestamp() - before[1] >= AGAIN_SECONDS
+def _is_new(before: tuple[str, float] | None, result: CheckResult, now: datetime) -> bool:
+    return before is None or before[0] != result.level or now.timestamp() - before[1] >= AGAIN_SECONDS
 
 
 def _no_session() -> SparkSession:
-    raise AssertionError("freshness is told by the broker and the log")
+    raise AssertionError("the check `fresh` reads the broker and the log, and needs no Spark")

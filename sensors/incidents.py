@@ -1,4 +1,4 @@
-"""Incidents: what somebody must be told of, once, and once more when it is over. No Dagster, no I/O, no clock."""
+"""Incidents: what to announce when it begins, and again when it is over. No Dagster, no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from kdi_assets.errors import Transient
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.stream.stream import Stream
-from sensors.memory import Followed, Memory
-from sensors.policy import loss_near, progress
+from sensors.memory import Memory, TrackedIncident
+from sensors.policy import loss_near, progress_digest
 
 LEAST_DEAD_LETTERS = 10
-"""Where there are fewer, their share says nothing."""
+"""With fewer dead letters their share means nothing."""
 MOMENT_SECONDS = 60.0
-"""What may heal by itself (a broker restarts, a run is tried again) is told of after so long. And what was told of is
-called over when it has been for so long: what comes and goes is one incident."""
+"""How long an incident that may heal by itself (a broker restarts, a run is retried) lasts before it is announced; and
+how long an announced incident must be over before its end is announced, so that one that comes and goes is one."""
 RUN_SECONDS, RUN_FACTOR = 600.0, 3.0
-"""A run in flight commits when it ends: so long, or so many times its expected length, it is not taken for a stop."""
+"""A run commits at its end, so while one is in flight the positions stand still: at most so long, or so many times the
+run's expected length, that is no incident."""
 
 
 class IncidentKind(StrEnum):
-    """Kinds of incidents; the value is what programs are told."""
+    """Kinds of incidents; the values are part of the webhook's messages."""
 
     STANDS_STILL = "stands_still"
     LOSS_NEAR = "loss_near"
@@ -38,8 +39,8 @@ class Incident:
     """Something is wrong with a stream now.
 
     Attributes:
-        detail: In words; the same for streams that share one cause.
-        patience_seconds: How long it must last before somebody is told.
+        detail: Text; equal for streams that share one cause.
+        patience_seconds: How long it must last before it is announced.
     """
 
     detail: str
@@ -47,67 +48,65 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What to tell.
+class Announcement:
+    """The beginning or the end of an incident.
 
     Attributes:
-        place: Kind and stream, ``stands_still:bronze/orders``.
-        since: When it was first seen, in seconds since the epoch.
+        key: Kind and stream, ``stands_still:bronze/orders``.
+        since: When a tick first saw the incident, in seconds since the epoch.
         incident: ``None``: it is over.
     """
 
-    place: str
+    key: str
     since: float
     incident: Incident | None = None
 
     @property
     def kind(self) -> str:
-        """As programs are told it."""
-        return self.place.partition(":")[0]
+        """The value of an ``IncidentKind``."""
+        return self.key.partition(":")[0]
 
     @property
     def stream(self) -> str:
         """The stream's name."""
-        return self.place.partition(":")[2]
+        return self.key.partition(":")[2]
 
 
-Judged = Mapping[str, Incident | None]
-"""By place what is wrong, or ``None`` where nothing is; what cannot be told now is not in it, and stays as it was."""
+CurrentIncidents = Mapping[str, Incident | None]
+"""By key, the incident, or ``None`` if there is none. A key that is not in it is unknown now, and keeps its state."""
+Kinds = Iterator[tuple[IncidentKind, Incident | None]]
 
 
-def judge(
+def current_incidents(
     backlogs: Sequence[Backlog],
     *,
     streams: Mapping[str, Stream],
     in_flight: Collection[str],
     memories: Mapping[str, Memory],
     tables: Mapping[str, TableFacts],
-) -> Judged:
-    """Judge every stream.
+) -> CurrentIncidents:
+    """Find the incidents of every stream.
 
     Args:
         in_flight: Streams that an unfinished run drains.
-        memories: What the cursor remembers of every stream.
-        tables: What the logs say; without the streams whose log cannot be read.
+        memories: The cursor's memory of every stream.
+        tables: Facts from the logs; without the streams whose log cannot be read.
     """
-    judged: dict[str, Incident | None] = {}
+    current: dict[str, Incident | None] = {}
     for backlog in backlogs:
         stream, table = streams[backlog.stream], tables.get(backlog.stream)
-        runs = backlog.stream in in_flight
-        own = [*_of_refusal(backlog), *_of_backlog(backlog, stream, runs=runs), *_of_table(table, stream)]
-        if not runs:  # what a run does that has not ended nobody knows
-            own += _of_runs(backlog, stream, memories[backlog.stream])
-        judged |= {f"{kind}:{backlog.stream}": incident for kind, incident in own}
-    return judged
+        running = backlog.stream in in_flight
+        kinds = [*_of_refusal(backlog), *_of_backlog(backlog, stream, running=running), *_of_table(table, stream)]
+        if not running:  # the result of an unfinished run is unknown
+            kinds += _of_runs(backlog, stream, memories[backlog.stream])
+        current |= {f"{kind}:{backlog.stream}": incident for kind, incident in kinds}
+    return current
 
 
-Announced = Iterator[tuple[IncidentKind, Incident | None]]
-
-
-def _of_refusal(backlog: Backlog) -> Announced:
+def _of_refusal(backlog: Backlog) -> Kinds:
     refusal = backlog.refusal
     if isinstance(refusal, Transient):
-        # Whether something must be decided as well cannot be seen now.
+        # REFUSED stays unknown: while the broker does not answer, nobody knows whether something must be decided.
         yield IncidentKind.UNREACHABLE, Incident(refusal.parts()[0], MOMENT_SECONDS)
         return
     yield IncidentKind.UNREACHABLE, None
@@ -115,14 +114,15 @@ def _of_refusal(backlog: Backlog) -> Announced:
     yield IncidentKind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
 
 
-def _of_backlog(backlog: Backlog, stream: Stream, *, runs: bool) -> Announced:
+def _of_backlog(backlog: Backlog, stream: Stream, *, running: bool) -> Kinds:
     if backlog.known and not (backlog.offsets and backlog.time_to_loss_seconds is None):
         yield IncidentKind.LOSS_NEAR, _loss(backlog, stream)
-    if backlog.refusal is None and backlog.word is not None:  # else the refusal is what is wrong
+    if backlog.refusal is None and backlog.word is not None:  # with a refusal, that is the incident
         stands = stream.status == "active" and backlog.word in (State.STOP, State.STALL)
-        patience = max(RUN_SECONDS, RUN_FACTOR * backlog.pace.seconds_for(backlog.offsets)) if runs else MOMENT_SECONDS
+        run_seconds = max(RUN_SECONDS, RUN_FACTOR * backlog.pace.seconds_for(backlog.offsets))
         detail = f"{backlog.word.value}: {_waiting(backlog)}"
-        yield IncidentKind.STANDS_STILL, Incident(detail, patience) if stands else None
+        incident = Incident(detail, run_seconds if running else MOMENT_SECONDS)
+        yield IncidentKind.STANDS_STILL, incident if stands else None
 
 
 def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
@@ -131,33 +131,28 @@ def _loss(backlog: Backlog, stream: Stream) -> Incident | None:
         return None
     if stream.status == "paused":
         return Incident(f"{near}, and the stream is paused: {_waiting(backlog)}")
-    # The sensor starts a run for it at this very tick; if that helps, nobody need know.
+    # This tick requests a run for the stream; if that helps, there is nothing to announce.
     patience = min(MOMENT_SECONDS, (backlog.time_to_loss_seconds or 0.0) / 2)
     return Incident(f"{near}: {_waiting(backlog)}", patience if backlog.refusal is None else 0.0)
 
 
-def _of_table(table: TableFacts | None, stream: Stream) -> Announced:
+def _of_table(table: TableFacts | None, stream: Stream) -> Kinds:
     if table is None or not table.messages_1h:
-        return  # without a message, nothing says that they are better now
-    letters = table.dead_letters_1h
-    limit = stream.checks.dead_letter_rate
-    bad = letters >= LEAST_DEAD_LETTERS and letters > limit * table.messages_1h
-    detail = (
-        f"{letters:,} of {table.messages_1h:,} messages of the last hour are dead letters; the limit is {limit:.2%}"
-    )
-    yield IncidentKind.DEAD_LETTERS, Incident(detail) if bad else None
+        return  # without messages the share is unknown
+    letters, messages, limit = table.dead_letters_1h, table.messages_1h, stream.checks.dead_letter_rate
+    detail = f"{letters:,} of {messages:,} messages of the last hour are dead letters; the limit is {limit:.2%}"
+    above_limit = letters >= LEAST_DEAD_LETTERS and letters > limit * messages
+    yield IncidentKind.DEAD_LETTERS, Incident(detail) if above_limit else None
 
 
-def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Announced:
-    """The position decides, as for the holds: a run that moved none did nothing, whatever its status says."""
+def _of_runs(backlog: Backlog, stream: Stream, memory: Memory) -> Kinds:
+    """The position decides, as in ``policy.hold_seconds``: a run that moved none did nothing, whatever its status."""
     if backlog.refusal is not None:
         return
     waits = stream.status == "active" and (backlog.offsets or backlog.unsettled)
-    futile = waits and memory.requested_at and memory.positions == progress(backlog)
-    detail = (
-        f"the last {memory.futile + 1:,} runs moved no position" if memory.futile else "the last run moved no position"
-    )
-    yield IncidentKind.RUNS_FAIL, Incident(detail, MOMENT_SECONDS) if futile else None
+    no_progress = waits and memory.requested_at and memory.positions == progress_digest(backlog)
+    runs = f"the last {memory.futile + 1:,} runs" if memory.futile else "the last run"
+    yield IncidentKind.RUNS_FAIL, Incident(f"{runs} moved no position", MOMENT_SECONDS) if no_progress else None
 
 
 def _waiting(backlog: Backlog) -> str:
@@ -165,45 +160,47 @@ def _waiting(backlog: Backlog) -> str:
     return f"{backlog.offsets:,} offsets wait{oldest}"
 
 
-def follow(
-    known: Mapping[str, Followed], judged: Judged, *, streams: Collection[str], now: float
-) -> dict[str, Followed]:
-    """What to remember of incidents: those that go on, began, or came to an end that nobody was told of yet.
+def track(
+    known: Mapping[str, TrackedIncident], current: CurrentIncidents, *, streams: Collection[str], now: float
+) -> dict[str, TrackedIncident]:
+    """The incidents to keep in the cursor: those that begin, go on, or ended and whose end is not announced yet.
 
     Args:
-        known: What was remembered, by place.
+        known: The cursor's incidents, by key.
         streams: Names of all streams; incidents of others are over.
         now: Seconds since the epoch.
     """
-    after = dict(known)
-    gone: Judged = {place: None for place in known if place.partition(":")[2] not in streams}
-    for place, incident in {**judged, **gone}.items():
-        before = after.get(place)
+    tracked = dict(known)
+    removed: CurrentIncidents = {key: None for key in known if key.partition(":")[2] not in streams}
+    for key, incident in {**current, **removed}.items():
+        before = tracked.get(key)
         if incident is not None:
-            after[place] = replace(before, over=0) if before else Followed(since=int(now))
+            tracked[key] = replace(before, over=0) if before else TrackedIncident(since=int(now))
         elif before and before.told:
-            after[place] = replace(before, over=before.over or int(now))
+            tracked[key] = replace(before, over=before.over or int(now))
         else:
-            after.pop(place, None)
-    return after
+            tracked.pop(key, None)
+    return tracked
 
 
-def news(followed: Mapping[str, Followed], judged: Judged, *, now: float) -> list[News]:
-    """What somebody must be told of now."""
-    found = []
-    for place, one in sorted(followed.items()):
-        incident = judged.get(place)
+def announcements(
+    tracked: Mapping[str, TrackedIncident], current: CurrentIncidents, *, now: float
+) -> list[Announcement]:
+    """The announcements that are due now."""
+    due = []
+    for key, one in sorted(tracked.items()):
+        incident = current.get(key)
         if incident and not one.told and now - one.since >= incident.patience_seconds:
-            found.append(News(place, one.since, incident))
+            due.append(Announcement(key, one.since, incident))
         if one.over and now - one.over >= MOMENT_SECONDS:
-            found.append(News(place, one.since))
-    return found
+            due.append(Announcement(key, one.since))
+    return due
 
 
-def told(followed: Mapping[str, Followed], told: Sequence[News]) -> dict[str, Followed]:
-    """What to remember after these news reached somebody."""
-    over = {n.place for n in told if n.incident is None}
-    begun = {n.place for n in told if n.incident is not None}
-    return {
-        place: replace(one, told=one.told or place in begun) for place, one in followed.items() if place not in over
-    }
+def mark_announced(
+    tracked: Mapping[str, TrackedIncident], announced: Sequence[Announcement]
+) -> dict[str, TrackedIncident]:
+    """The incidents to keep after these announcements were delivered."""
+    ended = {one.key for one in announced if one.incident is None}
+    began = {one.key for one in announced if one.incident is not None}
+    return {key: replace(one, told=one.told or key in began) for key, one in tracked.items() if key not in ended}

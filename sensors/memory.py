@@ -1,4 +1,4 @@
-"""What a sensor remembers between ticks, in its cursor: hints, and never the truth, which is in the tables."""
+"""A sensor's cursor: hints for the next tick, never the truth, which is in the tables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kdi_assets.stream.field_types import Declared
 
 @dataclass(frozen=True, slots=True)
 class Memory(Declared):
-    """What is remembered of one stream.
+    """The hints for one stream. The field names are keys of the cursor.
 
     Attributes:
-        positions: Digest of the positions when a run was last requested; empty: none was.
-        requested_at: When, in seconds since the epoch.
-        futile: Requests in a row before the last one that moved no position.
-        catching_up: Whether a limit was reached, and half of it still is.
+        positions: Digest of the positions when a run was last requested; empty before the first request.
+        requested_at: When that was, in seconds since the epoch.
+        futile: Requests in a row, before the last one, whose runs moved no position.
+        catching_up: A limit was reached, and the backlog is not below half of it yet.
         table_id: The table whose log was compared with Dagster's events.
-        letters: Version of the dead letters that the newest entry seen counted on; -1 if unknown.
-        reconciled: Its version up to which that was done, inclusive; -1: nothing was, or there is no table yet.
+        reconciled: Its version up to which the log was compared, inclusive; -1: none yet.
+        letters: Version of the dead-letter table in the newest entry that was compared; -1 if unknown.
     """
 
     positions: str = ""
@@ -39,13 +39,13 @@ class Memory(Declared):
 
 
 @dataclass(frozen=True, slots=True)
-class Followed(Declared):
-    """What is remembered of an incident; moments are seconds since the epoch.
+class TrackedIncident(Declared):
+    """The state of an incident. The field names are keys of the cursor; times are seconds since the epoch.
 
     Attributes:
-        since: When it was first seen.
-        told: Whether somebody was told.
-        over: When it was first seen to be over; 0: it is not.
+        since: When a tick first saw it.
+        told: Its beginning was announced.
+        over: When a tick first saw its end; 0: it goes on.
     """
 
     since: int = 0
@@ -55,13 +55,13 @@ class Followed(Declared):
 
 @dataclass(frozen=True, slots=True)
 class Memories(Declared):
-    """A cursor: what is remembered of streams, by name, and of incidents."""
+    """The content of a cursor: streams by name, incidents by key."""
 
     streams: Mapping[str, Memory] = field(default_factory=dict)
-    incidents: Mapping[str, Followed] = field(default_factory=dict)
+    incidents: Mapping[str, TrackedIncident] = field(default_factory=dict)
 
     def of(self, stream: str) -> Memory:
-        """What is remembered of a stream; nothing, if it is new."""
+        """The memory of a stream; the default for a new one."""
         return self.streams.get(stream, Memory())
 
 
@@ -69,7 +69,7 @@ _CURSOR = TypeAdapter(Memories)
 
 
 def read_cursor(cursor: str | None) -> Memories:
-    """The memories of a cursor; one that cannot be read holds none: a tick without hints is only slower."""
+    """The content of a cursor; empty if it cannot be read, which only makes the tick slower."""
     try:
         return _CURSOR.validate_json(cursor or "{}")
     except ValidationError:
@@ -77,5 +77,5 @@ def read_cursor(cursor: str | None) -> Memories:
 
 
 def write_cursor(memories: Memories) -> str:
-    """The cursor that holds the memories; what is as in a new one is left out: Dagster keeps a cursor for each tick."""
+    """The cursor with this content, without defaults: Dagster stores a cursor with every tick."""
     return _CURSOR.dump_json(memories, exclude_defaults=True).decode()

@@ -1,4 +1,4 @@
-"""What a tick tells Dagster of the topics that it looked at: what changed, and not too often."""
+"""Observations of topics that a tick logs: only changes, and not too often."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import dagster as dg
 from kdi_assets.components.names import topic_key
 from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.stream.stream import Stream, TopicPartition, offsets_digest
-from sensors.policy import progress
+from sensors.policy import progress_digest
 
 OBSERVE_SECONDS = 120.0
 OBSERVED_PER_TICK = 50
-"""Each observation is a row in Dagster's database, and a thousand would hold up the tick."""
+"""Each observation is a row in Dagster's database, and a thousand would delay the tick."""
 
 
 class Observations:
-    """Tells of topics on change, and of each at most every two minutes.
+    """Observes a topic when it changed, at most every two minutes.
 
-    What was told is kept in the process and not in the cursor: forgotten, a topic is told of once more.
+    The state is kept in the process, not in the cursor: after a restart each topic is observed once more.
     """
 
     def __init__(self) -> None:
-        self._told: dict[dg.AssetKey, tuple[str, float]] = {}
+        self._logged: dict[dg.AssetKey, tuple[str, float]] = {}
 
-    def of(
+    def due(
         self, backlogs: Collection[Backlog], streams: Mapping[str, Stream], *, now: float
     ) -> list[dg.AssetObservation]:
-        """What is to be told now, once per topic.
+        """The observations to log now, one per topic.
 
         Args:
             now: Seconds since the epoch.
@@ -39,46 +39,46 @@ class Observations:
             if b.topic_partitions:
                 readers.setdefault(topic_key(streams[b.stream].cluster, streams[b.stream].topic), []).append(b)
         states = {key: _state(own) for key, own in readers.items()}
-        before = {key: self._told.get(key, ("", 0.0)) for key in readers}
+        before = {key: self._logged.get(key, ("", 0.0)) for key in readers}
         changed = [k for k, (state, at) in before.items() if state != states[k] and now - at >= OBSERVE_SECONDS]
-        told = sorted(changed, key=lambda key: before[key][1])[:OBSERVED_PER_TICK]  # whoever waited longest
-        self._told |= {key: (states[key], now) for key in told}
-        return [_observation(key, readers[key]) for key in told]
+        longest_ago_first = sorted(changed, key=lambda key: before[key][1])[:OBSERVED_PER_TICK]
+        self._logged |= {key: (states[key], now) for key in longest_ago_first}
+        return [_observation(key, readers[key]) for key in longest_ago_first]
 
 
 def _state(readers: Sequence[Backlog]) -> str:
-    """Another text as soon as the topic's ends or a reader's positions are others."""
-    return offsets_digest(_ends(readers)) + "".join(map(progress, readers))
+    """A digest of the topic's end offsets and its readers' positions."""
+    return offsets_digest(_ends(readers)) + "".join(map(progress_digest, readers))
 
 
 def _ends(readers: Sequence[Backlog]) -> dict[TopicPartition, int]:
-    return {tp: seen.end for tp, seen in sorted(readers[0].topic_partitions.items())}
+    return {tp: partition.end for tp, partition in sorted(readers[0].topic_partitions.items())}
 
 
 def _observation(key: dg.AssetKey, readers: Sequence[Backlog]) -> dg.AssetObservation:
     ends = _ends(readers)
     worst = max(readers, key=lambda b: (b.lag_seconds or 0.0, b.offsets))
-    several = {f"backlog of {b.stream}": b.offsets for b in readers} if len(readers) > 1 else {}
+    by_stream = {f"backlog of {b.stream}": b.offsets for b in readers} if len(readers) > 1 else {}
     return dg.AssetObservation(
         key,
         tags={"dagster/data_version": offsets_digest(ends)},
         metadata={
             "end_offsets": dg.MetadataValue.json({str(tp): end for tp, end in ends.items()}),
             "open_transaction_offsets": worst.open_transaction_offsets,
-            **backlog_metadata(worst),
-            **several,
+            **_backlog_metadata(worst),
+            **by_stream,
         },
     )
 
 
-def backlog_metadata(backlog: Backlog) -> dict[str, Any]:
-    """A backlog's numbers as Dagster plots them; what is unknown, or infinite, is left out."""
+def _backlog_metadata(backlog: Backlog) -> dict[str, Any]:
+    """A backlog's numbers for Dagster's plots, without those that are unknown or infinite."""
     numbers = {
         "lag_seconds": backlog.lag_seconds,
         "arrival_rate": backlog.arrival_rate,
         "time_to_loss_seconds": backlog.time_to_loss_seconds,
         "time_to_close_seconds": backlog.time_to_close_seconds,
     }
-    told = {name: round(value, 1) for name, value in numbers.items() if value is not None and value != float("inf")}
+    known = {name: round(value, 1) for name, value in numbers.items() if value is not None and value != float("inf")}
     word = {"status": backlog.word.value} if backlog.word else {}
-    return {"backlog": backlog.offsets, **told, **word}
+    return {"backlog": backlog.offsets, **known, **word}

@@ -22,9 +22,9 @@ class Due:
     """A stream that is worth a run now, and why.
 
     Attributes:
-        urgent: Retention is about to delete what waits.
-        suspect: Its last run moved no position; this one may not either.
-        group: Its route group: one pass drains those of a group that share a run.
+        urgent: Retention is about to delete messages of the backlog.
+        suspect: Its last run moved no position, so this one may not either.
+        group: Its route group; streams of a group that share a run are drained with one read.
     """
 
     backlog: Backlog
@@ -36,17 +36,17 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class TickDecision:
-    """What a tick makes of every stream that has something to say; a stream without a backlog is in none of these.
+    """The decision of a tick about every stream with a backlog or a refusal.
 
     Attributes:
         due: Worth a run now, the most urgent first.
-        below: Have a backlog under every limit.
-        resting: Due, but the last run was requested a moment ago: seconds until the next one.
-        in_flight: A run that has not finished drains them; which, and for how long: one that died unseen holds them.
-        held: Due, but the last run moved no position: seconds until the next try.
-        paused: Have a backlog, and their document says that no run is to be started.
-        refused: Have a refusal; someone must decide, or the brokers must come back.
-        catching_up: Names of the streams that reached a limit and are not below half of it yet.
+        below: The backlog is below every limit.
+        resting: Due, but a run was requested a moment ago; with the seconds until the next one.
+        in_flight: An unfinished run drains the stream; with a text that names the run and its age.
+        held: Due, but the last run moved no position; with the seconds until the next try.
+        paused: The stream has a backlog, and its document pauses it.
+        refused: The stream has a refusal: someone must decide, or the brokers must come back.
+        catching_up: Names of streams that reached a limit and are not below half of it yet.
     """
 
     due: tuple[Due, ...] = ()
@@ -67,12 +67,12 @@ def streams_to_drain(
     memories: Mapping[str, Memory],
     now: float,
 ) -> TickDecision:
-    """Judge every stream once.
+    """Decide about every stream once.
 
     Args:
         streams: By name, with their limits.
-        in_flight: Streams that an unfinished run drains, and which; requested again they would pile up behind it.
-        memories: What the cursor remembers of every stream.
+        in_flight: Streams that an unfinished run drains, with a text about the run; they are not requested again.
+        memories: The cursor's memory of every stream.
         now: Seconds since the epoch.
     """
     fine = [b for b in backlogs if b.refusal is None]
@@ -84,34 +84,34 @@ def streams_to_drain(
     names, waiting = {d.backlog.stream for d in reached}, {b.stream for b, _ in (*held, *resting)}
     due = [d for d in reached if d.backlog.stream not in waiting]
     below = [b for b in free if b.offsets and b.stream not in names]
-    along = [d for d in _taken_along(below, due, streams, memories) if not _rest_seconds(d, streams, memories, now)]
-    taken = {d.backlog.stream for d in along}
+    shared = [d for d in _same_read(below, due, streams, memories) if not _rest_seconds(d, streams, memories, now)]
+    shared_names = {d.backlog.stream for d in shared}
     return TickDecision(
-        due=tuple(sorted((*due, *along), key=_urgency)),
-        below=tuple(b for b in below if b.stream not in taken),
+        due=tuple(sorted((*due, *shared), key=_urgency)),
+        below=tuple(b for b in below if b.stream not in shared_names),
         resting=tuple(resting),
         in_flight=tuple((b, in_flight[b.stream]) for b in active if b.stream in in_flight),
         held=tuple(held),
         paused=tuple(b for b in fine if streams[b.stream].status == "paused" and b.offsets),
         refused=tuple(b for b in backlogs if b.refusal is not None),
-        # A run in flight has not said yet how far it came.
+        # How far a run in flight gets is unknown, so its streams keep the flag.
         catching_up=frozenset(names) | {name for name in in_flight if name in memories and memories[name].catching_up},
     )
 
 
-def _taken_along(
+def _same_read(
     below: Collection[Backlog], due: Collection[Due], streams: Mapping[str, Stream], memories: Mapping[str, Memory]
 ) -> list[Due]:
-    """Streams below their limits that a pass for others of their route group drains for little more."""
+    """Streams below their limits whose route group is read anyway: to drain them too costs little."""
     groups = {d.group: d.backlog.stream for d in due if d.group and not d.suspect}
-    found = ((b, streams[b.stream].route_group) for b in below if memories[b.stream].positions != progress(b))
+    found = ((b, streams[b.stream].route_group) for b in below if memories[b.stream].positions != progress_digest(b))
     return [Due(b, f"in one pass with {groups[group]}", group=group) for b, group in found if group in groups]
 
 
 def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due | None:
-    suspect, limits, group = memory.positions == progress(backlog), stream.drain_when, stream.route_group
+    suspect, limits, group = memory.positions == progress_digest(backlog), stream.drain_when, stream.route_group
     if backlog.unsettled:
-        # A run commits its positions, and until then "latest" moves on.
+        # A run commits its positions; until then "latest" moves with every message.
         return Due(backlog, "its positions are not committed yet", suspect=suspect, group=group)
     if not backlog.offsets:
         return None
@@ -123,13 +123,13 @@ def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due
 
 
 def loss_near(backlog: Backlog, limits: DrainWhen) -> str | None:
-    """In words, that retention is about to delete what waits; ``None`` if it is not, or nobody knows."""
+    """A text if retention is about to delete messages of the backlog; ``None`` if not, or if that is unknown."""
     left = backlog.loss_near(limits.time_to_loss_seconds)
     return None if left is None else f"retention deletes messages in {left:,.0f} s"
 
 
 def _reasons(backlog: Backlog, limits: DrainWhen, memory: Memory, *, share: float, now: float) -> Iterator[str]:
-    """The limits that are reached, in words; an unknown lag (only gaps wait) reaches none."""
+    """The limits that are reached, as texts; an unknown lag (only gaps wait) reaches none."""
     limit, lag = limits.backlog_messages, backlog.lag_seconds
     catching = "" if share == 1.0 else " (catching up)"
     if limit is not None and backlog.offsets >= limit * share:
@@ -143,28 +143,27 @@ def _reasons(backlog: Backlog, limits: DrainWhen, memory: Memory, *, share: floa
 
 
 def _cron_reached(cron: str, backlog: Backlog, memory: Memory, now: float) -> bool:
-    """Whether what came before its last time waits, and no run was requested since, or one that moved no position."""
+    """Whether a message waits since before cron's last time, and no run was requested since, or none with progress."""
     last = last_time(cron, datetime.fromtimestamp(now, UTC)).timestamp()
     waited = backlog.lag_seconds is None or now - backlog.lag_seconds <= last
-    return waited and (_since_request(memory, now) > now - last or memory.positions == progress(backlog))
+    return waited and (_since_request(memory, now) > now - last or memory.positions == progress_digest(backlog))
 
 
 def hold_seconds(backlog: Backlog, memory: Memory, *, now: float) -> float:
-    """How long to leave a stream alone whose last run moved no position: 10 s, doubled with each, at most 10 minutes.
+    """Seconds without a request after a run that moved no position: 10, doubled with each such run, at most 600.
 
-    The position decides, not the run's status: a run that was retried, cancelled or deleted says nothing certain of
-    the table.
+    The position decides, not the run's status: a run that was retried, cancelled or deleted may have committed.
     """
-    if memory.positions != progress(backlog):
+    if memory.positions != progress_digest(backlog):
         return 0.0
     wait: float = min(FIRST_WAIT_SECONDS * 2.0**memory.futile, LONGEST_WAIT_SECONDS)
     if (left := backlog.loss_near(wait)) is not None:
-        wait = left / 2  # it is about to lose some: the next try may be the last
+        wait = left / 2  # retention is near: the next try may be the last
     return max(0.0, wait - _since_request(memory, now))
 
 
 def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str, Memory], now: float) -> float:
-    """How long to leave a healthy stream alone so that its files do not get small; not if it is about to lose some."""
+    """Seconds without a request, so that files do not get small; 0 if retention is near or the last run failed."""
     if due.urgent or due.suspect:
         return 0.0
     name = due.backlog.stream
@@ -172,19 +171,19 @@ def _rest_seconds(due: Due, streams: Mapping[str, Stream], memories: Mapping[str
 
 
 def _since_request(memory: Memory, now: float) -> float:
-    """Seconds since a run was last requested; where that lies ahead of us, a clock was wrong, and nobody knows."""
+    """Seconds since a run was last requested; infinite if that is in the future, because then a clock was wrong."""
     passed = now - memory.requested_at
     return max(0.0, passed) if passed > -FIRST_WAIT_SECONDS else math.inf
 
 
-def progress(backlog: Backlog) -> str:
-    """A short text that is another one as soon as any committed position moved.
+def progress_digest(backlog: Backlog) -> str:
+    """A digest of the committed positions; "unsettled" before the first commit.
 
-    Of an unsettled stream nothing is committed, and what a start of "latest" would be moves without anyone's doing.
+    Before that commit, a start of "latest" moves with every message, without progress.
     """
     if backlog.unsettled:
         return "unsettled"
-    return offsets_digest({tp: seen.position for tp, seen in backlog.topic_partitions.items()})
+    return offsets_digest({tp: partition.position for tp, partition in backlog.topic_partitions.items()})
 
 
 def _urgency(due: Due) -> tuple[bool, float, int]:

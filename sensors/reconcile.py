@@ -1,8 +1,7 @@
-"""Dagster's events against the table's log: what a crash left untold is told. The table is the truth.
+"""Compares Dagster's events with the table's log, which is the truth, and returns the events that are missing.
 
-A run tells of a commit right after it. One that dies in between leaves a version in the table that no event names; so
-does a commit without Dagster (``kdi drain``). Both are found here, by attempt and date, and told with what the ledger
-entry says.
+A run logs its events right after a commit. A crash in between, or a commit without Dagster (``kdi drain``), leaves a
+version without events. They are found by attempt and date, and made from the ledger entry.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.stream.stream import Stream
-from sensors.in_flight import assets_in_flight, run_of
+from sensors.in_flight import assets_in_flight, run_in_flight
 from sensors.memory import Memory
-from sensors.table_log import NewEntries, read_piece
+from sensors.table_log import NewEntries, read_new_entries
 
 EVENTS_PER_PAGE = 200
-TOLD_BY = "told_by"
+LOGGED_BY = "told_by"
 
 
 def reconcile_all(
@@ -39,9 +38,9 @@ def reconcile_all(
     lake: str,
     instance: DagsterInstance,
     memories: Mapping[str, Memory],
-    read: Callable[..., NewEntries | None] = read_piece,
+    read: Callable[..., NewEntries | None] = read_new_entries,
 ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
-    """Compare every stream's log with Dagster's events; what is missing, and how far each comparison came.
+    """Compare every stream's log with Dagster's events; return the missing events and the new memories.
 
     A stream with a run in flight, or whose log cannot be read, is compared at a later tick.
     """
@@ -49,22 +48,22 @@ def reconcile_all(
     after = dict(memories)
     for stream in streams:
         known = memories[stream.name]
-        piece = read(stream.table_uri(lake), stream.app_id, table_id=known.table_id, since=known.reconciled)
-        # In flight is asked after the log was read and before the events are: a run that has not finished by now may be
-        # about to tell of what we read, and would tell it twice; one that has, has told what it could, and we see it.
-        if piece is None or (piece.entries and run_of(stream, assets_in_flight(instance))):
+        new = read(stream.table_uri(lake), stream.app_id, table_id=known.table_id, since=known.reconciled)
+        # Runs are read after the log and before the events: an unfinished run may be about to log events of these
+        # entries, which would then be logged twice; a finished run has logged all it will, and we see that below.
+        if new is None or (new.entries and run_in_flight(stream, assets_in_flight(instance))):
             continue
-        missing += untold(stream, piece.entries, instance, lake=lake)
-        letters = sweep(stream, lake, piece.entries, known=known.letters)
-        after[stream.name] = replace(known, table_id=piece.table_id, reconciled=piece.through, letters=letters)
+        missing += _missing_events(stream, new.entries, instance, lake=lake)
+        letters = remove_orphans(stream, lake, new.entries, known=known.letters)
+        after[stream.name] = replace(known, table_id=new.table_id, reconciled=new.through, letters=letters)
     return missing, after
 
 
-def untold(
+def _missing_events(
     stream: Stream, entries: Sequence[LedgerEntry], instance: DagsterInstance, *, lake: str
 ) -> list[dg.AssetMaterialization]:
-    """The events of these entries that Dagster does not have: of the table, and of its dead letters, oldest first."""
-    found = []
+    """The events of these entries that Dagster lacks: of the table, then of its dead letters, each oldest first."""
+    missing = []
     commits = [Commit.of(entry) for entry in entries]
     for key, dates_of, event_of in (
         (table_key(stream), materializations.touched_dates, materializations.materialization),
@@ -73,30 +72,29 @@ def untold(
         touched = [(commit, day) for commit in commits for day in dates_of(stream, commit)]
         if not touched:
             continue
-        told = _told(instance, key, sorted({day for _, day in touched}), since=entries[0].version)
+        recorded = _recorded_events(instance, key, sorted({day for _, day in touched}), since=entries[0].version)
         for commit, day in touched:
-            if (commit.attempt_id, day.isoformat()) not in told.pairs:
-                letters = materializations.where_letters_are(stream, [commit], lake=lake)
+            if (commit.attempt_id, day.isoformat()) not in recorded.attempts:
+                letters = materializations.dead_letters_metadata(stream, [commit], lake=lake)
                 metadata = {**letters, **_origin(commit, instance)}
-                found.append(event_of(stream, commit, day, metadata=metadata, data_version=told.newest(day)))
-    return found
+                version = recorded.versions.get(day.isoformat(), -1)  # a late event must not set the date back
+                missing.append(event_of(stream, commit, day, metadata=metadata, data_version=version))
+    return missing
 
 
 @dataclass(slots=True)
-class KnownVersions:
-    """What Dagster's events say of some dates: which attempts they name, and each date's newest table version."""
+class RecordedEvents:
+    """Dagster's events of some dates: pairs of attempt and date, and the newest table version of each date."""
 
-    pairs: set[tuple[str, str]] = field(default_factory=set)
+    attempts: set[tuple[str, str]] = field(default_factory=set)
     versions: dict[str, int] = field(default_factory=dict)
 
-    def newest(self, day: date) -> int:
-        """The date's newest version, −1 without one; an event told late must not take the date back behind it."""
-        return self.versions.get(day.isoformat(), -1)
 
-
-def _told(instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, since: int) -> KnownVersions:
-    """Read an asset's events of dates, newest first, as far back as they can speak of a version from ``since`` on."""
-    told = KnownVersions()
+def _recorded_events(
+    instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, since: int
+) -> RecordedEvents:
+    """Read an asset's events of these dates, newest first, back to the version before ``since``."""
+    recorded = RecordedEvents()
     of_days = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day.isoformat() for day in days])
     cursor: str | None = None
     while True:
@@ -104,52 +102,56 @@ def _told(instance: DagsterInstance, key: dg.AssetKey, days: Sequence[date], *, 
         for event in filter(None, (record.asset_materialization for record in page.records)):
             tags, day = event.tags or {}, event.partition or ""
             if ATTEMPT_TAG not in tags:
-                continue  # someone else's, e.g. "Report materialization" in the UI
+                continue  # not ours, e.g. "Report materialization" in the UI
             version = int(tags[DATA_VERSION_TAG])
-            told.pairs.add((tags[ATTEMPT_TAG], day))
-            told.versions[day] = max(told.versions.get(day, -1), version)
-            # A run tells of a commit before anything else of the stream is told, so all before this is older still.
-            # What was told late, by us, says nothing of that kind.
-            if TOLD_BY not in event.metadata and version < since:
-                return told
+            recorded.attempts.add((tags[ATTEMPT_TAG], day))
+            recorded.versions[day] = max(recorded.versions.get(day, -1), version)
+            # A run logs a commit's events before any later event of the stream, so all events before this one are of
+            # older versions. An event that a sensor logged late says nothing about those before it.
+            if LOGGED_BY not in event.metadata and version < since:
+                return recorded
         if not page.has_more:
-            return told
+            return recorded
         cursor = page.cursor
 
 
 def _origin(entry: LedgerEntry, instance: DagsterInstance) -> Mapping[str, Any]:
     if entry.run_id and instance.has_run(entry.run_id):
-        return {TOLD_BY: "reconcile", "drained_by": dg.MetadataValue.dagster_run(entry.run_id)}
-    return {TOLD_BY: "reconcile", "drained_by": entry.run_id or f"a {entry.kind} without Dagster"}
+        return {LOGGED_BY: "reconcile", "drained_by": dg.MetadataValue.dagster_run(entry.run_id)}
+    return {LOGGED_BY: "reconcile", "drained_by": entry.run_id or f"a {entry.kind} without Dagster"}
 
 
 def _letters_version(entries: Sequence[LedgerEntry], known: int) -> int:
-    """The version of the dead letters that the newest entry counts on; ``known`` if none does."""
+    """The version of the dead-letter table that the newest entry names; ``known`` if it names none."""
     newest = entries[-1].dead_letters_at if entries else None
     return newest.version if newest else known
 
 
-def suspects_ghosts(entries: Sequence[LedgerEntry], *, known: int) -> bool:
-    """Whether the dead-letter table moved further than these entries moved it.
+def may_have_orphans(entries: Sequence[LedgerEntry], *, known: int) -> bool:
+    """Whether the dead-letter table has more new versions than these entries account for.
 
-    A drain with dead letters, and a replay, append one version and name it; who appended others did not commit. Looking
-    for them reads the whole ledger, so it is not done at every tick.
+    A drain with dead letters, or a replay, appends one version and names it in its entry; a try without an entry
+    appended the others. To look for its letters reads the whole ledger, so not every tick does that.
 
     Args:
-        known: The version that the entry before these counted on; -1 if unknown.
+        known: The version that the entry before these named; -1 if unknown.
     """
     versions = [known, *(_letters_version([e], known) for e in entries)]
     steps = (after - before for before, after in pairwise(versions))
     return any(step > (e.dead_letters > 0 or bool(e.outcomes)) for step, e in zip(steps, entries, strict=True))
 
 
-def sweep(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, known: int) -> int:
-    """Remove ghosts if there may be any; the version of the dead letters to remember, ``known`` to try once more."""
+def remove_orphans(stream: Stream, lake: str, entries: Sequence[LedgerEntry], *, known: int) -> int:
+    """Remove orphaned dead letters if there may be any.
+
+    Returns:
+        The version of the dead letters for the memory; ``known`` if the removal failed, so that it is tried again.
+    """
     from deltalake.exceptions import DeltaError
 
-    if suspects_ghosts(entries, known=known):
+    if may_have_orphans(entries, known=known):
         try:
             remove_orphaned_dead_letters(stream, lake)
         except (KdiError, CommitUnreadable, DeltaError, OSError):
-            return known  # they count for nothing, so a tick must not fail for them
+            return known  # no reader counts orphans, so they must not fail the tick
     return _letters_version(entries, known)

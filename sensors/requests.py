@@ -1,4 +1,4 @@
-"""The runs that a tick asks Dagster for: as few as it takes."""
+"""The runs that a tick requests: as few as possible."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from datetime import datetime
 
 import dagster as dg
 
-from kdi_assets.components.asset_checks import made_with_every_drain
+from kdi_assets.components.asset_checks import checks_of_each_drain
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.stream.stream import Stream
 from sensors.policy import Due
 
 LANES = 2
-"""Runs that a tick asks for at once; Dagster takes two more beside, for checks, replays and what is built on tables."""
+"""Runs that a tick requests at once; Dagster runs two more beside them, for checks, replays and downstream assets."""
 ONE_RUN_SECONDS = 5.0
-"""What is expected to take no longer is one run: the start of a second one would cost more than it saves."""
+"""Streams that are expected to take no longer share one run: a second one would cost more to start than it saves."""
 TAG_CHARACTERS = 1000
 
 
 def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[dg.RunRequest]:
-    """The streams that are due, packed into few runs.
+    """Pack the due streams into few runs.
 
-    A run holds streams of one date window, since Dagster wants the same partitions in a run. A stream whose dates do
-    not include today's is left out, because Dagster would refuse the whole tick for it (``without_today`` names them).
+    The streams of a run have one date window, because Dagster wants the same partitions for all assets of a run. A
+    stream whose window does not include today is left out (``before_window`` names it): Dagster would refuse the tick.
     """
     today = now.date().isoformat()
     windows: dict[dg.DailyPartitionsDefinition, list[Due]] = {}
@@ -32,14 +32,13 @@ def run_requests(due: Sequence[Due], streams: Mapping[str, Stream], *, now: date
         partitions = dates(streams[one.backlog.stream])
         if partitions.has_partition_key(today):
             windows.setdefault(partitions, []).append(one)
-    return [_request(pack, streams, now=now) for together in windows.values() for pack in packs(together)]
+    return [_request(pack, streams, now=now) for same_window in windows.values() for pack in packs(same_window)]
 
 
 def packs(due: Sequence[Due]) -> list[list[Due]]:
-    """Which streams share a run: all, or as many to each lane as makes the lanes end at the same time.
+    """Which streams share a run: all, or as many per lane as makes the lanes end at the same time.
 
-    Streams whose last run moved no position are apart: what keeps failing, or takes its time to, must not hold the
-    others back.
+    Streams whose last run moved no position have a run of their own: a failing or slow one must not delay the others.
     """
     healthy, suspects = [d for d in due if not d.suspect], [d for d in due if d.suspect]
     lanes = [healthy] if _expected_seconds(healthy) <= ONE_RUN_SECONDS else _lanes(healthy)
@@ -47,13 +46,13 @@ def packs(due: Sequence[Due]) -> list[list[Due]]:
 
 
 def _lanes(due: Sequence[Due]) -> list[list[Due]]:
-    """The longest first, each to the lane that is free the soonest; those of a route group share one."""
+    """The longest first, each to the lane with the least work; streams of a route group share a lane."""
     lanes: list[list[Due]] = [[] for _ in range(LANES)]
-    together: dict[object, list[Due]] = {}
+    groups: dict[object, list[Due]] = {}
     for one in due:
-        together.setdefault(one.group or one.backlog.stream, []).append(one)
-    for some in sorted(together.values(), key=_expected_seconds, reverse=True):
-        min(lanes, key=_expected_seconds).extend(some)
+        groups.setdefault(one.group or one.backlog.stream, []).append(one)
+    for group in sorted(groups.values(), key=_expected_seconds, reverse=True):
+        min(lanes, key=_expected_seconds).extend(group)
     return lanes
 
 
@@ -62,12 +61,12 @@ def _expected_seconds(due: Sequence[Due]) -> float:
 
 
 def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime) -> dg.RunRequest:
-    # No run key: Dagster remembers keys for ever and would drop the second request after a failed run.
+    # No run key: Dagster never forgets a key, and would drop the second request after a failed run.
     backlogs = [d.backlog for d in due]
     return dg.RunRequest(
         asset_selection=[table_key(streams[b.stream]) for b in backlogs],
         # None would select every check, and some read the whole table.
-        asset_check_keys=[key for b in backlogs for key in made_with_every_drain(streams[b.stream])],
+        asset_check_keys=[key for b in backlogs for key in checks_of_each_drain(streams[b.stream])],
         partition_key=now.date().isoformat(),
         tags={
             REQUESTED_TAG: now.isoformat(),
@@ -79,17 +78,17 @@ def _request(due: Sequence[Due], streams: Mapping[str, Stream], *, now: datetime
     )
 
 
-def _tag(things: Sequence[str]) -> str:
-    """As much of a list as a tag may hold: PostgreSQL has them in an index, and refuses what is longer than 2,700."""
-    told, left = "", len(things)
-    for thing in things:
-        if len(told) + len(thing) > TAG_CHARACTERS:
-            return f"{told}, and {left:,} more".removeprefix(", ")
-        told, left = f"{told},{thing}" if told else thing, left - 1
-    return told
+def _tag(items: Sequence[str]) -> str:
+    """The items that fit into a tag: PostgreSQL indexes tags, and refuses more than 2,700 characters."""
+    text, left = "", len(items)
+    for item in items:
+        if len(text) + len(item) > TAG_CHARACTERS:
+            return f"{text}, and {left:,} more".removeprefix(", ")
+        text, left = f"{text},{item}" if text else item, left - 1
+    return text
 
 
-def without_today(due: Iterable[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[str]:
+def before_window(due: Iterable[Due], streams: Mapping[str, Stream], *, now: datetime) -> list[str]:
     """A line for each stream that cannot be requested because its date window has not begun."""
     today = now.date().isoformat()
     early = [streams[d.backlog.stream] for d in due if not dates(streams[d.backlog.stream]).has_partition_key(today)]

@@ -1,4 +1,4 @@
-"""A piece of a table's log at a time: bounded work for a tick, also when the cursor is lost and the log is long."""
+"""Reads new ledger entries of a table in pieces, so that a long log does not make a tick long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMITS_PER_TICK = 200
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Ledger entries of a table, oldest first, and the version up to which the log was read for them, inclusive."""
+    """Ledger entries of a table, oldest first; ``through``: the log was read up to this version, inclusive."""
 
     table_id: str
     entries: tuple[LedgerEntry, ...]
@@ -26,57 +26,57 @@ class NewEntries:
 
 
 class TableLogs:
-    """Reads on in many logs; opens a table only if its log has moved on."""
+    """Reads many logs in pieces; opens a table only if its log has a new version."""
 
     def __init__(self) -> None:
         self._cache: LogCache[NewEntries] = LogCache()
         self._first = 0
 
-    def in_turn(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:
-        """The streams, until the time is used up; the next time begins with those that had no turn."""
-        until, first = monotonic() + seconds, self._first % max(1, len(streams))
+    def next_streams(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:
+        """The streams until the time is used up; the next call begins with the streams that were left out."""
+        deadline, first = monotonic() + seconds, self._first % max(1, len(streams))
         for number, stream in enumerate([*streams[first:], *streams[:first]]):
-            if number and monotonic() > until:
+            if number and monotonic() > deadline:
                 return
             self._first = first + number + 1
             yield stream
 
-    def read_piece(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
-        """As ``read_piece`` below; of a log that has not moved, an empty piece."""
+    def read_new_entries(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
+        """As the function ``read_new_entries``; no entries if the log has no new version."""
         known = self._cache.current(uri)
         if known and known.through == since:
             return known
-        piece = read_piece(uri, app_id, table_id=table_id, since=since)
-        if piece:
-            # Without its entries: who asks again has had them.
-            self._cache.keep(uri, NewEntries(piece.table_id, (), piece.through), version=piece.through)
-        return piece
+        new = read_new_entries(uri, app_id, table_id=table_id, since=since)
+        if new:
+            # Without its entries: the caller has them now.
+            self._cache.keep(uri, NewEntries(new.table_id, (), new.through), version=new.through)
+        return new
 
 
-def read_piece(uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
-    """Read on behind ``since``; from the beginning if the table is another one than ``table_id``.
+def read_new_entries(uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
+    """Read the entries after version ``since``; from the first version if the table's id is not ``table_id``.
 
     Returns:
-        ``None`` if there is no table or its log cannot be read; what is wrong, the look at the stream says.
+        ``None`` if there is no table or its log cannot be read; the stream's backlog has the refusal.
     """
     from deltalake.exceptions import DeltaError
 
     try:
         log = TableLog.open(uri)
-        return None if log is None else _piece(log, app_id, after=since if log.table_id == table_id else -1)
+        return None if log is None else _new_entries(log, app_id, after=since if log.table_id == table_id else -1)
     except (KdiError, DeltaError, OSError, ValueError):
         return None
 
 
-def _piece(log: TableLog, app_id: str, *, after: int) -> NewEntries:
+def _new_entries(log: TableLog, app_id: str, *, after: int) -> NewEntries:
     entries: list[LedgerEntry] = []
     through = after
     for version in range(after + 1, min(log.version, after + COMMITS_PER_TICK) + 1):
         try:
             entry = entry_of(log.commit(version).user_metadata, version, app_id)
         except CommitUnreadable:
-            # Behind a commit that is there it is a hiccup of the storage, and read again at the next tick; otherwise
-            # the log was cleaned up to here, and the entry went with it.
+            # If the commit before it can be read, the storage failed for a moment: the next tick reads it again.
+            # Otherwise the log was cleaned up to here, and the entry is gone.
             if _readable(log, version - 1):
                 break
             entry = None

@@ -37,7 +37,7 @@ def check_assets(
     """
     import dagster as dg
 
-    from kdi_assets.components.gate import through_gate
+    from kdi_assets.components.gate import run_gate
     from kdi_assets.config.loader import defs_folder
 
     logging.getLogger("dagster").setLevel(logging.CRITICAL)
@@ -49,7 +49,7 @@ def check_assets(
         for stream in chosen:
             drains = drain and _may_drain(stream, named=bool(streams))
             progress(f"{'draining and checking' if drains else 'checking'} {stream.name}")
-            gates.append(through_gate(stream, instance, drains=drains, costly=costly))
+            gates.append(run_gate(stream, instance, drains=drains, costly=costly))
     if as_json:
         for gate in gates:
             json_line({**asdict(gate), "passed": gate.passed})

@@ -1,7 +1,7 @@
-"""What a YAML document means: its fields, and the assets and checks that they become.
+"""The Dagster components: KafkaCluster, SchemaRegistry and TopicTable, and the assets and checks they become.
 
-The components are loaded when they are asked for: they bring Dagster with them, and the command line, which reads
-the same documents with `load`, does without it.
+The components are imported on first use, because they import Dagster; the command line reads the same documents
+without Dagster.
 """
 
 from __future__ import annotations

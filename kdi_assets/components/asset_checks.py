@@ -1,4 +1,4 @@
-"""The checks of a table as Dagster sees them: what each says, which block, what was found, and what still holds."""
+"""A table's checks in Dagster: specs, results as events, and failed results that must stay in force."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from kdi_assets.components.names import check_key, table_key
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.stream.stream import COSTLY, CheckName, Stream
 
-SAYS: Mapping[CheckName, str] = {
+DESCRIPTIONS: Mapping[CheckName, str] = {
     "every_offset_accounted_for": "Every offset below the positions is in the table, a dead letter, a confirmed gap or "
-    "a declared loss, and none is there twice. Reads the whole table; needs Spark where that is not proved by counts.",
-    "no_duplicate_coordinates": "No message is there twice in the dates that the last drains touched. Needs Spark.",
+    "a declared loss, and none is there twice. Reads the whole table; needs Spark if counts alone do not prove it.",
+    "no_duplicate_coordinates": "No message is in the table twice, in the dates of the last drains. Needs Spark.",
     "schema_as_declared": "The table has the columns that the document declares. Needs Spark, reads no data.",
-    "positions_never_go_back": "No commit set a position below an earlier one, unless a RESTORE or `kdi resolve` did.",
+    "positions_never_go_back": "No commit set a position below an earlier one, except a RESTORE or `kdi resolve`.",
     "dead_letter_rate": "The share of dead letters over the last 24 hours is within the stream's limit.",
     "dates_in_window": "All rows have dates within the stream's window, by the files' statistics.",
-    "backlog_after_drain": "What waits is within `drain_when` after a drain, and drains keep up.",
-    "table_health": "Files are not too small and too many, and the log is not too long.",
-    "expectations": "Every message that became a row met what the document expects of it, over the last 24 hours.",
+    "backlog_after_drain": "The backlog after a drain is within `drain_when`, and drains keep up.",
+    "table_health": "The table does not have too many small files, and its log is not too long.",
+    "expectations": "Every message of the last 24 hours that became a row met the document's expectations.",
     "fresh": "No message waits longer than `freshness` allows; an idle topic is fresh.",
 }
 CHECKED_BY = "checked_by"
 
 
 def check_specs(stream: Stream) -> list[dg.AssetCheckSpec]:
-    """The stream's checks; those that its document names block what is downstream."""
+    """The stream's checks; the document names those that block downstream assets."""
     return [
         dg.AssetCheckSpec(
-            name, asset=table_key(stream), blocking=name in stream.checks.blocking, description=SAYS[name]
+            name, asset=table_key(stream), blocking=name in stream.checks.blocking, description=DESCRIPTIONS[name]
         )
         for name in stream.check_names
     ]
 
 
-def made_with_every_drain(stream: Stream) -> list[dg.AssetCheckKey]:
-    """What a sensor's run checks after it drained: what blocks, and starts no Spark of its own, and expectations."""
+def checks_of_each_drain(stream: Stream) -> list[dg.AssetCheckKey]:
+    """The checks that a sensor's run makes after the drain: blocking ones that need no Spark, and expectations."""
     wanted = {*stream.checks.blocking, "expectations"} - {*COSTLY}
     return [check_key(stream, name) for name in stream.check_names if name in wanted]
 
 
 def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """What a check found as the result that a run of the asset gives."""
+    """The evaluation as a result, which a run of the asset yields."""
     return dg.AssetCheckResult(
         passed=evaluation.passed,
         asset_key=evaluation.asset_key,
@@ -56,68 +56,68 @@ def check_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     )
 
 
-def check_evaluation(stream: Stream, name: CheckName, finding: CheckResult) -> dg.AssetCheckEvaluation:
-    """The finding as the event of a run that is not about the asset."""
-    blocking, warns = name in stream.checks.blocking, finding.level == "warn"
-    # A warning of a check that blocks passes: Dagster's conditions hold up what is downstream for any that does not,
-    # whatever its severity.
+def check_evaluation(stream: Stream, name: CheckName, result: CheckResult) -> dg.AssetCheckEvaluation:
+    """The result as an event, which other runs and sensors log."""
+    blocking, warns = name in stream.checks.blocking, result.level == "warn"
+    # A blocking check passes with a warning: Dagster's conditions hold downstream assets for any blocking check that
+    # does not pass, whatever its severity.
     passes_with_warning = warns and blocking
-    # Numbers as numbers, so that the UI plots them; lists as lines, the empty ones not at all.
-    lists = {name: "\n".join(lines) for name, lines in finding.lists.items() if lines}
+    # Numbers stay numbers, so that the UI plots them; lists become lines.
+    lists = {name: "\n".join(lines) for name, lines in result.lists.items() if lines}
     return dg.AssetCheckEvaluation(
         asset_key=table_key(stream),
         check_name=name,
-        passed=finding.passed or passes_with_warning,
+        passed=result.passed or passes_with_warning,
         severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
-        description=f"warning: {finding.said}" if passes_with_warning else finding.said,
-        metadata={**finding.numbers, **lists},
+        description=f"warning: {result.said}" if passes_with_warning else result.said,
+        metadata={**result.numbers, **lists},
         blocking=blocking,
     )
 
 
-def standing_failures(
-    instance: DagsterInstance, stream: Stream, *, but: Collection[dg.AssetCheckKey] = ()
+def failed_blocking_checks(
+    instance: DagsterInstance, stream: Stream, *, excluding: Collection[dg.AssetCheckKey] = ()
 ) -> list[dg.AssetCheckEvaluation]:
-    """The newest results of the blocking checks, of those that failed: to be told *before* new materializations.
+    """The latest evaluations of blocking checks that failed, to be logged again *before* new materializations.
 
-    Dagster takes a check's result for outdated as soon as something is materialized after it, unless the same run told
-    both. A drain repairs nothing: without this, the next one would release what the failure holds.
+    Dagster ignores a check's result once a later run materializes the asset. A drain repairs nothing: without the
+    repeated result, the next drain would release the downstream assets that the failure holds.
 
     Args:
-        but: Checks that the run makes itself.
+        excluding: Checks that the run makes itself.
     """
-    keys = [key for name in stream.checks.blocking if (key := check_key(stream, name)) not in but]
-    return [verdict for key in keys if (verdict := newest_verdict(instance, key)) and not verdict.passed]
+    keys = [key for name in stream.checks.blocking if (key := check_key(stream, name)) not in excluding]
+    return [latest for key in keys if (latest := latest_evaluation(instance, key)) and not latest.passed]
 
 
-def newest_verdict(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    """The newest result of a check, to be told again: with the run that found it. ``None`` if it was never made."""
+def latest_evaluation(instance: DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The latest evaluation of a check, to be logged again; it names the run that made it. ``None`` without one."""
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
-    results = {Status.SUCCEEDED, Status.FAILED}
-    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=results):
-        if found := record.evaluation:
-            return dg.AssetCheckEvaluation(  # not a copy: what it said of a partition, and when, is the earlier run's
-                asset_key=found.asset_key,
-                check_name=found.check_name,
-                passed=found.passed,
-                severity=found.severity,
-                description=found.description,
-                metadata={CHECKED_BY: dg.MetadataValue.dagster_run(record.run_id), **found.metadata},
-                blocking=found.blocking,
+    ended = {Status.SUCCEEDED, Status.FAILED}
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=ended):
+        if made := record.evaluation:
+            return dg.AssetCheckEvaluation(  # no copy: partition and target belong to the earlier run
+                asset_key=made.asset_key,
+                check_name=made.check_name,
+                passed=made.passed,
+                severity=made.severity,
+                description=made.description,
+                metadata={CHECKED_BY: dg.MetadataValue.dagster_run(record.run_id), **made.metadata},
+                blocking=made.blocking,
             )
     return None
 
 
-def is_told_again(evaluation: dg.AssetCheckEvaluation | None) -> bool:
-    """Whether a verdict is an earlier run's."""
+def is_repeated(evaluation: dg.AssetCheckEvaluation | None) -> bool:
+    """Whether an earlier run made the evaluation (``latest_evaluation``)."""
     return evaluation is not None and CHECKED_BY in evaluation.metadata
 
 
 def freshness_policy(stream: Stream) -> dg.FreshnessPolicy | None:
-    """Dagster's own policy: by the age of the newest materialization, so an idle topic fails it.
+    """Dagster's own policy, which goes by the latest materialization: an idle topic fails it.
 
-    None for a stream that nobody drains: a pause is somebody's decision.
+    ``None`` for a stream that is not active: nothing drains it.
     """
     if stream.freshness is None or stream.status != "active":
         return None

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 DATE_COLUMN = "date"
-ROWS = "dagster/partition_row_count"
+ROW_COUNT = "dagster/partition_row_count"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """Metadata of a table at one version, and of some of its dates; less where ``deltalake`` cannot read the table."""
+    """Dagster's metadata of a table at one version, and of some of its dates."""
 
     of_table: Mapping[str, Any] = field(default_factory=dict)
     by_date: Mapping[date, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[date]) -> ColumnFacts:
-    """Columns, location, and what ``days`` have at ``version``.
+    """Location, columns, and files and rows of ``days``, at ``version``.
 
-    A table that ``deltalake`` does not open (widened types, unknown features) gives its location alone: the rows are
-    committed, and what decorates their events must not fail the run.
+    The location alone if ``deltalake`` cannot open the table (widened types, unknown features): the rows are committed,
+    and missing metadata must not fail the run.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -40,22 +40,22 @@ def column_facts(stream: Stream, lake: str, *, version: int, days: Collection[da
     location = {"dagster/uri": uri}
     try:
         table = DeltaTable(uri, version=version)
-        schema = column_schema(table, descriptions=descriptions(stream))
+        schema = column_schema(table, descriptions=_column_descriptions(stream))
         return ColumnFacts({**location, "dagster/column_schema": schema}, date_facts(table, days))
     except DeltaError:
         return ColumnFacts(location)
 
 
-def descriptions(stream: Stream) -> dict[str, str]:
-    """What the document says of the columns that it adds to the record."""
+def _column_descriptions(stream: Stream) -> dict[str, str]:
+    """Descriptions of the columns that the document adds to the record."""
     exploded = {stream.explode.name: f"one element of {stream.explode.sql}"} if stream.explode else {}
     written = {**exploded, **{path: f"= {sql}" for path, sql in stream.columns.items() if "." not in path}}
-    coordinates = {} if "." in stream.coordinates else {stream.coordinates: "where the message stood, and its time"}
+    coordinates = {} if "." in stream.coordinates else {stream.coordinates: "the message's coordinates and timestamp"}
     return {**written, **coordinates, DATE_COLUMN: f"the row's date (UTC): {stream.date_expression}"}
 
 
 def column_schema(table: DeltaTable, *, descriptions: Mapping[str, str]) -> dg.TableSchema:
-    """The table's columns as Dagster shows them, types in Spark's words; the table's own comments go first."""
+    """The table's columns with Spark's names of types; a comment in the table replaces the description."""
     fields = json.loads(table.schema().to_json())["fields"]
     return dg.TableSchema(
         [
@@ -71,7 +71,7 @@ def column_schema(table: DeltaTable, *, descriptions: Mapping[str, str]) -> dg.T
 
 
 def type_text(schema: Any) -> str:
-    """A type of the Delta log as Spark's DDL writes it: ``struct<a: bigint, b: array<string>>``.
+    """A type of the Delta log as Spark's DDL: ``struct<a: bigint, b: array<string>>``.
 
     Source: Delta protocol, "Schema Serialization Format".
     """
@@ -87,7 +87,7 @@ def type_text(schema: Any) -> str:
 
 
 def date_facts(table: DeltaTable, days: Collection[date]) -> dict[date, dict[str, int]]:
-    """Files and rows of dates, by the log's statistics; a date with a file that has none says its files alone."""
+    """Files and rows of dates by the log's statistics; no rows for a date with a file without statistics."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -96,5 +96,5 @@ def date_facts(table: DeltaTable, days: Collection[date]) -> dict[date, dict[str
     files = files.filter(pc.is_in(files["day"], pa.array(list(days), pa.date32())))
     # A sum with an unknown in it is unknown. Arrow's own functions: in Python, 20,000 files took a second of CPU.
     counts: list[Any] = [("rows", "sum", pc.ScalarAggregateOptions(skip_nulls=False)), ([], "count_all")]
-    found = files.group_by("day").aggregate(counts).rename_columns({"rows_sum": ROWS, "count_all": "files"})
+    found = files.group_by("day").aggregate(counts).rename_columns({"rows_sum": ROW_COUNT, "count_all": "files"})
     return {row.pop("day"): {name: n for name, n in row.items() if n is not None} for row in found.to_pylist()}

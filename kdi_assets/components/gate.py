@@ -1,4 +1,4 @@
-"""The gate of a pipeline: drain a stream, make its checks, and say what came of it; all in this process."""
+"""A pipeline's gate: drain a stream, make its checks, and return the results; all in this process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kdi_assets.monitoring.checks.finding import Level
 from kdi_assets.stream.stream import COSTLY, Stream
 from resources.spark import SparkResource
 
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+NO_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
-    """One check of one stream."""
+    """The result of one check."""
 
     check: str
     level: Level
@@ -33,10 +33,10 @@ class GateCheck:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a run made of a stream.
+    """The result of one stream; the field names are keys of ``--json``.
 
     Attributes:
-        failure: Why the drain, or a check that blocks, could not be made; empty if they could.
+        failure: Why the drain failed, or a check could not be made; empty if neither happened.
     """
 
     stream: str
@@ -45,14 +45,14 @@ class Gate:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed and no check found an error; a warning is shown only."""
+        """Nothing failed, and no check found an error; warnings pass."""
         return not self.failure and all(outcome.level != "error" for outcome in self.outcomes)
 
 
-def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly: bool) -> Gate:
-    """Materialize the stream's asset under today's date with its checks, or make the checks alone.
+def run_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly: bool) -> Gate:
+    """Materialize the stream's table under today's date and make its checks, or make the checks alone.
 
-    A failed check fails neither `dagster asset materialize` nor the run, unless it blocks: so somebody must look.
+    A failed check fails neither the run nor `dagster asset materialize` unless it blocks; ``Gate.passed`` is stricter.
     """
     now = datetime.now(UTC)
     names = [name for name in stream.check_names if costly or name not in COSTLY]
@@ -66,7 +66,7 @@ def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, cos
         partition_key=now.date().isoformat() if drains else None,
         tags={REQUESTED_TAG: now.isoformat()},
         resources={"spark": SparkResource()},
-        run_config=QUIET,
+        run_config=NO_CONSOLE,
         raise_on_error=False,
     )
     evaluations = result.get_asset_check_evaluations()
@@ -77,13 +77,13 @@ def through_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, cos
 
 def _outcome(evaluation: dg.AssetCheckEvaluation, *, blocking: bool) -> GateCheck:
     level: Level = "passed" if evaluation.passed else "error"
-    if evaluation.severity == dg.AssetCheckSeverity.WARN:  # also of one that blocks, which passes
+    if evaluation.severity == dg.AssetCheckSeverity.WARN:  # a blocking check passes with a warning
         level = "warn"
     return GateCheck(evaluation.check_name, level, evaluation.description or "", blocking)
 
 
 def _failure(events: Sequence[dg.DagsterEvent]) -> str:
-    """What the run's failed step says; nothing if a check that blocks failed it, for that is among the outcomes."""
+    """The failed step's text; empty if a blocking check failed it, because that is among the outcomes."""
     for event in events:
         if event.event_type_value == "STEP_FAILURE":
             data = event.step_failure_data

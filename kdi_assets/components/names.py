@@ -1,4 +1,4 @@
-"""What Dagster calls our things: keys, dates, names of ops, pools and groups."""
+"""Names in Dagster: asset keys, date partitions, ops, pools and groups."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def letters_key(stream: Stream) -> dg.AssetKey:
 
 
 def topic_key(cluster: Cluster, topic: str) -> dg.AssetKey:
-    """The asset of a topic; streams of one topic share it."""
+    """The asset of a topic, which all streams of the topic share."""
     return dg.AssetKey(["kafka", cluster.name, topic])
 
 
 LETTERS_GROUP = "dead_letters"
-"""Of all streams: whoever materializes a group of tables does not mean to replay what could not become rows."""
+"""One group for the dead letters of all streams: to materialize a group of tables must not replay dead letters."""
 
 
 def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
@@ -36,22 +36,18 @@ def check_key(stream: Stream, check: CheckName) -> dg.AssetCheckKey:
 
 
 def dates(stream: Stream) -> dg.DailyPartitionsDefinition:
-    """The date partitions of the stream's table, in UTC: its date window, as far ahead as rows may be dated.
-
-    Those of its dead letters are the same days, of the messages' own timestamps.
-    """
+    """The date partitions of the stream's table and of its dead letters, in UTC: the stream's date window."""
     return dg.DailyPartitionsDefinition(
         start_date=stream.date_window.start.isoformat(),
-        end_offset=1 + stream.date_window.ahead_days,  # 0 would end with yesterday
+        end_offset=1 + stream.date_window.ahead_days,  # 0 ends with yesterday
         timezone="UTC",
     )
 
 
 def identifier(*parts: str) -> str:
-    """A name of letters, digits and ``_`` for the parts, another one for other parts.
+    """A unique name of letters, digits and ``_`` for the parts.
 
-    Plain parts stay readable; where characters had to be replaced a digest tells ``a.b`` from ``a_b`` (Dagster refuses
-    two ops of one name).
+    A digest follows if characters were replaced, so that ``a.b`` and ``a_b`` differ: Dagster refuses two equal names.
     """
     name = "__".join(re.sub(r"[^A-Za-z0-9]", "_", part) for part in parts)
     if all(re.fullmatch(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*", part) for part in parts):
@@ -60,21 +56,21 @@ def identifier(*parts: str) -> str:
 
 
 def op_name(stream: Stream) -> str:
-    """The op, and so the step, that drains the stream."""
+    """The op, and so the step, of the stream's table."""
     return identifier(*stream.table.split("/"))
 
 
 def letters_op_name(stream: Stream) -> str:
-    """The op that replays the stream's dead letters."""
+    """The op of the stream's dead letters."""
     return identifier(*letters_key(stream).path)
 
 
 def pool(stream: Stream) -> str:
-    """One pool per stream, of which an instance runs one run at a time: what commits to it waits for each other."""
+    """The stream's pool; the instance runs one step of a pool at a time, so two runs never commit at once."""
     return f"stream_{op_name(stream)}"
 
 
 def group(stream: Stream) -> str | None:
-    """The first folder of the table's path; ``None``, Dagster's default group, for a table directly below the root."""
+    """The first folder of the table's path; ``None`` (Dagster's default group) for a table directly below the root."""
     folder, separator, _ = stream.table.partition("/")
     return identifier(folder) if separator else None

@@ -1,8 +1,9 @@
-"""A stream as Dagster sees it: a table by date that drains or replays when it is materialized, and its checks."""
+"""A stream in Dagster: a table by date, which drains or replays when it is materialized, and its checks."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 import dagster as dg
@@ -14,16 +15,14 @@ from kdi_assets.components.asset_checks import (
     check_result,
     check_specs,
     freshness_policy,
-    newest_verdict,
+    latest_evaluation,
 )
 from kdi_assets.components.dead_letters_asset import letters_asset
-from kdi_assets.components.run_failures import refusals_shown, refuse_retries
-from kdi_assets.components.shared_drain import OnePass, drained_by
-from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, TableRun
+from kdi_assets.components.run_failures import forbid_retries, refusals_as_failures
+from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, SharedDrain, TableRun, streams_of_run
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.monitoring.checks.all_checks import MEASURES, Measure, found
-from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.ledger_checks import Audit as Audit
 from kdi_assets.monitoring.checks.ledger_checks import every_offset_accounted_for
 from kdi_assets.monitoring.checks.subject import CheckSubject
@@ -37,7 +36,7 @@ from resources.spark import SparkResource
 def stream_definitions(stream: Stream, *, group: Collection[Stream] = ()) -> dg.Definitions:
     """The stream's table with its checks, and its dead letters.
 
-    The topic is not among them: streams share it (``topics.topic_assets``).
+    Its topic is defined once for all streams that read it (``topics.topic_assets``).
 
     Args:
         group: The streams of its route group, if it has one.
@@ -54,16 +53,16 @@ def table_asset(
     replay: ReplayDates = replay_dates,
     group: Collection[Stream] = (),
 ) -> dg.AssetsDefinition:
-    """One op for table and checks, of which a run selects any.
+    """One op for table and checks; a run selects any of them.
 
-    A check in an op of its own would be skipped after a drain: Dagster skips what depends on an asset that yielded no
-    result, and ours yields none, because a result would mark the run's own date, rows or not.
+    A check with an op of its own would be skipped after a drain: Dagster skips what depends on an asset without a
+    result, and ours yields none, because a result would materialize the run's own date, with or without rows.
     """
-    key = names.table_key(stream)
     measures: dict[CheckName, Measure] = {
         **MEASURES,
         "every_offset_accounted_for": partial(every_offset_accounted_for, audit=audit),
     }
+    op = _TableOp(drain, replay, measures, group)
 
     @dg.multi_asset(
         name=names.op_name(stream),
@@ -72,68 +71,81 @@ def table_asset(
         can_subset=True,
         partitions_def=names.dates(stream),
         pool=names.pool(stream),
-        backfill_policy=dg.BackfillPolicy.single_run(),  # a replay of many dates is one pass over the topic
+        backfill_policy=dg.BackfillPolicy.single_run(),  # a replay of many dates reads the topic once
     )
     def drained(context: dg.AssetExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
         run = TableRun(context, stream, Settings.from_environment().lake, spark.session)
-        with refusals_shown(context), spark.watched():
-            meant = run.dates() if key in context.selected_asset_keys else RunDates()
-            try:
-                together = drained_by(context, group) if meant.drains_under else []
-                by = OnePass(together, spark.drained) if len(together) > 1 else drain
-                run.carry_out(meant, drain=by, replay=replay)
-            except Terminal as refusal:
-                # Dagster counts a check that was selected and not made as failed, and some block what is built on the
-                # table: whoever replays a date that Kafka no longer holds would hold up everything downstream.
-                refuse_retries(context)
-                context.log.error(str(refusal))  # now: the step fails only when the checks are made
-                with suppress(Transient):  # it would hide what was refused
-                    yield from _checked(run, CheckSubject(stream, run.lake, run.session), measures, meant, anew=False)
-                raise
-            subject = CheckSubject(stream, run.lake, run.session, drained=meant.drains_under is not None)
-            yield from _checked(run, subject, measures, meant)
+        with refusals_as_failures(context), spark.watched():
+            yield from op.execute(run, spark)
 
     return drained
 
 
-def _checked(
-    run: TableRun, subject: CheckSubject, measures: Mapping[CheckName, Measure], meant: RunDates, *, anew: bool = True
-) -> Iterator[dg.AssetCheckResult]:
-    """The checks that were selected.
+@dataclass(frozen=True, slots=True)
+class _TableOp:
+    """What the op of a table does in a run: drain, replay, and make the selected checks."""
 
-    Args:
-        anew: Make those too that read rows, where an earlier verdict could be told again.
-    """
-    context, stream = run.context, run.stream
-    only_of_its_date = meant.replays is not None and not run.dates_told()
-    for name in stream.check_names:
-        key = names.check_key(stream, name)
-        if key not in context.selected_asset_check_keys:
-            continue
-        earlier = None if anew or name not in READING_ROWS else newest_verdict(context.instance, key)
-        evaluation = earlier or check_evaluation(stream, name, _finding(context, name, measures[name], subject))
-        yield check_result(evaluation)
-        if only_of_its_date:
-            # Dagster takes the result for one about the run's own date, and for outdated where another date was told of
-            # later: it would show nothing, and hold up nothing. Said again, it is about the table.
-            context.log_event(evaluation)
+    drain: Drain
+    replay: ReplayDates
+    measures: Mapping[CheckName, Measure]
+    group: Collection[Stream]
 
+    def execute(self, run: TableRun, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
+        context, stream = run.context, run.stream
+        selected = names.table_key(stream) in context.selected_asset_keys
+        dates = run.dates() if selected else RunDates()
+        try:
+            shared = streams_of_run(context, self.group) if self.group and dates.drains_under else []
+            drain = SharedDrain(shared, spark.drained) if len(shared) > 1 else self.drain
+            run.execute(dates, drain=drain, replay=self.replay)
+        except Terminal as refusal:
+            # Dagster counts a selected check without a result as failed, and a blocking one holds downstream assets: a
+            # replay of a date that Kafka no longer has would hold them all. So the checks are made all the same.
+            forbid_retries(context)
+            context.log.error(str(refusal))  # now: the step fails only after the checks
+            with suppress(Transient):  # a failed check must not replace the refusal
+                yield from self._check(run, CheckSubject(stream, run.lake, run.session), dates, read_rows=False)
+            raise
+        subject = CheckSubject(stream, run.lake, run.session, drained=dates.drains_under is not None)
+        yield from self._check(run, subject, dates)
 
-def _finding(
-    context: dg.AssetExecutionContext, name: CheckName, measure: Measure, subject: CheckSubject
-) -> CheckResult:
-    finding = found(name, subject, measure)
-    if name in subject.stream.checks.blocking and finding.level == "error":
-        refuse_retries(context)  # a retry would say the same, of the audit after it read the whole table again
-    return finding
+    def _check(
+        self, run: TableRun, subject: CheckSubject, dates: RunDates, *, read_rows: bool = True
+    ) -> Iterator[dg.AssetCheckResult]:
+        """Make the selected checks.
+
+        Args:
+            read_rows: If false, a check that reads rows repeats its latest evaluation, if it has one.
+        """
+        context, stream = run.context, run.stream
+        only_own_date = dates.replays is not None and not run.logged_dates()
+        for name in stream.check_names:
+            key = names.check_key(stream, name)
+            if key not in context.selected_asset_check_keys:
+                continue
+            repeated = latest_evaluation(context.instance, key) if name in READING_ROWS and not read_rows else None
+            evaluation = repeated or self._evaluate(context, name, subject)
+            yield check_result(evaluation)
+            if only_own_date:
+                # Dagster takes the result for one of the run's own date, and ignores it if another date has a later
+                # materialization: the UI would not show it, and it would hold nothing. The event is of the table.
+                context.log_event(evaluation)
+
+    def _evaluate(
+        self, context: dg.AssetExecutionContext, name: CheckName, subject: CheckSubject
+    ) -> dg.AssetCheckEvaluation:
+        result = found(name, subject, self.measures[name])
+        if name in subject.stream.checks.blocking and result.level == "error":
+            forbid_retries(context)  # a retry would find the same, and the audit would read the whole table again
+        return check_evaluation(subject.stream, name, result)
 
 
 def table_spec(stream: Stream) -> dg.AssetSpec:
-    """What the UI shows of the table before anything ran."""
+    """What the UI shows of the table before the first run."""
     return dg.AssetSpec(
         names.table_key(stream),
         deps=[names.topic_key(stream.cluster, stream.topic)],
-        skippable=True,  # a drain tells of the dates it touched itself; there may be none
+        skippable=True,  # a drain logs the events of the dates it touched, perhaps of none
         description=stream.description or f"Topic {stream.topic} of cluster {stream.cluster.name}, message by message.",
         group_name=names.group(stream),
         kinds={"kafka", "deltalake", "spark"},
@@ -142,14 +154,14 @@ def table_spec(stream: Stream) -> dg.AssetSpec:
         metadata={
             "dagster/table_name": stream.table.replace("/", "."),
             "app_id": stream.app_id,
-            "drained_when": _in_words(stream.drain_when),
+            "drained_when": _limits_text(stream.drain_when),
         },
     )
 
 
-def _in_words(limits: DrainWhen) -> str:
-    words = [f"{limits.backlog_messages:,} messages wait"] if limits.backlog_messages is not None else []
-    words += [f"{limits.backlog_bytes:,} bytes wait"] if limits.backlog_bytes is not None else []
-    words += [f"a message waits for {limits.lag_seconds:,.0f} s"] if limits.lag_seconds is not None else []
-    words += [f"anything waits at {limits.cron} (cron, UTC)"] if limits.cron is not None else []
-    return ", or ".join(words)
+def _limits_text(limits: DrainWhen) -> str:
+    texts = [f"{limits.backlog_messages:,} messages wait"] if limits.backlog_messages is not None else []
+    texts += [f"{limits.backlog_bytes:,} bytes wait"] if limits.backlog_bytes is not None else []
+    texts += [f"a message waits for {limits.lag_seconds:,.0f} s"] if limits.lag_seconds is not None else []
+    texts += [f"anything waits at {limits.cron} (cron, UTC)"] if limits.cron is not None else []
+    return ", or ".join(texts)

@@ -1,19 +1,20 @@
-"""A run of a table's asset: it drains, replays, or does both, by its dates, and tells Dagster of every commit."""
+"""A run of a table's asset: it drains, replays, or both, depending on its dates, and logs the events of each commit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from kdi_assets.components import materializations
-from kdi_assets.components.asset_checks import standing_failures
+from kdi_assets.components.asset_checks import failed_blocking_checks
 from kdi_assets.components.column_facts import column_facts
-from kdi_assets.components.names import table_key
+from kdi_assets.components.names import op_name, table_key
 from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.drain.shared_read import Drained, drain_together
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.stream import Stream
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REQUESTED_TAG = "kdi/requested_at"
-"""When a sensor decided on the run; Dagster creates it a moment later, which may be tomorrow."""
+"""When a sensor decided on the run; Dagster creates the run a moment later, perhaps after midnight."""
 BACKFILL_TAG = "dagster/backfill"
 
 Drain = Callable[..., DrainReport]
@@ -33,26 +34,26 @@ ReplayDates = Callable[..., ReplayReport]
 
 @dataclass(frozen=True, slots=True)
 class RunDates:
-    """What is meant by the dates that a run was asked for.
+    """What a run does with its dates.
 
     Attributes:
-        drains_under: The date that a drain is shown at; ``None``: the run does not drain.
-        replays: The first and the last of the dates that it replays, both inclusive; ``None``: none.
+        drains_under: The date under which a drain is recorded; ``None``: the run does not drain.
+        replays: First and last date to replay, both inclusive; ``None``: none.
     """
 
     drains_under: date | None = None
     replays: tuple[date, date] | None = None
 
 
-def dates_meant(first: date, last: date, *, requested: datetime) -> RunDates:
-    """Dates that were over when the run was requested are replayed; with a later one among them it drains.
+def run_dates(first: date, last: date, *, requested: datetime) -> RunDates:
+    """Replay the dates before the day of the request; drain if that day, or a later one, is among the dates.
 
-    A date ahead drains as well: nothing of it can be replayed, and where rows may be dated ahead, "Latest" in Dagster's
-    dialog is one.
+    A later date drains because it has nothing to replay, and because Dagster's dialog offers it as "Latest" if rows may
+    be dated ahead.
 
     Args:
         first, last: The run's partition keys, both inclusive.
-        requested: When the root run was requested: queued at 23:59, or retried tomorrow, it still drains.
+        requested: When the root run was requested: a run that is queued at 23:59, or retried tomorrow, still drains.
     """
     today = requested.astimezone(UTC).date()
     drains_under = max(first, today) if last >= today else None
@@ -62,7 +63,7 @@ def dates_meant(first: date, last: date, *, requested: datetime) -> RunDates:
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
-    """A stream's part in a run of Dagster's."""
+    """One stream in one run."""
 
     context: dg.AssetExecutionContext
     stream: Stream
@@ -70,108 +71,107 @@ class TableRun:
     session: Callable[[], SparkSession]
 
     def dates(self) -> RunDates:
-        """What the run is to do."""
+        """What the run does with its dates."""
         keys = self.context.partition_key_range
         first, last = date.fromisoformat(keys.start), date.fromisoformat(keys.end)
-        return dates_meant(first, last, requested=self._requested_at())
+        return run_dates(first, last, requested=self._requested_at())
 
-    def carry_out(self, meant: RunDates, *, drain: Drain, replay: ReplayDates) -> None:
-        """Do it; a run that drains and replays drains first, so that what is new does not wait for what is old.
+    def execute(self, dates: RunDates, *, drain: Drain, replay: ReplayDates) -> None:
+        """Drain, then replay: new messages do not wait for old ones.
 
         Raises:
-            KdiError: What is refused; what was committed before is told.
+            KdiError: Drain or replay refuses; the events of earlier commits are logged.
         """
-        if meant.drains_under:
-            self._drain(meant.drains_under, drain)
-        if meant.replays:
-            self._replay(*meant.replays, replay)
+        if dates.drains_under:
+            self._drain(dates.drains_under, drain)
+        if dates.replays:
+            self._replay(*dates.replays, replay)
         if BACKFILL_TAG in self.context.run.tags:
-            self._tell_of_the_rest()
+            self._log_unchanged_dates()
 
-    def tell(self, commit: Commit) -> None:
-        """Log the materializations of one commit: those of the table, and of its dead letters."""
-        self.tell_of_rows(commit)
-        letters = materializations.where_letters_are(self.stream, [commit], lake=self.lake)
+    def log_commit(self, commit: Commit) -> None:
+        """Log the materializations of one commit, of the table and of its dead letters."""
+        self.log_rows(commit)
+        letters = materializations.dead_letters_metadata(self.stream, [commit], lake=self.lake)
         for day in materializations.letters_dates(self.stream, commit):
             self.context.log_event(materializations.letters_materialization(self.stream, commit, day, metadata=letters))
 
-    def tell_of_rows(self, commit: Commit) -> None:
-        """Log the materializations of the table; say how many rows Dagster's partitions have no date for."""
+    def log_rows(self, commit: Commit) -> None:
+        """Log the materializations of the table; warn of rows whose date Dagster's partitions do not have."""
         if not commit.touched:
             return
         context, stream = self.context, self.stream
         facts = column_facts(stream, self.lake, version=commit.version, days=commit.touched)
-        for failure in standing_failures(context.instance, stream, but=context.selected_asset_check_keys):
-            context.log_event(failure)
-        of_all = {**materializations.where_letters_are(stream, [commit], lake=self.lake), **facts.of_table}
+        for failed in failed_blocking_checks(context.instance, stream, excluding=context.selected_asset_check_keys):
+            context.log_event(failed)
+        of_table = {**materializations.dead_letters_metadata(stream, [commit], lake=self.lake), **facts.of_table}
         days = materializations.touched_dates(stream, commit)
         for day in days:
-            metadata = {**facts.by_date.get(day, {}), **of_all}
+            metadata = {**facts.by_date.get(day, {}), **of_table}
             context.log_event(materializations.materialization(stream, commit, day, metadata=metadata))
         if hidden := commit.rows - sum(commit.rows_by_date.get(day, 0) for day in days):
-            # The window's start moved, or the stream takes every date.
+            # The start of the window moved, or the stream accepts every date.
             context.log.warning(f"{stream.name}: {hidden:,} rows have dates outside the window; they are in the table")
 
-    def dates_told(self) -> set[str | None]:
-        """The dates of the table that the run has told of so far."""
+    def logged_dates(self) -> set[str | None]:
+        """The dates of the table with a materialization of this run so far."""
         of_type = dg.DagsterEventType.ASSET_MATERIALIZATION
         records = self.context.instance.get_records_for_run(self.context.run.run_id, of_type=of_type).records
         logged = (record.event_log_entry.asset_materialization for record in records)
         return {e.partition for e in logged if e is not None and e.asset_key == table_key(self.stream)}
 
     def _drain(self, day: date, drain: Drain) -> None:
-        """One materialization per touched date after each commit, one observation at the end, shown at ``day``."""
-        # Commit by commit, and each only after it: a date told of stays told of, whatever happens to the run later.
-        # What a crash leaves untold in between, the sensor's reconcile finds in the table's log.
+        """Log materializations after each commit, and one observation of the drain at ``day``."""
+        # Each commit's events right after it: they stay, whatever happens to the run later. Events that a crash in
+        # between prevents, the lag sensor logs from the table's log.
         report = drain(
             self.stream,
             lake=self.lake,
             session=self.session,
             run_id=self.context.run.run_id,
             report=self.context.log.info,
-            on_commit=self.tell,
+            on_commit=self.log_commit,
         )
         lag_after = read_backlog(self.stream, self.lake).lag_seconds if report.backlog_after else 0.0
         metadata = {
             **materializations.drain_metadata(report, lag_after=lag_after),
-            **materializations.where_letters_are(self.stream, report.commits, lake=self.lake),
+            **materializations.dead_letters_metadata(self.stream, report.commits, lake=self.lake),
         }
-        # Also of a drain that found nothing: it touches no date, so it is no materialization.
+        # An observation, because a drain that found nothing touches no date, and must be visible too.
         self.context.log_event(dg.AssetObservation(table_key(self.stream), partition=str(day), metadata=metadata))
-        self.context.log.info(materializations.drain_in_words(report))
+        self.context.log.info(materializations.drain_summary(report))
 
     def _replay(self, first: date, last: date, replay: ReplayDates) -> None:
-        """One materialization per date that lost or got rows, one observation of the whole.
+        """Log a materialization of each date that lost or got rows, and one observation of the replay.
 
-        A date that was asked for and is what it was gets none: what is built on it has nothing to do.
+        A date without a change has no materialization: downstream assets have nothing to do for it.
         """
         run_id = self.context.run.run_id
-        done = replay(self.stream, lake=self.lake, session=self.session, first=first, last=last, run_id=run_id)
-        if done.commit:
-            self.tell(done.commit)
-        metadata = materializations.replay_metadata(done)
+        report = replay(self.stream, lake=self.lake, session=self.session, first=first, last=last, run_id=run_id)
+        if report.commit:
+            self.log_commit(report.commit)
+        metadata = materializations.replay_metadata(report)
         self.context.log_event(dg.AssetObservation(table_key(self.stream), partition=str(last), metadata=metadata))
-        self.context.log.info(materializations.replay_in_words(done))
+        self.context.log.info(materializations.replay_summary(report))
 
-    def _tell_of_the_rest(self) -> None:
-        """Log a materialization of each date of the run that got and lost nothing.
+    def _log_unchanged_dates(self) -> None:
+        """Log a materialization of each date without a change; for backfills only.
 
-        Only a backfill needs it: one that ends without an event of a date counts that date, and itself, as failed.
+        Dagster counts a date of a backfill without an event as failed, and the backfill with it.
         """
-        told = self.dates_told()
+        logged = self.logged_dates()
         for day in self.context.partition_keys:
-            if day not in told:
-                # No attempt and no data version: it is of no commit, and the date is what it was.
+            if day not in logged:
+                # No attempt and no data version: the event is of no commit, and the date did not change.
                 event = dg.AssetMaterialization(table_key(self.stream), partition=day, metadata={"rows_added": 0})
                 self.context.log_event(event)
 
     def _requested_at(self) -> datetime:
-        """When the root run was requested, in UTC: what a retry does was asked for then, and what a backfill's run does
-        when somebody asked for the backfill, which Dagster turns into runs later."""
+        """When the root run, or the backfill that it is part of, was requested, in UTC."""
         instance: dg.DagsterInstance = self.context.instance
         run = self.context.run
         root = instance.get_run_record_by_id(run.root_run_id or run.run_id)
-        record = root or instance.get_run_record_by_id(run.run_id)  # someone may have deleted the root
+        record = root or instance.get_run_record_by_id(run.run_id)  # the root may be deleted
         if record is None:
             return datetime.now(UTC)
         tags = record.dagster_run.tags
@@ -180,3 +180,41 @@ class TableRun:
         if (backfill_id := tags.get(BACKFILL_TAG)) and (backfill := instance.get_backfill(backfill_id)):
             return datetime.fromtimestamp(backfill.backfill_timestamp, UTC)
         return record.create_timestamp.astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDrain:
+    """A ``Drain`` for tables of one route group in one run: the first step reads for all, each logs its own commits.
+
+    Each table keeps its step, so that its refusals, retries and checks stay its own.
+
+    Attributes:
+        group: The streams that the run drains.
+        drained: By stream, the result of the shared drain; ``None`` once the stream's own step has used it.
+    """
+
+    group: Sequence[Stream]
+    drained: dict[str, Drained | None]
+
+    def __call__(self, stream: Stream, *, on_commit: Callable[[Commit], None], **options: Any) -> DrainReport:
+        def log_own(of: Stream, commit: Commit) -> None:
+            if of is stream:
+                on_commit(commit)
+
+        if done := self.drained.get(stream.name):
+            self.drained[stream.name] = None
+            for commit in done.commits:
+                on_commit(commit)
+            return done.result()
+        # A retried step comes here too, and drains again: the result of its first try is used up.
+        members = [stream, *(s for s in self.group if s.name not in {stream.name, *self.drained})]
+        results = drain_together(members, on_commit=log_own, **options)
+        self.drained.update({**results, stream.name: None})
+        return results[stream.name].result()
+
+
+def streams_of_run(context: dg.AssetExecutionContext, group: Collection[Stream]) -> list[Stream]:
+    """The streams of a group whose tables the run selects and whose steps it takes."""
+    # The run's job has the selected assets only; a retry of failed steps takes some of its steps.
+    keys, steps = set(context.job_def.asset_layer.executable_asset_keys), context.run.step_keys_to_execute
+    return [s for s in group if table_key(s) in keys and (steps is None or op_name(s) in steps)]

@@ -1,4 +1,4 @@
-"""The components: Dagster's face of the documents, which ``config.loader`` reads for it and the command line."""
+"""The components: Dagster creates them from the documents, and ``config.loader`` reads the documents for them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kdi_assets.stream.connections import Cluster, Registry
 from kdi_assets.stream.stream import Stream
 
 
-class _Documented(dg.Component, dg.Resolvable):
-    """A component of which Dagster knows the fields, and takes what is written as it is.
+class _DocumentComponent(dg.Component, dg.Resolvable):
+    """A component with a JSON Schema for Dagster, whose attributes stay as written.
 
     Dagster would render every string as a template, and lose quotes, comments and types of SQL in it.
     """
@@ -31,7 +31,14 @@ class _Documented(dg.Component, dg.Resolvable):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        return _model(cls.describes)
+        describes = cls.describes
+
+        class Attributes(RootModel[dict[str, Any]]):
+            @classmethod
+            def model_json_schema(cls, *_: object, **__: object) -> dict[str, Any]:
+                return json_schema(describes)
+
+        return Attributes
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
@@ -41,28 +48,19 @@ class _Documented(dg.Component, dg.Resolvable):
         return dg.Definitions()
 
 
-def _model(describes: type) -> type[BaseModel]:
-    class Attributes(RootModel[dict[str, Any]]):
-        @classmethod
-        def model_json_schema(cls, *_: object, **__: object) -> dict[str, Any]:
-            return json_schema(describes)
-
-    return Attributes
-
-
-class KafkaCluster(_Documented):
-    """A Kafka cluster: its brokers, and the client properties to speak to them. Streams name it."""
+class KafkaCluster(_DocumentComponent):
+    """A Kafka cluster: its brokers, and the client properties to connect to them. Streams name it."""
 
     describes = Cluster
 
 
-class SchemaRegistry(_Documented):
-    """A schema registry with Confluent's API: its address, credentials, certificates and proxy. Streams name it."""
+class SchemaRegistry(_DocumentComponent):
+    """A schema registry with Confluent's API: address, credentials, certificates, proxy. Streams name it."""
 
     describes = Registry
 
 
-class TopicTable(_Documented):
+class TopicTable(_DocumentComponent):
     """One Kafka topic drained into one Delta table: an asset partitioned by date, and its checks."""
 
     describes = Stream
@@ -71,11 +69,10 @@ class TopicTable(_Documented):
         loaded = cached_streams(context.component_tree.defs_module_path, Settings.from_environment().kafka)
         stream = loaded.streams.get(str(self.attributes.get("table")))
         if stream is None:
-            said = "no document of the folder describes such a table"
-            unread = DocumentMistake(
-                file=display_path(context.path), line=1, field="table", message=said, right="load it anew"
-            )
-            raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes) or (unread,))
-        # Of a stream that shares its topic by a route, all documents together say what it takes.
+            message, right = "no document of the folder describes this table", "reload the code location"
+            file = display_path(context.path)
+            changed = DocumentMistake(file=file, line=1, field="table", message=message, right=right)
+            raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes) or (changed,))
+        # The streams of a route group need each other.
         group = [s for s in loaded.streams.values() if stream.route_group and s.route_group == stream.route_group]
         return stream_definitions(stream, group=group)

@@ -1,4 +1,4 @@
-"""Topics as Dagster sources: what they hold, observed."""
+"""Topics as observable source assets."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
 import warnings
@@ -8,11 +8,11 @@ from typing import Any, cast
 import dagster as dg
 
 from kdi_assets.components.names import identifier, topic_key
-from kdi_assets.components.run_failures import refusals_shown
+from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.monitoring.backlog_reader import read_backlogs
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.topic import TopicState, read_topic
-from kdi_assets.stream.stream import Cluster, Stream, offsets_digest
+from kdi_assets.stream.stream import Stream, offsets_digest
 
 
 def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
@@ -20,16 +20,12 @@ def topic_assets(streams: Iterable[Stream]) -> list[dg.AssetsDefinition]:
     readers: dict[dg.AssetKey, list[Stream]] = {}
     for stream in streams:
         readers.setdefault(topic_key(stream.cluster, stream.topic), []).append(stream)
-    return [topic_asset(own[0].cluster, own[0].topic, readers=own) for own in readers.values()]
+    return [_topic_asset(key, own) for key, own in readers.items()]
 
 
-def topic_asset(cluster: Cluster, topic: str, *, readers: Sequence[Stream] = ()) -> dg.AssetsDefinition:
-    """The topic as an observable source asset: its data version changes when a message arrives.
-
-    Args:
-        readers: Streams whose backlog an observation says.
-    """
-    key = topic_key(cluster, topic)
+def _topic_asset(key: dg.AssetKey, readers: Sequence[Stream]) -> dg.AssetsDefinition:
+    """The topic with the backlogs of its readers; its data version changes when a message arrives."""
+    cluster, topic = readers[0].cluster, readers[0].topic
     spec = dg.AssetSpec(
         key,
         description=f"Kafka topic {topic} of cluster {cluster.name} ({cluster.bootstrap_servers}).",
@@ -38,12 +34,12 @@ def topic_asset(cluster: Cluster, topic: str, *, readers: Sequence[Stream] = ())
         metadata={"topic": topic, "cluster": cluster.name},
     )
     with warnings.catch_warnings():
-        # Beta in 1.13. The form for one asset names its op by the key alone: topics a.b and a-b would be refused.
+        # Beta in 1.13. The decorator for one asset names its op by the key: topics a.b and a-b would clash.
         warnings.simplefilter("ignore", dg.BetaWarning)
 
         @dg.multi_observable_source_asset(name=identifier(*key.path), specs=[spec])  # type: ignore[untyped-decorator]
         def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-            with refusals_shown(context):
+            with refusals_as_failures(context):
                 state = read_topic(cluster, topic)
                 backlogs = read_backlogs(readers, lake=Settings.from_environment().lake)
             return dg.ObserveResult(
@@ -56,7 +52,7 @@ def topic_asset(cluster: Cluster, topic: str, *, readers: Sequence[Stream] = ())
 
 
 def _topic_metadata(state: TopicState) -> dict[str, Any]:
-    """What the topic holds, in offsets."""
+    """Offsets that the topic holds."""
     partitions = sorted(state.partitions.items())
     return {
         "end_offsets": dg.MetadataValue.json({str(tp): offsets.end for tp, offsets in partitions}),

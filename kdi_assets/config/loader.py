@@ -31,14 +31,10 @@ MAIN = "main"
 
 @dataclass
 class LoadedFolder:
-    """What the documents of a folder describe.
+    """What the documents of a folder describe, by name; a document with a mistake describes nothing.
 
     Attributes:
-        streams: By name.
-        documents: The document of each stream, by the stream's name.
-        clusters: By name.
-        registries: By name.
-        mistakes: All of them; a document with a mistake becomes no stream, cluster or registry.
+        documents: By the name of the stream.
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
@@ -79,8 +75,8 @@ def select_streams(streams: Mapping[str, Stream], names: Iterable[str]) -> list[
         UnknownStream: No stream has the name.
         AmbiguousStream: Several streams have it, and none as its whole path.
     """
-    selected = {stream.name: stream for stream in (_select(streams, name) for name in names)}
-    return list(selected.values())
+    selected = (_select(streams, name) for name in names)
+    return list({stream.name: stream for stream in selected}.values())
 
 
 def _select(streams: Mapping[str, Stream], name: str) -> Stream:

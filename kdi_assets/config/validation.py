@@ -123,16 +123,13 @@ def _explain(schema: dict[str, Any], detail: ErrorDetails, steps: list[str]) -> 
     if given is None:
         return "is empty", f"give it a value, e.g. {_example(schema, steps)}"
     if kind == "string_type" and not isinstance(given, dict | list):
-        return f"takes text, and {given!r} is {_yaml_type(given)}", "put it in quotes"
+        yaml_type = "a truth value" if isinstance(given, bool) else "a number"
+        return f"takes text, and {given!r} is {yaml_type} in YAML", "put it in quotes"
     if kind == "greater_than_equal":
         return f"{given!r} is too small", f"at least {context['ge']}"
     if expected := context["expected"].replace("'", "") if kind == "literal_error" else EXPECTED.get(kind):
         return f"takes {expected}, not {given!r}", f"e.g. {_example(schema, steps)}"
     return f"{detail['msg']} ({given!r} given)", f"e.g. {_example(schema, steps)}"
-
-
-def _yaml_type(value: object) -> str:
-    return "a truth value in YAML" if isinstance(value, bool) else "a number in YAML"
 
 
 def _schema_at(schema: dict[str, Any], steps: list[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.monitoring.backlog_reader import BacklogReader
 from kdi_assets.settings import Settings
 from sensors.alerts import Alerts
-from sensors.memory import Followed, Memory
+from sensors.memory import Memory, TrackedIncident
 from tests.conftest import DrivenFactory
 from tests.dagster.test_alerts import Webhook, webhook
 from tests.faults.topics import configure
@@ -52,7 +52,7 @@ def test_the_alert_comes_before_the_loss_every_time(
         configure(web.stream.cluster, ResourceType.TOPIC, web.stream.topic, **{"retention.ms": str(KEPT_MS)})
     streams = {web.stream.name: web.stream for web in webs}
     monkeypatch.setenv("KDI_LAKE", webs[0].lake)
-    look, alerts, known = BacklogReader(), Alerts("main"), dict[str, Followed]()
+    look, alerts, known = BacklogReader(), Alerts("main"), dict[str, TrackedIncident]()
     told_at: dict[str, int] = {}
     lost_at: dict[str, int] = {}
 
@@ -67,7 +67,13 @@ def test_the_alert_comes_before_the_loss_every_time(
             lost_at.setdefault(lost, tick)
         memories = dict.fromkeys(streams, Memory())
         followed, _ = alerts(
-            backlogs, streams=streams, in_flight={}, memories=memories, known=known, now=datetime.now(UTC)
+            backlogs,
+            settings=Settings.from_environment(),
+            streams=streams,
+            in_flight={},
+            memories=memories,
+            known=known,
+            now=datetime.now(UTC),
         )
         known = dict(followed)
         for stream in (stream for stream, kind, event in webhook.told if (kind, event) == ("loss_near", "began")):

@@ -18,7 +18,7 @@ from kdi_assets.ledger.routes import Routes
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from kdi_assets.stream.message_rules import Route
 from kdi_assets.upkeep.clean_up import CleanUp, NoUpkeepNow, clean_up, plan_clean_up
-from sensors.table_log import read_piece
+from sensors.table_log import read_new_entries
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 
@@ -81,7 +81,7 @@ def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_go
     assert seen.ledger.entry.routes == Routes.of(web.stream)
     assert (seen.backlog(), seen.settlement) == (0, None)
     assert web.audit().complete
-    piece = read_piece(web.uri, web.stream.app_id, table_id=seen.ledger.table_id, since=0)
+    piece = read_new_entries(web.uri, web.stream.app_id, table_id=seen.ledger.table_id, since=0)
     assert piece is not None and piece.through == done.renewed_at
     web.assert_each_offset_once(produced)
 

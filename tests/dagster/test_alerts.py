@@ -117,7 +117,7 @@ def test_an_incident_is_sent_once_and_once_more_when_it_is_over(cluster: Watched
     cluster.tick()
 
     assert webhook.told == [("bronze/orders", "stands_still", "began"), ("bronze/orders", "stands_still", "ended")]
-    assert "alerts: told of 1" in said
+    assert "alerts: sent 1" in said
     first, second = webhook.received
     assert first["text"] == "bronze/orders: stands still: STOP: 500 offsets wait, the oldest message for 2 s"
     assert second["text"] == "bronze/orders: over: stands still, after 2 min"

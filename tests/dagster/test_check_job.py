@@ -20,7 +20,7 @@ from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.stream import COSTLY, Checks, Stream
 from resources.spark import SparkResource
 from sensors import check_tables
-from sensors.check_tables import CheckTables, check_schedules, findings, table_check_job
+from sensors.check_tables import CheckTables, check_schedules, run_checks, table_check_job
 from tests.dagster.fakes import (
     AN_ORIGIN,
     UNREACHABLE,
@@ -120,7 +120,7 @@ def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
     monkeypatch.setattr(check_tables, "read_backlogs", lambda streams, lake: [a_backlog(s, 0) for s in streams])
     streams = [orders(), replace(orders(), table="bronze/others")]
 
-    made = [(s.name, name) for s, name, _ in findings(streams, lake=lake, session=no_spark, costly=True)]
+    made = [(s.name, name) for s, name, _ in run_checks(streams, lake=lake, session=no_spark, costly=True)]
 
     costly = [name in COSTLY for _, name in made]
     assert costly == sorted(costly), "costly checks of no stream before the others of another"

@@ -133,7 +133,7 @@ def test_a_check_that_blocks_and_finds_no_broker_fails_the_run_for_a_retry(
 def test_a_sensor_asks_for_the_checks_that_block_and_need_no_spark(instance: DagsterInstance) -> None:
     blocking: tuple[CheckName, ...] = ("every_offset_accounted_for", "dead_letter_rate", "positions_never_go_back")
     stream = orders(checks=Checks(blocking=blocking))
-    sensor = lag_sensor("main", [stream], look=lambda streams, *, lake: [a_backlog(stream, 5000, lag=90.0)])
+    sensor = lag_sensor("main", [stream], read_backlogs=lambda streams, *, lake: [a_backlog(stream, 5000, lag=90.0)])
     table = table_asset(stream, drain=ScriptedDrain(), audit=audited(complete=True))
     defs = dg.Definitions(assets=[table], sensors=[sensor], resources={"spark": SparkResource()})
     (request,) = tick(instance, defs).run_requests or []
@@ -172,7 +172,7 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [a_backlog(stream, 5, lag=lags.pop(0))]
 
-    sensor, cursor, told = freshness.freshness_sensor("main", [stream], look=look), None, []
+    sensor, cursor, told = freshness.freshness_sensor("main", [stream], read_backlogs=look), None, []
     for _ in range(4):
         context = dg.build_sensor_context(instance, cursor=cursor)
         data = sensor.evaluate_tick(context)
@@ -196,7 +196,7 @@ def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [a_backlog(s, 5, lag=400.0 if s.table == "bronze/c" else 1.0) for s in streams]
 
-    sensor, cursor, told = freshness.freshness_sensor("main", streams, look=look), None, []
+    sensor, cursor, told = freshness.freshness_sensor("main", streams, read_backlogs=look), None, []
     for _ in range(3):
         data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
         cursor = data.cursor
@@ -208,7 +208,7 @@ def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass
 def test_a_cursor_that_cannot_be_read_costs_the_freshness_sensor_no_tick(instance: DagsterInstance) -> None:
     stream = orders(freshness=LIMITS)
     waits = a_backlog(stream, 5, lag=10.0)
-    sensor = freshness.freshness_sensor("main", [stream], look=lambda streams, *, lake: [waits])
+    sensor = freshness.freshness_sensor("main", [stream], read_backlogs=lambda streams, *, lake: [waits])
 
     for cursor in ("not json", "[1]", '{"bronze/orders": "passed"}'):
         data = sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor))
@@ -225,7 +225,7 @@ def test_brokers_that_never_answer_cost_the_freshness_of_their_own_streams_alone
         return [a_backlog(s, 5, lag=10.0) for s in streams]
 
     told: list[str] = []
-    for sensor in freshness.freshness_sensors([silent, orders(freshness=LIMITS)], look=look):
+    for sensor in freshness.freshness_sensors([silent, orders(freshness=LIMITS)], read_backlogs=look):
         with suppress(TimeoutError):
             data = sensor.evaluate_tick(dg.build_sensor_context(instance))
             told += [event.asset_key.path[-1] for event in data.asset_events]
@@ -258,8 +258,8 @@ def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
     monkeypatch.setattr(gate, "drain", ScriptedDrain(ending=refusal))
     monkeypatch.setattr(subject, "read_backlog", lambda stream, lake: a_backlog(stream, 0))
 
-    refused = gate.through_gate(orders(), instance, drains=True, costly=False)
-    checked = gate.through_gate(orders(), instance, drains=False, costly=False)
+    refused = gate.run_gate(orders(), instance, drains=True, costly=False)
+    checked = gate.run_gate(orders(), instance, drains=False, costly=False)
 
     assert not refused.passed and refused.failure == str(refusal)
     assert len(refused.outcomes) == checks_made

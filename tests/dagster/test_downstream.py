@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from dagster import AutomationCondition, DagsterInstance
 
-from kdi_assets.components.asset_checks import CHECKED_BY, standing_failures
+from kdi_assets.components.asset_checks import CHECKED_BY, failed_blocking_checks
 from kdi_assets.components.names import dates, table_key
 from kdi_assets.downstream import FAILED, on_new_upstream_data
 from kdi_assets.stream.stream import DateWindow
@@ -241,7 +241,7 @@ def test_a_hold_ends_neither_while_the_next_audit_works_nor_when_it_crashed(worl
 def test_what_a_sensor_tells_late_does_not_end_a_hold(world: World) -> None:
     world.audit(complete=False)
 
-    (failure,) = standing_failures(world.instance, BRONZE)
+    (failure,) = failed_blocking_checks(world.instance, BRONZE)
     world.instance.report_runless_asset_event(failure)
     late = dg.AssetMaterialization(table_key(BRONZE), partition=str(today()))
     world.instance.report_runless_asset_event(late)
@@ -251,16 +251,16 @@ def test_what_a_sensor_tells_late_does_not_end_a_hold(world: World) -> None:
 
 def test_a_drain_shows_the_failure_that_stands_and_who_found_it(world: World) -> None:
     world.drain(OLD)
-    unaudited = standing_failures(world.instance, BRONZE)
+    unaudited = failed_blocking_checks(world.instance, BRONZE)
 
     world.audit(complete=False)
     world.drain(OLD)
-    (first,) = standing_failures(world.instance, BRONZE)
+    (first,) = failed_blocking_checks(world.instance, BRONZE)
     world.drain(OLD)
-    (again,) = standing_failures(world.instance, BRONZE)
+    (again,) = failed_blocking_checks(world.instance, BRONZE)
     world.audit(complete=True)
 
-    assert unaudited == standing_failures(world.instance, BRONZE) == []
+    assert unaudited == failed_blocking_checks(world.instance, BRONZE) == []
     assert first.metadata[CHECKED_BY] == again.metadata[CHECKED_BY]
     assert first.metadata["offsets"] == again.metadata["offsets"]
 

@@ -42,7 +42,7 @@ class Cluster:
     wait_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self._sensor = lag_sensor("main", self.streams, look=self.look, wait_seconds=self.wait_seconds)
+        self._sensor = lag_sensor("main", self.streams, read_backlogs=self.look, wait_seconds=self.wait_seconds)
 
     def look(self, streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
         return [self._backlog(stream) for stream in streams]
@@ -200,7 +200,7 @@ def test_a_topic_is_observed_on_change_and_not_at_every_tick(cluster: Cluster) -
 
     def told(at: float, **waiting: int) -> list[str]:
         cluster.waiting = {f"bronze/{name}": offsets for name, offsets in waiting.items()}
-        events = observations.of(cluster.look(cluster.streams, lake=""), streams, now=at)
+        events = observations.due(cluster.look(cluster.streams, lake=""), streams, now=at)
         return [event.asset_key.path[-1] for event in events]
 
     first, soon = told(1000.0, orders=1), told(1005.0, orders=2)

@@ -11,10 +11,9 @@ import pytest
 from dagster.components.core.package_entry import discover_package_objects
 
 from kdi_assets.components import KafkaCluster, SchemaRegistry, TopicTable
-from kdi_assets.components.component_tree import component_definitions
 from kdi_assets.config.errors import Mistakes
 from kdi_assets.config.loader import load_streams
-from kdi_assets.definitions import defs
+from kdi_assets.definitions import component_definitions, defs
 from resources.spark import SparkResource
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, stream, written
 

@@ -13,10 +13,10 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from kdi_assets.components import shared_drain
-from kdi_assets.components.component_tree import component_definitions
+from kdi_assets.components import table_run
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
+from kdi_assets.definitions import component_definitions
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.drain.shared_read import Drained
 from kdi_assets.stream.message_rules import Route
@@ -69,7 +69,7 @@ class ScriptedPass:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedPass:
     scripted = ScriptedPass()
-    monkeypatch.setattr(shared_drain, "drain_together", scripted)
+    monkeypatch.setattr(table_run, "drain_together", scripted)
     return scripted
 
 
@@ -126,7 +126,7 @@ def test_a_retry_of_one_failed_step_drains_its_table_alone() -> None:
     retried = SimpleNamespace(run=SimpleNamespace(step_keys_to_execute=["bronze__written"]))
     retried.job_def = SimpleNamespace(asset_layer=layer)
 
-    assert shared_drain.drained_by(cast(dg.AssetExecutionContext, retried), GROUP) == [WRITTEN]
+    assert table_run.streams_of_run(cast(dg.AssetExecutionContext, retried), GROUP) == [WRITTEN]
 
 
 def test_what_one_table_refuses_fails_its_step_and_the_others_are_told(

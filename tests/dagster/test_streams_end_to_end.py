@@ -71,7 +71,7 @@ def definitions(*streams: Stream, at: Callable[[str], None] = lambda point: None
     letters = [letters_asset(s, replay=partial(replay_letters, at=at)) for s in streams]
     return dg.Definitions(
         assets=[*tables, *letters, *topic_assets(streams)],
-        sensors=[lag_sensor("main", streams, look=read_backlogs)],
+        sensors=[lag_sensor("main", streams, read_backlogs=read_backlogs)],
         resources={"spark": SparkResource()},
         executor=dg.in_process_executor,
     )

@@ -79,7 +79,7 @@ def defs() -> dg.Definitions:
     streams = [held_stream(topic, os.environ["KDI_KAFKA"]) for topic in os.environ["KDI_TEST_TOPICS"].split(",")]
     return dg.Definitions(
         assets=[table_asset(s, drain=partial(_drain, holds), audit=audit) for s in streams],
-        sensors=[lag_sensor(s.topic, [s], look=partial(_look, holds)) for s in streams],
+        sensors=[lag_sensor(s.topic, [s], read_backlogs=partial(_look, holds)) for s in streams],
         resources={"spark": SparkResource()},
         executor=dg.in_process_executor,
     )

@@ -202,7 +202,7 @@ def test_brokers_that_take_connections_and_never_answer_cost_their_own_sensor_on
 
 def tick(stream: Stream) -> dg.SensorExecutionData:
     """A tick of the sensor of the stream's cluster."""
-    sensor = lag_sensor(stream.cluster.name, [stream], look=read_backlogs)
+    sensor = lag_sensor(stream.cluster.name, [stream], read_backlogs=read_backlogs)
     shared = dg.Definitions(sensors=[sensor], resources={"spark": SparkResource()})
     defs = dg.Definitions.merge(stream_definitions(stream), shared)
     with DagsterInstance.ephemeral() as instance:

@@ -19,7 +19,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.errors import CommitUnreadable, StorageFailed, TableUnreadable
 from sensors import table_log
-from sensors.table_log import NewEntries, read_piece
+from sensors.table_log import NewEntries, read_new_entries
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders
 
 
@@ -151,7 +151,7 @@ def table(lake: str) -> TableByHand:
 def read(table: TableByHand, known: NewEntries | None = None) -> tuple[NewEntries, list[int]]:
     """Continue from a piece, or from the beginning; and the versions of the entries found."""
     since = (known.table_id, known.through) if known else ("", -1)
-    piece = read_piece(str(table.log.parent), TOPIC, table_id=since[0], since=since[1])
+    piece = read_new_entries(str(table.log.parent), TOPIC, table_id=since[0], since=since[1])
     assert piece is not None
     return piece, [entry.version for entry in piece.entries]
 
@@ -206,7 +206,7 @@ def test_without_a_table_or_a_readable_log_there_is_no_piece(lake: str, text: st
     if text is not None:
         TableByHand(lake).file(0).write_text(text)
 
-    assert read_piece(orders().table_uri(lake), TOPIC, table_id="", since=-1) is None
+    assert read_new_entries(orders().table_uri(lake), TOPIC, table_id="", since=-1) is None
 
 
 def test_rows_of_a_date_are_counted_without_reading_them(table: TableByHand) -> None:

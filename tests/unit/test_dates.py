@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import dagster as dg
 import pytest
 
-from kdi_assets.components.table_run import RunDates, dates_meant
+from kdi_assets.components.table_run import RunDates, run_dates
 from kdi_assets.config.errors import UnknownStream
 from kdi_assets.downstream import dates_of
 from tests.conftest import CHECKOUT
@@ -29,7 +29,7 @@ NOON, LATE = datetime(2026, 3, 10, 12, tzinfo=UTC), datetime(2026, 3, 9, 23, 59,
     ],
 )
 def test_a_run_drains_or_replays_by_its_dates(first: date, last: date, requested: datetime, meant: RunDates) -> None:
-    assert dates_meant(first, last, requested=requested) == meant
+    assert run_dates(first, last, requested=requested) == meant
 
 
 def test_the_dates_of_a_stream_are_those_of_its_table_under_each_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:

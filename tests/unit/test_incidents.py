@@ -13,9 +13,9 @@ from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.table_facts import TableFacts
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
-from sensors.incidents import MOMENT_SECONDS, IncidentKind, follow, judge, news, told
-from sensors.memory import Followed, Memory
-from sensors.policy import progress
+from sensors.incidents import MOMENT_SECONDS, IncidentKind, announcements, current_incidents, mark_announced, track
+from sensors.memory import Memory, TrackedIncident
+from sensors.policy import progress_digest
 from tests.unit.test_backlog import waits
 
 NAME, TP = "bronze/orders", TopicPartition("orders", 0)
@@ -40,7 +40,7 @@ def backlog(offsets: int = 10, *, lag: float = 5000.0, loss: float = math.inf, *
 class Watcher:
     """Ticks like a sensor, with a cursor that holds what was sent."""
 
-    known: dict[str, Followed] = field(default_factory=dict)
+    known: dict[str, TrackedIncident] = field(default_factory=dict)
     status: Status = "active"
     delivers: bool = True
 
@@ -54,17 +54,17 @@ class Watcher:
         table: TableFacts | None = None,
     ) -> list[str]:
         """What is sent: places, ended ones with an exclamation mark."""
-        judged = judge(
+        current = current_incidents(
             [seen],
             streams={NAME: stream(self.status)},
             in_flight={NAME} if running else (),
             memories={NAME: memory or Memory()},
             tables={NAME: table} if table else {},
         )
-        self.known = follow(self.known, judged, streams={NAME}, now=1e9 + at)
-        fresh = news(self.known, judged, now=1e9 + at)
+        self.known = track(self.known, current, streams={NAME}, now=1e9 + at)
+        fresh = announcements(self.known, current, now=1e9 + at)
         if self.delivers:
-            self.known = told(self.known, fresh)
+            self.known = mark_announced(self.known, fresh)
         return [f"{'' if n.incident else '!'}{n.kind}" for n in fresh]
 
 
@@ -72,7 +72,7 @@ STOP, STALL, GOOD = (backlog(word=word) for word in (State.STOP, State.STALL, St
 GONE, EMPTY = backlog(word=State.STOP, refusal=LOST), backlog(0)
 UNSEEN = replace(backlog(0, refusal=SILENT), topic_partitions={})
 NEAR = backlog(loss=3599.0)
-STUCK = {"memory": Memory(positions=progress(GOOD), requested_at=1e9, futile=1)}
+STUCK = {"memory": Memory(positions=progress_digest(GOOD), requested_at=1e9, futile=1)}
 MOVED = {"memory": Memory(positions="others", requested_at=1e9)}
 RUNNING: dict[str, Any] = {"running": True}
 
@@ -203,6 +203,6 @@ def test_what_was_not_delivered_is_told_at_the_next_tick_and_its_end_only_after_
 def test_the_incidents_of_a_stream_without_a_document_are_over(watcher: Watcher) -> None:
     watcher.tick(backlog(refusal=LOST), at=0)
 
-    after = follow(watcher.known, {}, streams=(), now=1e9 + 5)
+    after = track(watcher.known, {}, streams=(), now=1e9 + 5)
 
-    assert [n.incident for n in news(after, {}, now=1e9 + 5 + MOMENT_SECONDS)] == [None]
+    assert [n.incident for n in announcements(after, {}, now=1e9 + 5 + MOMENT_SECONDS)] == [None]

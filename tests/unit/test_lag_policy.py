@@ -16,7 +16,7 @@ from kdi_assets.stream.message_rules import Route
 from kdi_assets.stream.stream import Cluster, DrainWhen, Status, Stream
 from sensors.explain import explain
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
-from sensors.policy import Due, TickDecision, progress, streams_to_drain
+from sensors.policy import Due, TickDecision, progress_digest, streams_to_drain
 from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
 from tests.unit.test_backlog import waits
 
@@ -74,14 +74,14 @@ def test_a_stream_whose_runs_move_nothing_is_requested_ever_more_rarely_until_a_
     memory, requests, now = BEGUN, [], NOW
     while now < NOW + 3600:
         if decide(stuck, memories={"orders": memory}, now=now).due:
-            memory = memory.requested(progress(stuck), now)
+            memory = memory.requested(progress_digest(stuck), now)
             requests.append(now - NOW)
         now += 5
 
     waits = [later - earlier for earlier, later in zip(requests, requests[1:], strict=False)]
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600, 600, 600]
     assert names(decide(moved, memories={"orders": memory}, now=NOW + requests[-1] + 15).due) == ["orders"]
-    assert memory.requested(progress(moved), NOW).futile == 0
+    assert memory.requested(progress_digest(moved), NOW).futile == 0
 
 
 def test_a_stream_that_reached_a_limit_is_drained_until_it_is_below_half_of_it() -> None:
@@ -122,7 +122,7 @@ def test_a_cron_drains_whatever_there_is_once_at_each_of_its_times() -> None:
     assert not decide(one, memories={"orders": after}, now=at_ten + 1800, when=hourly).due
     assert not decide(fresh, memories={"orders": before}, now=at_ten + 1800, when=hourly).due, "it came after ten"
     assert not decide(backlog("orders"), memories={"orders": before}, now=at_ten + 1800, when=hourly).due
-    failed = replace(after, positions=progress(one))
+    failed = replace(after, positions=progress_digest(one))
     assert names(decide(one, memories={"orders": failed}, now=at_ten + 1800, when=hourly).due) == ["orders"]
 
 
@@ -151,20 +151,20 @@ USUAL = DrainWhen(backlog_messages=1000, lag_seconds=60)
     [
         (UNSETTLED, Memory(), USUAL, True),
         # With `latest`, the proposed positions move on with every message, without any drain.
-        (PROPOSED_LATER, Memory().requested(progress(UNSETTLED), NOW - 5), USUAL, False),
+        (PROPOSED_LATER, Memory().requested(progress_digest(UNSETTLED), NOW - 5), USUAL, False),
         (replace(backlog("orders", 10), bytes=2_000_000), BEGUN, BYTES, True),
         (backlog("orders", 10), BEGUN, BYTES, False),
         # The time to loss ignores every limit, gap and cron,
         (backlog("orders", 1, 80_000.0, loss=3000.0), JUST_NOW, NEVER, True),
         (backlog("orders", 1, 80_000.0, loss=7000.0), JUST_NOW, NEVER, False),
         # and is tried again before the loss, though its runs move nothing.
-        (LOST_SOON, replace(BEGUN, positions=progress(LOST_SOON), requested_at=NOW - 16, futile=9), USUAL, True),
+        (LOST_SOON, replace(BEGUN, positions=progress_digest(LOST_SOON), requested_at=NOW - 16, futile=9), USUAL, True),
         # With a short retention, half of it counts as near: an hour of ten minutes would be every tick.
         (backlog("orders", 1, 200.0, loss=400.0), BEGUN, NO_LIMIT, False),
         (backlog("orders", 1, 310.0, loss=290.0), BEGUN, NO_LIMIT, True),
         # A clock that was wrong for a while delays nothing.
         (BUSY, AHEAD, USUAL, True),
-        (BUSY, replace(AHEAD, positions=progress(BUSY)), USUAL, True),
+        (BUSY, replace(AHEAD, positions=progress_digest(BUSY)), USUAL, True),
     ],
 )
 def test_a_stream_is_due_by_backlog_and_memory(seen: Backlog, memory: Memory, when: DrainWhen, due: bool) -> None:
@@ -183,7 +183,7 @@ def test_a_paused_stream_is_never_due_and_is_said_to_be_paused() -> None:
 
 def test_the_reason_names_the_largest_backlog_what_drains_and_what_waits() -> None:
     held = backlog("held", 2000, 61.0)
-    memory = replace(BEGUN, positions=progress(held), requested_at=NOW - 3)
+    memory = replace(BEGUN, positions=progress_digest(held), requested_at=NOW - 3)
     decision = decide(
         backlog("small", 7, 2.0),
         backlog("smaller", 3),
@@ -222,7 +222,10 @@ def test_a_due_stream_takes_those_of_its_route_group_along_that_wait() -> None:
     streams = {b.stream: replace(a_stream(b.stream, when=when), topic="web", route=Route("true")) for b in backlogs}
     streams["other"] = replace(streams["other"], topic="shop")
     memories = {b.stream: BEGUN for b in backlogs}
-    memories |= {"rests": BEGUN.requested("elsewhere", NOW - 10), "stuck": BEGUN.requested(progress(stuck), NOW - 100)}
+    memories |= {
+        "rests": BEGUN.requested("elsewhere", NOW - 10),
+        "stuck": BEGUN.requested(progress_digest(stuck), NOW - 100),
+    }
 
     decision = streams_to_drain(backlogs, streams=streams, in_flight={}, memories=memories, now=NOW)
 

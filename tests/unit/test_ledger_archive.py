@@ -18,7 +18,7 @@ from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
 from kdi_assets.stream.stream import OffsetRange
-from sensors.reconcile import suspects_ghosts, sweep
+from sensors.reconcile import may_have_orphans, remove_orphans
 from tests.table_by_hand import TP, TableByHand, orders
 
 STREAM = orders()
@@ -178,9 +178,9 @@ def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(table: TableB
     drained = [entry(letters=1, at=1)]  # version 1 of the letters; with one drain only, 0
     hidden = table.file(1).rename(table.log / "hidden")
 
-    silent = sweep(STREAM, lake, drained, known=-1)
+    silent = remove_orphans(STREAM, lake, drained, known=-1)
     hidden.rename(table.file(1))
-    answered = sweep(STREAM, lake, drained, known=silent)
+    answered = remove_orphans(STREAM, lake, drained, known=silent)
 
     assert (silent, answered) == (-1, COUNTS_ON.version)
     assert left(lake) == ["first"]
@@ -198,8 +198,8 @@ def test_a_version_of_the_letters_that_no_entry_made_is_looked_into() -> None:
     replay = entry(letters=0, at=2, outcomes={"row": 3})
     drains = [entry(letters=2, at=0), entry(letters=0, at=0), entry(letters=1, at=1), replay]
 
-    assert not suspects_ghosts(drains, known=-1), "each moved the dead letters once"
-    assert not suspects_ghosts([entry(letters=0, at=None)], known=-1)
-    assert suspects_ghosts([entry(letters=2, at=1)], known=-1)
-    assert suspects_ghosts([entry(letters=2, at=5), entry(letters=3, at=7)], known=4)
-    assert suspects_ghosts([entry(letters=0, at=5)], known=4)
+    assert not may_have_orphans(drains, known=-1), "each moved the dead letters once"
+    assert not may_have_orphans([entry(letters=0, at=None)], known=-1)
+    assert may_have_orphans([entry(letters=2, at=1)], known=-1)
+    assert may_have_orphans([entry(letters=2, at=5), entry(letters=3, at=7)], known=4)
+    assert may_have_orphans([entry(letters=0, at=5)], known=4)
