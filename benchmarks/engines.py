@@ -114,8 +114,10 @@ def only_shaped(work: Work) -> list[Stream]:
 def only_judged(work: Work) -> list[Stream]:
     """Everything that a drain writes and counts, into nothing."""
     from kdi_assets.drain.stage import stage
+    from kdi_assets.ledger.delta_log import TableLog
 
-    stage(work.messages(), work.stream, work.stream.table_uri(work.lake), now=datetime.now(UTC), dry=True)
+    table = TableLog.existing(work.stream.table_uri(work.lake))
+    stage(work.messages(), work.stream, table, now=datetime.now(UTC), dry=True)
     return []
 
 

@@ -97,7 +97,7 @@ def compare(
     spark = session()
     stream = evolved(stream, lake, spark)
     gains_nothing = replace(stream, contract=replace(stream.contract, new_columns="discard_value"))
-    refuse_other_schema(gains_nothing, stream.table_uri(lake), analyse(stream, spark))
+    refuse_other_schema(gains_nothing, TableLog.existing(stream.table_uri(lake)), analyse(stream, spark))
     decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
         messages = read_ranges(spark, stream.cluster, ranges)

@@ -93,8 +93,8 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     if not did.commits:
         if report is None:
             return f"{name}: not drained"
-        settled = "positions committed; " if report.settled else ""
-        return f"{name}: {settled}nothing was waiting ({report.seconds:.1f} s)"
+        committed = "positions committed; " if report.position_commits else ""
+        return f"{name}: {committed}nothing was waiting ({report.seconds:.1f} s)"
     facts = [counted(did.rows_added, "row"), counted(did.dead_letters, "dead letter")]
     facts += [*([f"{did.filtered:,} filtered"] if did.filtered else ()), _versions(did.commits)]
     if report is None:
@@ -124,7 +124,7 @@ def _fields(stream: Stream, did: Commits, report: DrainReport | None) -> dict[st
         "gap_offsets": did.gaps,
         "versions": [c.version for c in did.commits],
         "bytes": did.bytes,
-        "settled": report.settled if report else None,
+        "settled": report.position_commits if report else None,
         "positions": report.positions if report else None,
         "backlog_before_offsets": report.backlog_before if report else None,
         "backlog_after_offsets": report.backlog_after if report else None,

@@ -10,8 +10,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import byte_size
 
 if TYPE_CHECKING:
-    from kdi_assets.drain.plan import Plan
-    from kdi_assets.drain.position_commit import PositionCommit
+    from kdi_assets.drain.plan import Plan, PositionCommit
     from kdi_assets.drain.snapshot import Snapshot
     from kdi_assets.stream.stream import Stream
 
@@ -30,34 +29,34 @@ def plan(stream: StreamName, defs: Defs = None, as_json: AsJson = False) -> None
     lake = Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         seen = take_snapshot(chosen, lake)
-        plan = None if seen.settlement else _plan(chosen, lake, seen)
+        plan = None if seen.position_commit else _plan(chosen, lake, seen)
     answer(_text(chosen, seen, plan), _fields(chosen, seen, plan), as_json=as_json)
 
 
 def _plan(stream: Stream, lake: str, seen: Snapshot) -> Plan:
-    from kdi_assets.drain.snapshot import next_messages, offset_bytes
+    from kdi_assets.drain.snapshot import expected_offset_bytes, next_timestamps
 
-    plan = seen.plan(stream, offset_bytes=offset_bytes(stream, lake, seen))
+    plan = seen.plan(stream, offset_bytes=expected_offset_bytes(stream, seen))
     if plan is None:
-        raise AssertionError(f"{stream.name}: neither something to settle nor a plan")
-    next_messages(stream, seen)
+        raise AssertionError(f"{stream.name}: neither a position commit nor a plan")
+    next_timestamps(stream, seen)
     return plan
 
 
 def _text(stream: Stream, seen: Snapshot, plan: Plan | None) -> str:
     lines = _plan_lines(stream, seen, plan) if plan else []
-    if settlement := seen.settlement:
-        lines = _settlement_lines(stream, seen, settlement)
+    if commit := seen.position_commit:
+        lines = _position_commit_lines(stream, seen, commit)
     if held := _open_transaction_offsets(seen):
         lines.append(f"{counted(held, 'offset')} behind the last stable offset: a transaction is open.")
     return "\n".join(lines)
 
 
-def _settlement_lines(stream: Stream, seen: Snapshot, settlement: PositionCommit) -> list[str]:
+def _position_commit_lines(stream: Stream, seen: Snapshot, commit: PositionCommit) -> list[str]:
     ends, waiting = seen.topic.partitions, seen.backlog()
-    rows = [(tp, at, ends[tp].end if tp in ends else None) for tp, at in sorted(settlement.positions.items())]
+    rows = [(tp, at, ends[tp].end if tp in ends else None) for tp, at in sorted(commit.positions.items())]
     return [
-        f"{stream.name}: would commit positions first: {settlement.reason}",
+        f"{stream.name}: would commit positions first: {commit.reason}",
         columns(("TOPIC PARTITION", "POSITION", "END"), rows, align="<>>"),
         f"Then it would drain: {counted(waiting, 'offset')} waiting." if waiting else "Nothing is waiting then.",
     ]
@@ -77,12 +76,12 @@ def _plan_lines(stream: Stream, seen: Snapshot, plan: Plan) -> list[str]:
 
 
 def _fields(stream: Stream, seen: Snapshot, plan: Plan | None) -> dict[str, object]:
-    settlement, ranges = seen.settlement, plan.ranges if plan else ()
+    commit, ranges = seen.position_commit, plan.ranges if plan else ()
     return {
         "stream": stream.name,
-        "step": "settle" if settlement else "drain" if ranges else "nothing",
-        "settlement": settlement.kind if settlement else None,
-        "reason": settlement.reason if settlement else None,
+        "step": "settle" if commit else "drain" if ranges else "nothing",
+        "settlement": commit.kind if commit else None,
+        "reason": commit.reason if commit else None,
         "positions": seen.positions(),
         "ranges": ranges,
         "offsets": sum(r.offset_count for r in ranges),

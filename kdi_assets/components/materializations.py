@@ -145,7 +145,7 @@ def drain_metadata(report: DrainReport, *, lag_after: float | None) -> Metadata:
             "cpu_seconds": round(report.cpu_seconds, 2),
             "commits": len(report.commits),
             "delta_version": report.version,
-            "positions_committed_because": "; ".join(report.settled) or None,
+            "positions_committed_because": "; ".join(report.position_commits) or None,
             "expectations_not_met": dg.MetadataValue.json(report.unmet) if report.unmet else None,
             "drained_rows_by_date": _by_date(report.rows_by_date),
             "positions": dg.MetadataValue.json({str(tp): offset for tp, offset in sorted(report.positions.items())}),

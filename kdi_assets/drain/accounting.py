@@ -1,7 +1,7 @@
-"""Accounting: what was read must be what was planned, counted twice and in ways that can disagree.
+"""Accounting: the messages read must be the offsets planned, by two counts that can disagree.
 
-Offsets without a message are found by Spark and confirmed by a client of our own; there may be millions. What no drain
-can take, a drain goes up to and refuses; ``accept-loss`` gives up exactly these offsets.
+Spark finds the offsets without a message, maybe millions, and a second client confirms them. A drain stops before
+offsets that it cannot read or explain, and refuses; ``accept-loss`` gives up exactly these offsets.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 LONGEST_MILLISECONDS = (2**63 - 1) // 1000
-"""Spark's Kafka reader multiplies each timestamp by 1,000 and fails where that is no 64-bit number."""
+"""Spark's Kafka reader multiplies each timestamp by 1,000 and fails if the product needs more than 64 bits."""
 
 
 def refuse_large_timestamps(stream: Stream, ranges: Sequence[OffsetRange]) -> None:
-    """Refuse if messages have timestamps that Spark cannot read; reads the ranges with a client of our own.
+    """Refuse messages with timestamps that Spark cannot read; a second client reads the ranges.
 
     Raises:
-        TimestampTooLarge: It names the first of each topic partition.
-        BrokerUnreachable: There is no answer.
+        TimestampTooLarge: It names the first such offset of each topic partition.
+        BrokerUnreachable: The brokers do not answer.
     """
     found = first_timestamps_above(stream.cluster, ranges, LONGEST_MILLISECONDS)
     if found:
@@ -47,7 +47,7 @@ def refuse_large_timestamps(stream: Stream, ranges: Sequence[OffsetRange]) -> No
 
 
 LISTED = 1_000
-"""A ledger entry lists so many gaps; of more it has their number and digest, which prove them and name none."""
+"""A ledger entry lists at most so many gaps; of more, it has the number and the digest, which prove them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Account:
     """A plan that adds up: every offset of its ranges is a row, a dead letter, a tombstone, filtered or a gap.
 
     Attributes:
-        gaps: If they are few enough for a ledger entry.
-        gap_digest: What proves them, if they are not.
+        gaps: All of them, if they are at most ``LISTED``.
+        gap_digest: The digest of their offsets, if they are more.
     """
 
     ranges: tuple[RangeCounts, ...]
@@ -73,17 +73,17 @@ def account_for(
     letters: Written,
     messages: DataFrame,
 ) -> Account:
-    """Refuse unless the messages read are the offsets planned, and what was written is what was read.
+    """Refuse unless the messages read are the offsets planned, and the messages written are those read.
 
     Args:
         counts: From the pass that wrote the rows.
         rows_written: From the statistics of the files.
         letters: From the write of the dead letters.
-        messages: The planned ranges, to look for the offsets that are missing; not read if none is.
+        messages: The messages of the plan; read again only if offsets are missing.
 
     Raises:
-        AccountingMismatch: A number or a digest differs, or a second client sees a message that was not read.
-        UnexplainedGap: An offset without a message where there must be one.
+        AccountingMismatch: A number or a digest differs, or a second client reads a message that Spark did not read.
+        UnexplainedGap: An offset has no message, on a topic where every offset has one.
     """
     for what, written, read in (
         ("rows", rows_written, counts.rows),
@@ -113,7 +113,7 @@ def _range_counts(r: OffsetRange, counts: Counts, gaps: Gaps | None) -> RangeCou
     here = gaps.by_topic_partition.get(r.topic_partition) if gaps else None
     missing = here.offset_count if here else 0
     unlisted = missing if gaps and len(gaps) > LISTED else 0
-    # The digest has proved that exactly the offsets of the range were read: what is nothing else became rows.
+    # The digest proves that exactly the offsets of the range were read: all others of them became rows.
     became_rows = r.offset_count - letters - tombstones - filtered - missing
     return RangeCounts(r, became_rows, letters, tombstones, missing, filtered, unlisted)
 
@@ -140,7 +140,7 @@ class Gaps:
 
     @cached_property
     def by_topic_partition(self) -> dict[TopicPartition, Gaps]:
-        """The gaps of each topic partition that has any."""
+        """The gaps by topic partition."""
         import numpy as np
 
         found = {}
@@ -152,35 +152,32 @@ class Gaps:
 
     @cached_property
     def offset_count(self) -> int:
-        """All offsets in them."""
+        """Offsets in all of them."""
         return int((self.ends - self.starts).sum())
 
     @cached_property
     def digest(self) -> int:
-        """``bit_xor(xxhash64(partition, offset))`` of these."""
+        """``bit_xor(xxhash64(partition, offset))`` of all their offsets."""
         return digest_of_columns(self.partitions, self.starts, self.ends)
 
     def ranges(self) -> Iterator[OffsetRange]:
-        """One by one, made when it is asked for."""
+        """The gaps one by one; millions would not fit as objects."""
         for number, start, end in zip(self.partitions, self.starts, self.ends, strict=True):
             yield OffsetRange(TopicPartition(self.topic, int(number)), int(start), int(end))
 
 
 def confirmed_gaps(plan: Plan, stream: Stream, messages: DataFrame) -> Gaps:
-    """The offsets of the plan that Spark reads no message at; a second client reads none there either.
-
-    Args:
-        messages: The planned ranges.
+    """The offsets of the plan at which neither Spark nor a second client reads a message.
 
     Raises:
         UnexplainedGap: The topic is neither compacted nor written by transactions.
         AccountingMismatch: The second client reads a message.
-        BrokerUnreachable: It gets no answer.
+        BrokerUnreachable: The brokers do not answer it.
     """
     gaps = _missing(messages, plan.ranges)
     each = gaps.by_topic_partition
-    # That transactions are possible is known of the cluster alone: no client shows control records, or says that there
-    # were any once, so nothing tells a marker in a topic from an offset that the brokers lost.
+    # Whether transactions are possible is known only for the whole cluster: clients do not show control records, so
+    # nothing tells a transaction's marker in a topic from an offset that the brokers lost.
     if each and not can_have_gaps(stream.cluster, stream.topic):
         raise UnexplainedGap(stream=stream.name, offsets=tuple(next(of.ranges()) for of in each.values()))
     ranges = {tp: of.ranges() for tp, of in each.items()}
@@ -193,12 +190,12 @@ def confirmed_gaps(plan: Plan, stream: Stream, messages: DataFrame) -> Gaps:
 
 
 def _missing(messages: DataFrame, ranges: Sequence[OffsetRange]) -> Gaps:
-    """The offsets of the ranges that have no message: found in Spark."""
+    """The offsets of the ranges without a message, by Spark."""
     import numpy as np
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    # The offset before each range and the one behind it stand in as neighbours, so that an edge is found like a middle.
+    # The offsets before and after each range count as read, so that a gap at an edge has two neighbours like any other.
     edges = [(r.topic_partition.partition, edge) for r in ranges for edge in (r.start - 1, r.end)]
     spark = messages.sparkSession
     known = messages.select("partition", "offset").union(spark.createDataFrame(edges, "partition int, offset bigint"))
@@ -210,5 +207,5 @@ def _missing(messages: DataFrame, ranges: Sequence[OffsetRange]) -> Gaps:
         .selectExpr("CAST(partition AS bigint) AS partition", "before + 1 AS start", "offset AS end")
     )
     partitions, starts, ends = (np.asarray(column) for column in holes.toArrow().columns)
-    order = np.lexsort((starts, partitions))  # Spark would read everything once more to sort it
+    order = np.lexsort((starts, partitions))  # a sort in Spark would read everything again
     return Gaps(ranges[0].topic_partition.topic, partitions[order], starts[order], ends[order])

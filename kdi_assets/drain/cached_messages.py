@@ -1,4 +1,4 @@
-"""Messages that several steps read, computed once and kept on disk until the last has read them."""
+"""A cache on disk for messages that several steps read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def cached_messages(spark: SparkSession, cluster: Cluster, plans: Collection[Plan]) -> Iterator[ReadMessages]:
-    """The messages of the plans' ranges, for as long as the body takes; nothing is read before it asks."""
+    """The messages of the plans' ranges, cached until the body ends; the first use reads them."""
     union = merged([r for plan in plans for r in plan.ranges])
     with cached(read_ranges(spark, cluster, union)) as messages:
         yield lambda ranges: messages.where(inside({r.topic_partition: r for r in ranges}))
@@ -26,21 +26,21 @@ def cached_messages(spark: SparkSession, cluster: Cluster, plans: Collection[Pla
 
 @contextmanager
 def cached(frame: DataFrame) -> Iterator[DataFrame]:
-    """The same, worked out once, for as long as the body takes; nothing is worked out before it asks."""
+    """The frame, cached until the body ends; the first use computes it."""
     from py4j.protocol import Py4JError
     from pyspark import StorageLevel
 
-    # On disk: in memory it costs as much, and takes what writing wants.
+    # On disk: in memory it is no faster, and takes the memory that the write needs.
     persisted = frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield persisted
     finally:
-        with suppress(Py4JError, ConnectionError):  # a driver that is gone keeps nothing
+        with suppress(Py4JError, ConnectionError):  # the JVM has ended, and its cache with it
             persisted.unpersist()
 
 
 def merged(ranges: Collection[OffsetRange]) -> list[OffsetRange]:
-    """The same offsets in as few ranges as hold no other, ordered."""
+    """The same offsets in the fewest ranges, ordered."""
     union: list[OffsetRange] = []
     for r in sorted(ranges):
         if union and union[-1].topic_partition == r.topic_partition and r.start <= union[-1].end:

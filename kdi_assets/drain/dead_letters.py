@@ -1,4 +1,4 @@
-"""Dead letters: messages that cannot become rows, kept with their coordinates; they count only through the ledger."""
+"""Dead letters: messages that cannot become rows, with their coordinates; they count only through the ledger."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-_TRIES = 3
+_ATTEMPTS = 3
 _EPOCH, _DAY_MICROSECONDS = date(1970, 1, 1), 86_400_000_000
 _DATES = "dates"
 _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enableExpiredLogCleanup": "false"}
@@ -35,10 +35,12 @@ _PROPERTIES = {**CHECKPOINT_INTERVAL, "delta.appendOnly": "false", "delta.enable
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Letters of one try: how many, ``bit_xor(xxhash64(partition, offset))`` of them, and where they lie.
+    """The letters that one attempt appended.
 
     Attributes:
-        by_date: Of the dates that were asked for, those that messages' own timestamps (UTC) have, and how many.
+        digest: ``bit_xor(xxhash64(partition, offset))`` of them.
+        at: The dead-letter table, and a version that contains them.
+        by_date: Letters by the date of their messages' timestamps (UTC), of the dates asked for.
     """
 
     count: int
@@ -50,15 +52,12 @@ class Written:
 def append_letters(
     letters: DataFrame, uri: str, *, attempt_id: str, between: tuple[date, date] | None = None, few: bool = False
 ) -> Written:
-    """Append the letters of one try, once.
+    """Append the letters of one attempt, once.
 
     Args:
-        letters: As ``judge.to_dead_letters`` gives them, or ``judge.verdicts`` of letters that are there.
-        between: Dates that are counted one by one, both inclusive; ``None``: none.
-        few: Whether this process can write them: ten letters take a tenth of what a write of Spark's takes.
-
-    Returns:
-        What was written, and where: the version holds them, it may hold others' too.
+        letters: As ``judge.to_dead_letters`` gives them, or ``judge.verdicts`` of letters that the table has.
+        between: First and last date to count letters by, both inclusive; ``None``: no date.
+        few: They fit into this process: delta-rs writes ten letters in a tenth of Spark's time.
     """
     table = TableLog.open(uri) if few and "://" not in uri else None
     if table and table.has_no_features:
@@ -71,11 +70,11 @@ def append_letters(
 
 
 _Appended = tuple[int, int, Mapping[int, int]]
-"""How many, their digest, and how many there are by the day of their messages' timestamps (UTC), since 1970."""
+"""The number of letters, their digest, and their number by day of the messages' timestamps (UTC, days since 1970)."""
 
 
 def _append_here(letters: DataFrame, table: TableLog, attempt_id: str) -> _Appended:
-    """By delta-rs."""
+    """Append by delta-rs."""
     import numpy as np
     import pyarrow as pa
     from deltalake import PostCommitHookProperties, write_deltalake
@@ -90,21 +89,21 @@ def _append_here(letters: DataFrame, table: TableLog, attempt_id: str) -> _Appen
 
 
 def _append_by_spark(letters: DataFrame, uri: str, attempt_id: str, between: tuple[date, date] | None) -> _Appended:
-    """By Spark, which makes the table, too; days outside ``between`` are left out."""
+    """Append by Spark, which also creates the table; days outside ``between`` are not counted."""
     from delta.exceptions import ConcurrentWriteException, MetadataChangedException, ProtocolChangedException
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(_ATTEMPTS)):
         written = Observation()
         stamped = letters.withColumn("attempt_id", F.lit(attempt_id))
         digest = F.expr("bit_xor(xxhash64(partition, offset))").alias("digest")
         observed = stamped.observe(written, F.count("*").alias("letters"), digest, *_dates(between))
         try:
             writing = observed.write.format("delta").mode("append").options(**_PROPERTIES)
-            writing.option("mergeSchema", "true").save(uri)  # there are columns that not every letter has
+            writing.option("mergeSchema", "true").save(uri)  # not every letter has every column
         except (ConcurrentWriteException, MetadataChangedException, ProtocolChangedException):
-            # Two that both make the table, or add a column: one finds it there the next time. Appends do not conflict.
+            # Two writers create the table, or add a column, at once: one of them repeats. Appends do not conflict.
             if not left:
                 raise
             continue
@@ -112,34 +111,34 @@ def _append_by_spark(letters: DataFrame, uri: str, attempt_id: str, between: tup
     seen = written.get
     days: Counter[int] = Counter()
     for bin_ in seen.get(_DATES) or ():
-        days[int(bin_["x"])] += int(bin_["y"])  # of each task a bin of its own
+        days[int(bin_["x"])] += int(bin_["y"])  # each task has bins of its own
     return int(seen["letters"]), int(seen["digest"] or 0), days
 
 
 def _lies_in(between: tuple[date, date] | None, day: int) -> bool:
-    # Compared as numbers: timestamps are whatever producers say, and not all of their days are dates.
+    # Compared as numbers: producers choose timestamps, and not every day is a valid date.
     return between is not None and (between[0] - _EPOCH).days <= day <= (between[1] - _EPOCH).days
 
 
 def _dates(between: tuple[date, date] | None) -> list[Column]:
-    """Letters by the days of their messages' timestamps, counted while they are written."""
+    """A column that counts letters by the days of their messages' timestamps during the write; none without dates."""
     from pyspark.sql import functions as F
 
     if between is None:
         return []
     first, last = ((day - _EPOCH).days for day in between)
-    # Timestamps are whatever producers say: only so many dates are looked at. In UTC, whatever the session's zone is.
+    # Producers choose timestamps, so only the days asked for are counted. In UTC, whatever the session's time zone is.
     day = f"CAST(floor(unix_micros(timestamp) / {_DAY_MICROSECONDS}D) AS BIGINT)"
-    # Exact as long as there are at least twice as many bins as different values; it skips nulls.
+    # The histogram is exact if it has twice as many bins as there are different values; it skips nulls.
     wanted = f"CASE WHEN {day} BETWEEN {first} AND {last} THEN {day} END"
     return [F.expr(f"histogram_numeric({wanted}, {2 * (last - first + 1)})").alias(_DATES)]
 
 
 def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -> None:
-    """Refuse if the letters that the ledger counts on may not be there any more.
+    """Refuse if letters that the ledger counts on may be gone.
 
     Raises:
-        DeadLettersReplaced: The table is gone, another one, was restored since, or may have been.
+        DeadLettersReplaced: The table was dropped, replaced or restored since, or its log cannot rule that out.
     """
     if recorded is None:
         return
@@ -155,10 +154,10 @@ def refuse_replaced(stream: Stream, lake: str, recorded: DeadLettersAt | None) -
 
 
 def refuse_gone(stream: Stream, lake: str, written: DeadLettersAt | None) -> None:
-    """Look again for letters that a commit is to count on: without them it would let go of their messages.
+    """Check once more the letters that a commit will count on: without them it would lose their messages.
 
     Raises:
-        DeadLettersGone: They may not be there any more.
+        DeadLettersGone: They may be gone.
     """
     try:
         refuse_replaced(stream, lake, written)
@@ -178,7 +177,7 @@ def replaced(stream: Stream, lake: str, recorded: DeadLettersAt, happened: str) 
 
 
 def _rewritten(log: TableLog, *, since: int) -> str:
-    """What may have taken letters away since a version; empty if nothing did."""
+    """What may have removed letters since a version; empty if nothing did."""
     try:
         rewritten = any(commit.replaces_rows for commit in log.commits(after=since))
     except CommitUnreadable as gone:
@@ -187,11 +186,11 @@ def _rewritten(log: TableLog, *, since: int) -> str:
 
 
 def refuse_too_many_letters(stream: Stream, dead_letters: int, letters: Callable[[], DataFrame], *, of: int) -> None:
-    """Refuse where more messages would be dead letters than the stream's limit allows.
+    """Refuse more dead letters than the stream's limit allows.
 
     Args:
-        of: The messages that should become rows, these among them.
-        letters: Gives what ``judge.to_dead_letters`` does; called and read only to name the reasons.
+        of: The messages that should become rows, dead letters included.
+        letters: Gives the dead letters; called only to name the reasons of a refusal.
 
     Raises:
         TooManyDeadLetters: There are more.

@@ -1,4 +1,4 @@
-"""Drain: snapshot, position commits, plan, execution; until what was there at the start is in the table."""
+"""Drain: snapshot, plan or position commit, execution, next snapshot, until the ends of the first one are reached."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from kdi_assets.drain.errors import (
     Undrainable,
     UnexplainedGap,
 )
-from kdi_assets.drain.execute_plan import ReadMessages, execute_plan
-from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.position_commit import PositionCommit, commit_positions
-from kdi_assets.drain.report import Commit as Commit
-from kdi_assets.drain.report import DrainReport as DrainReport
-from kdi_assets.drain.snapshot import next_messages, offset_bytes, take_snapshot
+from kdi_assets.drain.execute_plan import DrainContext, ReadMessages, execute_plan
+from kdi_assets.drain.plan import Plan, PositionCommit
+from kdi_assets.drain.position_commit import commit_positions
+from kdi_assets.drain.report import Commit, DrainReport
+from kdi_assets.drain.snapshot import expected_offset_bytes, next_timestamps, take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named
 from kdi_assets.errors import Transient
 from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
@@ -34,20 +33,12 @@ from kdi_assets.stream.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOSSES = 2
-"""A drain that was overtaken so often in a row leaves the field to the other one."""
+MOST_LOST_ATTEMPTS = 2
+"""Give up after this many lost commit races in a row."""
 
 
 class DrainOptions(TypedDict, total=False):
-    """What a drain is given beside its stream.
-
-    Attributes:
-        lake: Root of the tables.
-        session: Gives the Spark session; called only if there is something to do.
-        run_id: Recorded in the ledger entry; Dagster's, if there is one.
-        accept_dead_letters: Go on beyond the stream's limit of dead letters: someone has seen them.
-        report: Called with a line about each step, for a log.
-    """
+    """What a caller sets in the ``DrainContext``."""
 
     lake: Required[str]
     session: Required[Callable[[], SparkSession]]
@@ -63,176 +54,169 @@ def drain(
     at: Callable[[str], None] = lambda point: None,
     **options: Unpack[DrainOptions],
 ) -> DrainReport:
-    """Drain everything that waits now into the stream's table, exactly once.
+    """Drain the stream's backlog into its table, exactly once.
 
     Args:
         on_commit: Called after each commit, before the next plan.
-        at: Called at the named points of a drain (``"before reading"``, …); tests stop the drain there.
+        at: As in ``DrainContext``.
+        options: As in ``DrainContext``.
 
     Raises:
-        AnotherDrainActive: Overtaken twice in a row.
+        AnotherDrainActive: Other commits came first twice in a row.
         KdiError: Every refusal of ``take_snapshot`` and ``execute_plan``.
     """
-    draining = Draining(stream, on_commit=on_commit, at=at, **options)
+    draining = Draining(DrainContext(stream=stream, at=at, **options), on_commit=on_commit)
     while step := draining.next_step():
-        draining.do(step)
-    return draining.done()
+        draining.take(step)
+    return draining.report()
 
 
 class Draining:
-    """A stream on the way: what comes next, and what was done.
+    """A drain in progress: its next step, and what it did so far.
 
     Args:
-        topic: As it is now, where somebody has looked; the others are those of ``drain``.
+        context: Of the drain.
+        on_commit: Called after each commit, before the next plan.
+        topic: The topic as somebody has just read it; by default the first snapshot reads it.
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        *,
-        on_commit: Callable[[Commit], None],
-        at: Callable[[str], None],
-        topic: TopicState | None = None,
-        **options: Unpack[DrainOptions],
+        self, context: DrainContext, *, on_commit: Callable[[Commit], None], topic: TopicState | None = None
     ) -> None:
-        self.stream, self._lake, self._session = stream, options["lake"], options["session"]
-        self._run_id, self._options = options.get("run_id", ""), options
-        self._on_commit, self._at = on_commit, at
         self._clock, self._lost, self._conflicts = _Clock(), 0, 0
+        self._context = replace(context, session=lambda: self._clock.watching(context.session()))
+        self._on_commit = on_commit
         self._commits: list[Commit] = []
-        self._settled: list[str] = []
+        self._position_commits: list[str] = []
         self._undrainable: Undrainable | None = None
-        with self._clock.running():
-            self._seen = self._first = take_snapshot(stream, self._lake, topic)
         self._lag: float | None = None
-        self._until = {tp: offsets.end for tp, offsets in self._first.topic.partitions.items()}
+        with self._clock.running():
+            self._snapshot = take_snapshot(context.stream, context.lake, topic)
+        self._backlog_before = self._snapshot.backlog()
+        self._until = {tp: offsets.end for tp, offsets in self._snapshot.topic.partitions.items()}
+
+    @property
+    def stream(self) -> Stream:
+        return self._context.stream
 
     def next_step(self) -> Plan | PositionCommit | None:
-        """What is to be done now; nothing if all that was there at the first look is in the table.
+        """The next step; ``None`` if the table has everything up to the ends of the first snapshot.
 
         Raises:
-            TopicTruncated: The messages that were read last are others now.
-            Undrainable: All is done but what no drain can take, and what lies behind that.
+            TopicTruncated: Other messages are at the offsets that were read last.
+            Undrainable: Nothing else is left than offsets that no drain can read, and what follows them.
         """
-        if self._seen.settlement:
-            return self._seen.settlement
+        if self._snapshot.position_commit:
+            return self._snapshot.position_commit
+        stream = self.stream
         with self._clock.running():
-            expected = offset_bytes(self.stream, self._lake, self._seen)
-            plan = self._seen.plan(self.stream, self._until, offset_bytes=expected)
+            expected = expected_offset_bytes(stream, self._snapshot)
+            plan = self._snapshot.plan(stream, self._until, offset_bytes=expected)
             if plan and plan.ranges:
-                # Before every plan: behind the next one, the last message read is one that came after a truncation.
-                written = next_messages(self.stream, self._seen)
-                if written and self._lag is None:
-                    self._lag = max(0.0, (datetime.now(UTC) - min(written)).total_seconds())
-                read = last_messages(self.stream.cluster, plan.ranges)
+                # Before every plan: after its commit, the message read last is newer than a truncation, and hides it.
+                timestamps = next_timestamps(stream, self._snapshot)
+                if timestamps and self._lag is None:
+                    self._lag = max(0.0, (datetime.now(UTC) - min(timestamps)).total_seconds())
+                read = last_messages(stream.cluster, plan.ranges)
                 return replace(plan, last_read={**plan.last_read, **read})
         if self._undrainable:
             raise self._undrainable
         return None
 
-    def do(self, step: Plan | PositionCommit, *, read: ReadMessages | None = None) -> None:
-        """Do what ``next_step`` said, and look again.
+    def take(self, step: Plan | PositionCommit, *, read: ReadMessages | None = None) -> None:
+        """Take the step, then another snapshot.
 
         Args:
-            read: Gives the messages of a plan; by default Kafka does.
+            read: As in ``execute_plan``.
 
         Raises:
-            AnotherDrainActive: Overtaken twice in a row.
-            KdiError: What was refused.
+            AnotherDrainActive: Other commits came first twice in a row.
+            KdiError: What the step refuses.
         """
-        if report := self._options.get("report"):
-            report(_told(self.stream, step))
+        self._context.report(_log_line(self.stream, step))
         with self._clock.running():
             try:
-                with _looked_at_again(self.stream, self._lake, step), jvm_loss_named(self.stream):
-                    if isinstance(step, Plan):
-                        self._carry_out(step, read)
+                with _explained_by_snapshot(self._context, step), jvm_loss_named(self.stream):
+                    if isinstance(step, PositionCommit):
+                        self._commit_positions(step)
                     else:
-                        self._settle(step)
+                        landed = execute_plan(step, self._context, read=read, conflicts=self._conflicts)
+                        self._commits.append(landed)
                 if isinstance(step, Plan):
                     self._on_commit(self._commits[-1])
                 self._lost = self._conflicts = 0
             except Undrainable as refused:
-                # What lies before these offsets, and in other topic partitions, waits for nobody's decision.
+                # Go on with what comes before these offsets, and with other topic partitions: no decision holds them.
                 self._undrainable = self._undrainable or refused
                 self._until |= {r.topic_partition: r.start for r in refused.offsets}
             except OvertakenCommit as overtaken:
                 self._lost, self._conflicts = self._lost + 1, self._conflicts + 1
-                if self._lost >= LOSSES:
+                if self._lost >= MOST_LOST_ATTEMPTS:
                     raise AnotherDrainActive(stream=self.stream.name, detail=overtaken.parts()[0]) from overtaken
             except (StagedFilesGone, DeadLettersGone):
                 self._lost += 1
-                if self._lost >= LOSSES:
+                if self._lost >= MOST_LOST_ATTEMPTS:
                     raise
-            self._seen = take_snapshot(self.stream, self._lake)
+            self._snapshot = take_snapshot(self.stream, self._context.lake)
 
-    def done(self) -> DrainReport:
+    def report(self) -> DrainReport:
         """What the drain did."""
         return DrainReport(
             stream=self.stream.name,
             commits=tuple(self._commits),
-            settled=tuple(self._settled),
-            positions=self._seen.positions(),
-            backlog_before=self._first.backlog(),
-            backlog_after=self._seen.backlog(),
+            position_commits=tuple(self._position_commits),
+            positions=self._snapshot.positions(),
+            backlog_before=self._backlog_before,
+            backlog_after=self._snapshot.backlog(),
             lag_seconds=self._lag,
             seconds=self._clock.seconds,
             cpu_seconds=self._clock.cpu_seconds,
         )
 
-    def _carry_out(self, plan: Plan, read: ReadMessages | None) -> None:
-        spark = self._clock.watching(self._session())
-        self._commits.append(
-            execute_plan(
-                plan,
-                self.stream,
-                self._lake,
-                spark,
-                read=read,
-                run_id=self._run_id,
-                conflicts=self._conflicts,
-                accept_dead_letters=self._options.get("accept_dead_letters", False),
-                at=self._at,
-            )
-        )
-
-    def _settle(self, settlement: PositionCommit) -> None:
-        spark, seen = self._clock.watching(self._session()), self._seen
+    def _commit_positions(self, step: PositionCommit) -> None:
+        context, snapshot = self._context, self._snapshot
         commit_positions(
-            spark, settlement, self.stream, self._lake, ledger=seen.ledger, topic=seen.topic, run_id=self._run_id
+            context.session(),
+            step,
+            self.stream,
+            context.lake,
+            ledger=snapshot.ledger,
+            topic=snapshot.topic,
+            run_id=context.run_id,
         )
-        self._settled.append(settlement.reason)
+        self._position_commits.append(step.reason)
 
 
 @contextmanager
-def _looked_at_again(stream: Stream, lake: str, step: Plan | PositionCommit) -> Iterator[None]:
-    """A failure of the body may come of what changed since the look: then another one says what, and what decides it.
+def _explained_by_snapshot(context: DrainContext, step: Plan | PositionCommit) -> Iterator[None]:
+    """Take another snapshot when the step fails: a change since the last one may be the cause, and its refusal says so.
 
     Raises:
-        TimestampTooLarge: Spark failed at messages of the plan.
-        KdiError: What that look refuses; else the failure itself.
+        TimestampTooLarge: Spark cannot read messages of the plan.
+        KdiError: What the snapshot refuses; else the failure itself.
     """
+    stream = context.stream
     try:
         yield
     except ReadOrWriteFailed as failed:
-        take_snapshot(stream, lake).plan(stream)  # what was planned may be gone by now, or out of reach
+        take_snapshot(stream, context.lake).plan(stream)  # refuses planned offsets that are gone by now
         if isinstance(step, Plan) and "overflow" in failed.detail:  # an expression of the document may overflow too
             refuse_large_timestamps(stream, step.ranges)
         raise
     except (AccountingMismatch, UnexplainedGap):
-        with suppress(Transient):  # a broker that does not answer now says less than what was found
-            take_snapshot(stream, lake).plan(stream)
+        with suppress(Transient):  # brokers that do not answer now say less than the failure
+            take_snapshot(stream, context.lake).plan(stream)
         raise
 
 
-def _told(stream: Stream, step: Plan | PositionCommit) -> str:
+def _log_line(stream: Stream, step: Plan | PositionCommit) -> str:
     if isinstance(step, Plan):
         return f"{stream.name}: draining {step.offset_count:,} offsets: {', '.join(map(str, step.ranges))}"
     return f"{stream.name}: committing positions: {step.reason}"
 
 
 class _Clock:
-    """Wall and CPU seconds of a drain: while it runs, and not while it waits for another one."""
+    """Wall and CPU seconds of a drain, without those in which another drain of the pass runs."""
 
     def __init__(self) -> None:
         self.seconds = self.cpu_seconds = self._jvm_before = 0.0
@@ -248,6 +232,7 @@ class _Clock:
             self.cpu_seconds += max(0.0, self._cpu() - cpu)
 
     def watching(self, spark: SparkSession) -> SparkSession:
+        """The session; the CPU seconds of its JVM count from now on."""
         if self._spark is None:
             self._spark = spark
             self._jvm_before = self._jvm_cpu()
@@ -260,7 +245,7 @@ class _Clock:
         from py4j.protocol import Py4JError
 
         if self._spark is not None:
-            with suppress(Py4JError, ConnectionError):  # it has ended since: a figure must not fail what is committed
+            with suppress(Py4JError, ConnectionError):  # the JVM has ended: a figure must not fail a committed drain
                 jvm: Any = self._spark._jvm
                 spent = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration()
                 return float(spent.get().toMillis()) / 1000 if spent.isPresent() else 0.0

@@ -1,4 +1,4 @@
-"""What a drain refuses to decide by itself: each names the command that decides it."""
+"""Errors of a drain: each says what is safe, and the command that decides it or tries again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
 class RunAgain(KdiError):
-    """What is to run next is what was refused, and that need not be a drain.
+    """An error after which the same command is to run again.
 
     Attributes:
-        command: That; a drain where nothing else is said.
+        command: The command that met the error; by default a drain.
     """
 
     stream: str
@@ -42,7 +42,7 @@ class RetentionPassedPosition(Terminal):
 
 
 class BrokerEndBelowPosition(Terminal):
-    """The broker's end is below the position: the log was truncated, or restored from a copy."""
+    """The broker's end is below the position: its log was truncated, or restored from a copy."""
 
     stream: str
     topic_partition: TopicPartition
@@ -61,7 +61,7 @@ class BrokerEndBelowPosition(Terminal):
 
 
 class TopicRecreated(Terminal):
-    """The topic has another id than the one the positions belong to: it was deleted and made again."""
+    """The topic has another id than the topic of the positions: it was deleted and created again."""
 
     stream: str
     topic: str
@@ -69,28 +69,28 @@ class TopicRecreated(Terminal):
     found_id: str
 
     def parts(self) -> tuple[str, str, str]:
-        was = f"the positions belong to id {self.recorded_id}" if self.recorded_id else "the positions are another's"
+        was = f"the positions belong to {f'id {self.recorded_id}' if self.recorded_id else 'another topic'}"
         return (
-            f"{self.stream}: topic {self.topic} has id {self.found_id}; {was}. It was deleted and made again.",
+            f"{self.stream}: topic {self.topic} has id {self.found_id}; {was}. It was deleted and created again.",
             "the rows drained so far; positions stay as they are.",
             f"kdi resolve {self.stream} new-topic",
         )
 
 
 class TopicPartitionVanished(Terminal):
-    """A topic partition with a position is not there any more."""
+    """The broker no longer has a topic partition that has a position."""
 
     stream: str
     topic_partition: TopicPartition
     position: int
 
-    what_happened = "{stream}: the broker has no {topic_partition} any more; it was drained up to {position}."
+    what_happened = "{stream}: the broker no longer has {topic_partition}; it was drained up to {position}."
     what_is_safe = "the rows drained so far; positions stay as they are."
     what_to_run = "kdi resolve {stream} new-topic"
 
 
 class TableReplaced(Terminal):
-    """The table has another id than the one the positions were made for: replaced, or a clone."""
+    """The table has another id than the table of the positions: it was replaced, or is a clone."""
 
     stream: str
     uri: str
@@ -98,7 +98,7 @@ class TableReplaced(Terminal):
     found_id: str
 
     def parts(self) -> tuple[str, str, str]:
-        was = f" (the ledger was made for {self.recorded_id})" if self.recorded_id else ""
+        was = f" (the ledger belongs to {self.recorded_id})" if self.recorded_id else ""
         return (
             f"{self.stream}: {self.uri} is another table now, with id {self.found_id}{was}.",
             "nothing was read and nothing was written.",
@@ -107,18 +107,18 @@ class TableReplaced(Terminal):
 
 
 class RowsWithoutPositions(Terminal):
-    """The table holds data files and no position: a clone, a copy, or a table of a writer that leaves none."""
+    """The table has data files and no positions: a clone, a copy, or a table of a writer without positions."""
 
     stream: str
     uri: str
 
     what_happened = "{stream}: {uri} has rows and no positions: it is a clone, a copy or another writer's table."
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "kdi resolve {stream} adopt   (positions behind its rows)"
+    what_to_run = "kdi resolve {stream} adopt   (positions from its rows)"
 
 
 class DeadLettersReplaced(Terminal):
-    """The dead-letter table was restored, replaced or dropped, so letters that count may be gone."""
+    """The dead-letter table was restored, replaced or dropped: letters that count may be gone."""
 
     stream: str
     uri: str
@@ -138,18 +138,18 @@ class DeadLettersReplaced(Terminal):
 
 
 class DeadLettersGone(RunAgain, Transient):
-    """The dead letters that this try wrote, or counts on, were taken away before its commit."""
+    """Dead letters that this attempt wrote, or counts on, were removed before its commit."""
 
     uri: str
     happened: str
 
-    what_happened = "{stream}: the dead letters in {uri} were {happened} before this could be committed."
-    what_is_safe = "this try committed nothing; positions stay as they are."
-    what_to_run = "{command}   (it says what must be decided, if anything)"
+    what_happened = "{stream}: the dead letters in {uri} were {happened} before the commit."
+    what_is_safe = "this attempt committed nothing; positions stay as they are."
+    what_to_run = "{command}   (it names the decision, if one is needed)"
 
 
 class AccountingMismatch(RunAgain, Terminal):
-    """What was read, written and planned does not add up."""
+    """Messages planned, read and written do not add up."""
 
     detail: str
     ranges: tuple[OffsetRange, ...]
@@ -158,22 +158,22 @@ class AccountingMismatch(RunAgain, Terminal):
         return (
             f"{self.stream}: {self.detail} (planned: {', '.join(map(str, self.ranges))}).",
             "nothing was committed; positions stay as they are.",
-            f"{self.command} once more; if it repeats, keep the topic's messages and report it",
+            f"{self.command}   (once more; if it fails again, keep the topic's messages and report it)",
         )
 
 
 class AnotherDrainActive(RunAgain, Transient):
-    """Others committed first, again and again: twice for a drain."""
+    """Other commits came first too often: twice in a row for a drain."""
 
     detail: str
 
     what_happened = "{stream}: another drain or replay of this stream is active ({detail})."
-    what_is_safe = "what the other committed stands; this one committed nothing since."
-    what_to_run = "{command}   (when the other has ended)"
+    what_is_safe = "what the other one committed; since then, this one committed nothing."
+    what_to_run = "{command}   (when the other one has ended)"
 
 
 class TableRefusesRows(Terminal):
-    """A constraint of the table does not hold for a row that the stream gives."""
+    """A constraint of the table does not hold for a row of the stream."""
 
     stream: str
     detail: str
@@ -184,75 +184,83 @@ class TableRefusesRows(Terminal):
 
 
 class ReadOrWriteFailed(RunAgain, Transient):
-    """Spark failed while messages were read or files written; nothing of it is visible."""
+    """Spark failed while it read messages or wrote files; no reader sees any of it."""
 
     step: str
     detail: str
 
     what_happened = "{stream}: {step} failed: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "{command}   (it begins where this one did)"
+    what_to_run = "{command}   (it begins at the same positions)"
 
 
 class TableNotMoved(Terminal):
-    """The document was renamed, and its table still lies where the old name says."""
+    """The document was renamed, and its table is still at the old name's place."""
 
     stream: str
     former: str
     uri: str
 
-    def parts(self) -> tuple[str, str, str]:
-        moves = [
-            f"mv {self.former}{beside} {self.uri}{beside}" for beside in ("", "_dead_letters", "_ledger", "_removed")
-        ]
-        return (
-            f"{self.stream}: the table still lies at {self.former} and not at {self.uri}; a drain would begin anew.",
-            "the table as it is; nothing was read and nothing was written.",
-            f"{moves[0]}   (then, if they exist, {moves[1]}, {moves[2]} and {moves[3]})",
-        )
+    what_happened = "{stream}: the table is still at {former} and not at {uri}; a drain would start over."
+    what_is_safe = "the table; nothing was read and nothing was written."
+    what_to_run = (
+        "mv {former} {uri}   (then, if they exist, {former}_dead_letters, {former}_ledger and {former}_removed "
+        "likewise)"
+    )
 
 
 class TableMissing(Terminal):
-    """The table is gone, and a table that only a drain of it makes lies beside its place."""
+    """The table is gone, and its dead letters, archive or removed rows are still beside its place."""
 
     stream: str
     uri: str
     beside: str
 
     what_happened = (
-        "{stream}: there is no table at {uri}, and {beside} lies beside its place: the table was removed or moved, "
-        "and its positions with it."
+        "{stream}: there is no table at {uri}, but there is {beside}: the table was removed or moved, and its "
+        "positions with it."
     )
-    what_is_safe = "nothing was read and nothing was written; what lies beside it is as it was."
+    what_is_safe = "{beside}; nothing was read and nothing was written."
     what_to_run = "put the table back; or, to start over, mv {beside} somewhere else, then kdi drain {stream}"
 
 
 class StreamRetired(Terminal):
-    """The document says that nothing is drained any more."""
+    """The document says that the stream is no longer drained."""
 
     stream: str
 
     what_happened = "{stream} is retired: its document says `status: retired`."
     what_is_safe = "the table and its ledger stay as they are."
-    what_to_run = "remove the line from the document, if it is to be drained again"
+    what_to_run = "remove the line from the document to drain it again"
+
+
+class RoutesChanged(Terminal):
+    """The documents have other route conditions than the table's ledger, or a change of them was not finished."""
+
+    stream: str
+    why: str
+
+    what_happened = "{stream}: {why}."
+    what_is_safe = "nothing was read; positions stay as they are."
+    what_to_run = "kdi resolve {stream} accept-routes --because '…'   (for all tables of its group; shown first)"
 
 
 class NotDrainedYet(Terminal):
-    """The table has positions of another writer, which no drain has taken over: its rows are nobody's to replay."""
+    """The table has positions of another writer, and no drain has taken them over: a replay must not touch its rows."""
 
     stream: str
     uri: str
 
-    what_happened = "{stream}: {uri} has positions of another writer, and no drain has taken it over yet."
+    what_happened = "{stream}: {uri} has positions of another writer, and no drain has taken them over yet."
     what_is_safe = "nothing was read and nothing was written."
     what_to_run = "kdi drain {stream}   (it takes over the positions; then the same command again)"
 
 
 class Undrainable(Terminal):
-    """Nobody can read these offsets, or say why there is no message.
+    """Offsets that no drain can read or explain.
 
     Attributes:
-        offsets: The first such offsets of each topic partition that has any; at least one.
+        offsets: The first such offsets of each topic partition that has any; at least one range.
     """
 
     stream: str
@@ -261,33 +269,33 @@ class Undrainable(Terminal):
 
     def parts(self) -> tuple[str, str, str]:
         first, others = self.offsets[0], len(self.offsets) - 1
-        besides = f" So it is in {others} more topic partitions." if others else ""
+        besides = f" The same in {others} more topic partitions." if others else ""
         return (
             f"{self.stream}: {first}: {self.happened}.{besides}",
-            "all offsets before these are drained, and so are the other topic partitions; positions stay there.",
+            "all offsets before these, and the other topic partitions, are drained; positions stay there.",
             f"kdi resolve {self.stream} accept-loss --topic-partition {first.topic_partition} --from {first.start} "
             f"--until {first.end}   (gives up exactly these; look at the brokers first)",
         )
 
 
 class UnexplainedGap(Undrainable):
-    """Offsets without a message, on a topic where every offset should have one."""
+    """Offsets without a message, on a topic where every offset has one."""
 
     happened = "no message is there, and the topic is neither compacted nor written by transactions"
 
 
 class TimestampTooLarge(Undrainable):
-    """Messages with a timestamp that Spark cannot hold, such as nanoseconds where Kafka has milliseconds."""
+    """Messages with a timestamp that Spark cannot read, such as nanoseconds in place of milliseconds."""
 
     happened = "the message has a timestamp beyond the year 294,247, which Spark cannot read (nanoseconds?)"
 
 
 SHOWN = 5
-"""Reasons named in a refusal, the most frequent ones."""
+"""So many of the most frequent reasons are named in a refusal."""
 
 
 class ReasonCount(NamedTuple):
-    """Why messages become dead letters, and how many of them."""
+    """A reason of dead letters, and how many have it."""
 
     reason: str
     field: str
@@ -298,7 +306,7 @@ class ReasonCount(NamedTuple):
 
 
 class TooManyDeadLetters(RunAgain, Terminal):
-    """More messages of one plan would become dead letters than the stream allows: the document may be what is wrong."""
+    """More messages of a plan would become dead letters than the stream allows: the document may be wrong."""
 
     dead_letters: int
     messages: int
@@ -311,16 +319,15 @@ class TooManyDeadLetters(RunAgain, Terminal):
         return (
             f"{self.stream}: {self.dead_letters:,} of {self.messages:,} messages that should become rows would be dead "
             f"letters ({share:.1%}): {', '.join(map(str, self.reasons))}{others}. The limit is {self.limit}.",
-            "no dead letter was written and nothing was committed; positions stay as they are, and the messages lie in "
-            "the topic until retention deletes them.",
+            "no dead letter was written and nothing was committed; positions stay as they are, and the topic keeps the "
+            "messages until retention deletes them.",
             f"kdi peek {self.stream} shows what becomes of messages: correct the document (or its `dead_letter_limit`) "
-            f"and run `kdi check`; or take them for what they are, this once: "
-            f"{self.command} --accept-dead-letters",
+            f"and run `kdi check`; or accept the dead letters, this once: {self.command} --accept-dead-letters",
         )
 
 
 class StartOutOfRange(Terminal):
-    """The document's `start:` names an offset, or a topic partition, that the topic does not have."""
+    """The document's `start:` names an offset or a topic partition that the topic does not have."""
 
     stream: str
     topic_partition: TopicPartition
@@ -332,7 +339,7 @@ class StartOutOfRange(Terminal):
 
 
 class PositionBelowStart(Terminal):
-    """The document's `start:` names an offset behind the position: what lies between was neither read nor given up."""
+    """The document's `start:` names an offset above the position: those between were neither read nor given up."""
 
     stream: str
     topic_partition: TopicPartition
@@ -342,16 +349,16 @@ class PositionBelowStart(Terminal):
     def parts(self) -> tuple[str, str, str]:
         tp, at = self.topic_partition, self.position
         return (
-            f"{self.stream}: `start` says {self.start} for {tp}, and its position is {at} already: a start holds for a "
-            f"stream that has none, and [{at}, {self.start}) was not drained.",
+            f"{self.stream}: `start` says {self.start} for {tp}, and its position is already {at}: a start applies to "
+            f"a stream without positions, and [{at}, {self.start}) was not drained.",
             f"every offset below {at} is accounted for; nothing was read and nothing was written.",
-            f"take {tp.partition}: {self.start} out of `start:`, to drain on from {at}; or give the offsets up: "
+            f"remove {tp.partition}: {self.start} from `start:`, to drain on from {at}; or give the offsets up: "
             f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.start}",
         )
 
 
 class TopicTruncated(Terminal):
-    """The message that was read last is another one now: the topic partition was cut off and has grown since."""
+    """Another message is at the offset that was read last: the topic partition was truncated and has grown since."""
 
     stream: str
     topic_partition: TopicPartition
@@ -362,10 +369,10 @@ class TopicTruncated(Terminal):
         tp, read = self.topic_partition, self.read
         others = f"of {_time(self.found)}" if self.found.timestamp != read.timestamp else "with another key or value"
         return (
-            f"{self.stream}: offset {read.offset} of {tp} holds another message now ({others}) than the one that was "
-            f"drained, of {_time(read)}: the brokers lost the end of {tp}, and gave its offsets to other messages.",
-            "the rows drained so far, those of the lost messages among them; nothing was written and positions stay as "
-            "they are.",
+            f"{self.stream}: offset {read.offset} of {tp} now has another message ({others}) than the drained "
+            f"one, of {_time(read)}: the brokers lost the end of {tp}, and gave its offsets to other messages.",
+            "the rows drained so far, with those of the lost messages; nothing was written and positions stay as they "
+            "are.",
             f"kdi audit {self.stream} --against-kafka   (names the first offset that differs); then kdi resolve "
             f"{self.stream} rewind --topic-partition {tp} --to that offset   (rows of the lost offsets are moved to "
             "<table>_removed)",

@@ -1,10 +1,10 @@
-"""Execute one plan: read, judge, write files, write dead letters, account, commit. The order is the promise."""
+"""Execute one plan: its steps, from Kafka's messages to one commit of the table, in the order that is the promise."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.stage import file_size, stage
+from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.commit import commit
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
@@ -32,153 +33,214 @@ from kdi_assets.stream.stream import OffsetRange, Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 ReadMessages = Callable[[Sequence[OffsetRange]], "DataFrame"]
-"""``kafka_frame.read_ranges`` of a session and a cluster, or what has read the ranges already."""
+"""``reader.read_ranges`` of a session and a cluster, or a cache of the messages."""
 
 
-def execute_plan(
-    plan: Plan,
-    stream: Stream,
-    lake: str,
-    spark: SparkSession,
-    *,
-    read: ReadMessages | None = None,
-    run_id: str = "",
-    conflicts: int = 0,
-    accept_dead_letters: bool = False,
-    at: Callable[[str], None] = lambda point: None,
-) -> Commit:
-    """Bring the plan's messages into the table, in one commit.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainContext:
+    """What all steps of a stream's drain share.
+
+    Attributes:
+        lake: Root of the tables.
+        session: Gives the Spark session; called only if there is something to do.
+        run_id: Recorded in the ledger entry: Dagster's run, if there is one.
+        accept_dead_letters: Drain even if there are more dead letters than the stream's limit.
+        report: Called with a line about each step, for a log.
+        at: Called with the name of each point that the drain reaches; tests stop the drain there.
+    """
+
+    stream: Stream
+    lake: str
+    session: Callable[[], SparkSession]
+    run_id: str = ""
+    accept_dead_letters: bool = False
+    report: Callable[[str], None] = lambda line: None
+    at: Callable[[str], None] = lambda point: None
+
+
+def execute_plan(plan: Plan, context: DrainContext, *, read: ReadMessages | None = None, conflicts: int = 0) -> Commit:
+    """Bring the plan's messages into the table, in one commit: every step of ``STEPS``, or the refusal of one.
 
     Args:
         read: Gives the messages of ranges of the plan; by default Kafka does.
-        conflicts: Plans of this drain before, which other commits overtook; recorded.
-        accept_dead_letters: However many there are.
+        conflicts: How many plans of this drain other commits overtook before; recorded.
 
     Raises:
-        MaskSecretMissing: A hash has no key.
+        MaskSecretMissing: The environment does not have the secret of a hash.
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
-        UnknownFieldsFound, OtherTypesFound: Messages are as a frozen contract does not allow.
-        ExpectationNotMet: One that stops the drain.
-        TooManyDeadLetters: Nobody said yet that the document is right.
-        OvertakenCommit: Another commit came first and matters; plan again.
-        AccountingMismatch, UnexplainedGap: What was read is not what was planned.
-        TopicRecreated: The topic was made anew while it was read.
-        DeadLettersGone, StagedFilesGone: Someone removed what this try wrote; plan again.
-        ReadOrWriteFailed: Spark failed; trying again can help.
+        UnknownFieldsFound, OtherTypesFound: Messages have what a frozen contract does not allow.
+        ExpectationNotMet: An expectation that stops the drain.
+        TooManyDeadLetters: There are more than the stream's limit.
+        OvertakenCommit: Another commit came first and changes what the plan rests on; plan again.
+        AccountingMismatch, UnexplainedGap: The messages read are not the offsets planned.
+        TopicRecreated: The topic was deleted and created again during the read.
+        DeadLettersGone, StagedFilesGone: Someone removed what this attempt wrote; plan again.
+        ReadOrWriteFailed: Spark failed; a retry can help.
     """
-    uri = stream.table_uri(lake)
-    read = read or partial(read_ranges, spark, stream.cluster)
-    messages = read(plan.ranges)
-    stages = _Stages()
-    staged, counts, decoder = stage(
-        messages,
-        evolved(stream, lake, spark),
-        uri,
-        now=plan.now,
-        files=file_size(stream, lake, plan),
-        at=at,
-    )
-    stream = decoder.stream  # its record may have gained fields
-    stages.ended("read and write")
-    at("files written")
-    judged = partial(letters_of, messages, stream, decoder, counts, now=plan.now)
-    _refuse_by_document(stream, counts, judged, accept_dead_letters=accept_dead_letters)
-    # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
-    # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
-    # order would move the position past messages that are in neither table, and no later drain looks back.
-    letters = _write_letters(plan, stream, lake, counts, judged)
-    stages.ended("dead letters")
-    at("dead letters written")
-    # The last moment at which refusing costs nothing.
-    with spark_failures(stream, "accounting for the offsets"):
-        account = account_for(plan, stream, counts, rows_written=staged.rows, letters=letters, messages=messages)
-    _refuse_recreated(plan, stream)
-    # All that the plan counts on, and not only what this try appended: older letters may have been taken meanwhile.
-    refuse_gone(stream, lake, plan.ledger.dead_letters_at or letters.at)
-    stages.ended("account")
-    at("accounted for")
-    entry = counts.noted_in(_entry(plan, stream, staged, counts, letters, account))
-    entry = replace(entry, run_id=run_id, seconds=stages.seconds, conflicts=conflicts)
-    with spark_failures(stream, "committing"):
-        landed = commit(spark, staged, uri, behind=plan.version, entry=entry)
-    at("commit sent")
-    took = (datetime.now(UTC) - plan.now).total_seconds()
-    return Commit.of(landed, took_seconds=max(0.0, took))
+    execution = Execution(plan, context, read, conflicts)
+    for step in STEPS:
+        step.run(execution)
+        if step.timed_as:
+            execution.note_seconds(step.timed_as)
+        if step.point:
+            context.at(step.point)
+    return execution.landed
 
 
-class _Stages:
-    """What the stages of a drain take, in seconds."""
+class Execution:
+    """One plan in execution: each step leaves here what later steps need.
 
-    def __init__(self) -> None:
+    Attributes:
+        stream: The stream; once files are written, with the fields that its record gained.
+        seconds: What the steps took, for the ledger entry.
+    """
+
+    staged: Staged
+    counts: Counts
+    decoder: StreamDecoder
+    letters: Written
+    account: Account
+    landed: Commit
+
+    def __init__(self, plan: Plan, context: DrainContext, read: ReadMessages | None, conflicts: int) -> None:
+        self.plan, self.context, self.conflicts = plan, context, conflicts
+        self.stream, self.table = context.stream, plan.ledger.table
+        self.spark = context.session()
+        self.messages = (read or partial(read_ranges, self.spark, self.stream.cluster))(plan.ranges)
         self.seconds: dict[str, float] = {}
         self._since = time.monotonic()
 
-    def ended(self, stage: str) -> None:
+    def write_files(self) -> None:
+        """Read and judge the messages, and write the rows into files that no version of the table names."""
+        self.staged, self.counts, self.decoder = stage(
+            self.messages,
+            evolved(self.stream, self.context.lake, self.spark),
+            self.table,
+            now=self.plan.now,
+            files=file_size(self.stream, self.plan),
+            before_read=partial(self.context.at, "before reading"),
+        )
+        self.stream = self.decoder.stream
+
+    def refuse_by_document(self) -> None:
+        """Refuse what the stream's document does not allow."""
+        stream, counts = self.stream, self.counts
+        refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
+        refuse_unmet(stream, counts.unmet, of=counts.became_rows)
+        refuse_other_types(stream, self.judged, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
+        if counts.dead_letters and not self.context.accept_dead_letters:
+            judged = counts.became_rows + counts.dead_letters
+            refuse_too_many_letters(stream, counts.dead_letters, self.judged, of=judged)
+
+    def write_dead_letters(self) -> None:
+        """Append the dead letters of this attempt; without any, write nothing."""
+        plan, stream, recorded = self.plan, self.stream, self.plan.ledger.dead_letters_at
+        if not self.counts.dead_letters:
+            self.letters = Written(0, 0, recorded)
+            return
+        dates = (stream.date_window.start, stream.date_window.last(plan.now))
+        few = self.counts.letters is not None
+        with spark_failures(stream, "writing dead letters"):
+            uri = stream.dead_letters_uri(self.context.lake)
+            self.letters = append_letters(self.judged(), uri, attempt_id=plan.attempt_id, between=dates, few=few)
+        if self.letters.at and recorded and self.letters.at.table_id != recorded.table_id:
+            raise replaced(stream, self.context.lake, recorded, f"replaced by table {self.letters.at.table_id}")
+
+    def account_for_offsets(self) -> None:
+        """Refuse unless every offset of the plan is a row, a dead letter, a tombstone, filtered or a gap."""
+        with spark_failures(self.stream, "accounting for the offsets"):
+            self.account = account_for(
+                self.plan,
+                self.stream,
+                self.counts,
+                rows_written=self.staged.rows,
+                letters=self.letters,
+                messages=self.messages,
+            )
+
+    def check_again(self) -> None:
+        """Look again at the topic, which may have been deleted and created during the read, and at the dead letters."""
+        plan, stream = self.plan, self.stream
+        found = read_topic(stream.cluster, stream.topic).topic_id
+        if found != plan.topic_id:
+            raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
+        # Not only what this attempt appended: someone may have removed older dead letters since the plan.
+        if counted_on := plan.ledger.dead_letters_at or self.letters.at:
+            refuse_gone(stream, self.context.lake, counted_on)
+
+    def commit(self) -> None:
+        """Commit rows, positions and the ledger entry together, directly behind the plan's version."""
+        with spark_failures(self.stream, "committing"):
+            landed = commit(self.spark, self.staged, self.table.uri, behind=self.plan.version, entry=self._entry())
+        took = (datetime.now(UTC) - self.plan.now).total_seconds()
+        self.landed = Commit.of(landed, took_seconds=max(0.0, took))
+
+    def judged(self) -> DataFrame:
+        """The dead letters of the messages."""
+        return letters_of(self.messages, self.stream, self.decoder, self.counts, now=self.plan.now)
+
+    def note_seconds(self, steps: str) -> None:
+        """Note the seconds since the last note."""
         now = time.monotonic()
-        self.seconds[stage], self._since = round(now - self._since, 3), now
+        self.seconds[steps], self._since = round(now - self._since, 3), now
+
+    def _entry(self) -> LedgerEntry:
+        plan, counts, account = self.plan, self.counts, self.account
+        entry = next_entry(
+            self.stream,
+            plan.ledger,
+            kind="drain",
+            topic_id=plan.topic_id,
+            attempt_id=plan.attempt_id,
+            positions=plan.positions_after,
+            ranges=account.ranges,
+            gaps=account.gaps,
+            gap_digest=account.gap_digest,
+            digest=counts.digest,
+            dead_letter_digest=counts.dead_letter_digest,
+            tombstone_digest=counts.tombstone_digest,
+            filtered_digest=counts.filtered_digest,
+            rows_by_date=dict(sorted(self.staged.rows_by_date.items())),
+            bytes=self.staged.bytes,
+            dead_letters_at=self.letters.at,
+            letters_by_date=self.letters.by_date,
+            planned_at=plan.now,
+            ends=plan.ends,
+            ages=dict(sorted(counts.ages.items())),
+            message_bytes=counts.message_bytes,
+            routes=plan.routes,
+            last_read=plan.last_read,
+        )
+        return replace(
+            counts.noted_in(entry), run_id=self.context.run_id, seconds=self.seconds, conflicts=self.conflicts
+        )
 
 
-def _refuse_by_document(
-    stream: Stream, counts: Counts, letters: Callable[[], DataFrame], *, accept_dead_letters: bool
-) -> None:
-    """Refuse what the stream's document does not put up with."""
-    refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
-    refuse_unmet(stream, counts.unmet, of=counts.became_rows)
-    refuse_other_types(stream, letters, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
-    if not accept_dead_letters:
-        judged = counts.became_rows + counts.dead_letters
-        refuse_too_many_letters(stream, counts.dead_letters, letters, of=judged)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an execution.
+
+    Attributes:
+        point: What ``DrainContext.at`` hears once the step is done; empty: nothing.
+        timed_as: What the ledger entry calls the seconds of this step and of those before it that have no name.
+    """
+
+    run: Callable[[Execution], None]
+    point: str = ""
+    timed_as: str = ""
 
 
-def _write_letters(plan: Plan, stream: Stream, lake: str, counts: Counts, letters: Callable[[], DataFrame]) -> Written:
-    """Append the letters of this try; without any, nothing."""
-    if not counts.dead_letters:
-        return Written(0, 0, plan.ledger.dead_letters_at)
-    with spark_failures(stream, "writing dead letters"):
-        between = (stream.date_window.start, stream.date_window.last(plan.now))
-        uri = stream.dead_letters_uri(lake)
-        few = counts.letters is not None
-        written = append_letters(letters(), uri, attempt_id=plan.attempt_id, between=between, few=few)
-    if written.at and plan.ledger.dead_letters_at and written.at.table_id != plan.ledger.dead_letters_at.table_id:
-        raise replaced(stream, lake, plan.ledger.dead_letters_at, f"replaced by table {written.at.table_id}")
-    return written
-
-
-def _refuse_recreated(plan: Plan, stream: Stream) -> None:
-    """Look at the topic's id again: it may have been deleted and made anew while we read."""
-    found = read_topic(stream.cluster, stream.topic).topic_id
-    if found != plan.topic_id:
-        raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=plan.topic_id, found_id=found)
-
-
-def _entry(
-    plan: Plan, stream: Stream, staged: Staged, counts: Counts, letters: Written, account: Account
-) -> LedgerEntry:
-    """What the ledger is to know of the plan once its commit has landed."""
-    return next_entry(
-        stream,
-        plan.ledger,
-        kind="drain",
-        topic_id=plan.topic_id,
-        attempt_id=plan.attempt_id,
-        positions=plan.positions_after,
-        ranges=account.ranges,
-        gaps=account.gaps,
-        gap_digest=account.gap_digest,
-        digest=counts.digest,
-        dead_letter_digest=counts.dead_letter_digest,
-        tombstone_digest=counts.tombstone_digest,
-        filtered_digest=counts.filtered_digest,
-        rows_by_date=dict(sorted(staged.rows_by_date.items())),
-        bytes=staged.bytes,
-        dead_letters_at=letters.at,
-        letters_by_date=letters.by_date,
-        planned_at=plan.now,
-        ends=plan.ends,
-        ages=dict(sorted(counts.ages.items())),
-        message_bytes=counts.message_bytes,
-        routes=plan.routes,
-        last_read=plan.last_read,
-    )
+STEPS = (
+    Step(Execution.write_files, "files written", timed_as="read and write"),  # inside it: "before reading"
+    Step(Execution.refuse_by_document),
+    # Dead letters before the commit: the two tables share no transaction. If we die in between, these letters name an
+    # attempt that no ledger entry knows, so they do not count, and the next drain starts at the same offset. The other
+    # order would move the position past messages that are in neither table, and no later drain looks back.
+    Step(Execution.write_dead_letters, "dead letters written", timed_as="dead letters"),
+    # The last moment at which a refusal costs nothing.
+    Step(Execution.account_for_offsets),
+    Step(Execution.check_again, "accounted for", timed_as="account"),
+    Step(Execution.commit, "commit sent"),
+)
+"""The steps of every plan, in their order, with the points at which tests stop a drain."""

@@ -1,42 +1,121 @@
-"""Plan: the exact ranges of one drain, or a typed refusal. No JVM, no side effects: ``kdi plan`` prints it."""
+"""What a drain does next: commit positions, read exact ranges, or refuse. No JVM, no side effects."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kdi_assets.drain.errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
     RetentionPassedPosition,
+    RowsWithoutPositions,
     StartOutOfRange,
     TableReplaced,
     TopicPartitionVanished,
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.ledger.entry import LastRead, still_last
+from kdi_assets.ledger.entry import Kind, LastRead, still_last
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
+from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState, offsets_at
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The ranges of one drain, ordered, none empty; no ranges means nothing is left to drain.
+class PositionCommit:
+    """Positions to commit before anything is read, and why.
 
     Attributes:
-        attempt_id: New for every try: what the ledger does not name did not happen.
-        ledger: As it was when it was made; the commit must land directly behind its version.
-        now: The moment of planning, UTC; the date window is judged by it.
+        positions: Next offset of every topic partition.
+    """
+
+    kind: Kind
+    positions: Mapping[TopicPartition, int]
+    reason: str
+
+
+def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: TopicState) -> PositionCommit | None:
+    """The positions to commit before a plan can be made; ``None`` if the ledger has them.
+
+    A start policy becomes numbers here, once: "latest" is the end at this moment, and the messages between this commit
+    and the first drain are not lost.
+
+    Raises:
+        TableReplaced, TopicRecreated, TopicPartitionVanished: As ``plan_drain``; they come before a RESTORE's answer.
+        RowsWithoutPositions: A clone, or a copy: whatever the start policy says, it could double its rows.
+        StartOutOfRange: An explicit start offset is not in the topic.
+        PositionBelowStart: An explicit start offset is higher than the position of another writer.
+    """
+    if ledger is None:
+        refuse_other_start(stream, {}, topic)
+        reason = f"the table does not exist; start: {_start_text(stream)}"
+        return PositionCommit("start", start_positions(stream, topic), reason)
+    refuse_other_ids(stream, ledger, topic)
+    if ledger.restored_to is not None:
+        positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
+        reason = f"the table was restored to version {ledger.restored_to}"
+        return PositionCommit("restore", positions, reason)
+    if ledger.unclaimed:
+        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri)
+    if ledger.ledger_version is None:
+        refuse_other_start(stream, ledger.positions, topic)
+        positions = {**start_positions(stream, topic, known=ledger.positions.keys()), **ledger.positions}
+        if ledger.positions:
+            reason = "the table has positions of another writer with this app_id"
+            return PositionCommit("takeover", positions, reason)
+        reason = f"the table has no positions yet; start: {_start_text(stream)}"
+        return PositionCommit("start", positions, reason)
+    return None
+
+
+def start_positions(
+    stream: Stream, topic: TopicState, *, known: Collection[TopicPartition] = frozenset()
+) -> dict[TopicPartition, int]:
+    """The positions at which topic partitions start that are not ``known``.
+
+    Raises:
+        StartOutOfRange: An explicit offset is not in the topic.
+        KdiError: The brokers do not answer which offset a moment is.
+    """
+    begin = {tp: offsets for tp, offsets in topic.partitions.items() if tp not in known}
+    if not begin:
+        return {}
+    if isinstance(stream.start, datetime):
+        return offsets_at(stream.cluster, replace(topic, partitions=begin), stream.start)
+    if stream.start == "latest":
+        return {tp: offsets.end for tp, offsets in begin.items()}
+    explicit = stream.start_offsets
+    positions = {tp: explicit.get(tp, offsets.earliest) for tp, offsets in begin.items()}
+    for tp, offsets in begin.items():
+        # Up to the high watermark: an offset of an open transaction exists, although nobody may read it yet.
+        if not offsets.earliest <= positions[tp] <= offsets.high_watermark:
+            held = f"[{offsets.earliest}, {offsets.high_watermark})"
+            said = f"says {positions[tp]} for {tp}, which holds {held}"
+            raise StartOutOfRange(stream=stream.name, topic_partition=tp, said=said)
+    return positions
+
+
+def _start_text(stream: Stream) -> str:
+    return stream.start.isoformat() if isinstance(stream.start, datetime) else str(stream.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ranges of one drain, ordered, none empty; without ranges, nothing is left to drain.
+
+    Attributes:
+        attempt_id: New for every attempt: an attempt that the ledger does not name did not happen.
+        ledger: The ledger at planning; the commit must land directly behind its version.
+        now: The moment of planning, UTC; the clock of the date window.
         positions: Next offset of every topic partition of the broker.
-        ends: Where the topic partitions ended when it was made, exclusive.
-        expected_bytes: Of keys and values in the ranges, uncompressed, by estimate; ``None`` if nobody estimated.
-        routes: The conditions of the stream's route group that its messages are judged by.
-        last_read: The last message of each topic partition, once the plan is carried out.
+        ends: Exclusive ends of the topic partitions at planning.
+        expected_bytes: Estimate of the bytes of keys and values in the ranges, uncompressed; ``None`` without one.
+        routes: The conditions of the stream's route group that decide which messages are its own.
+        last_read: The last message of each topic partition before the position that the plan leads to.
     """
 
     stream: str
@@ -62,7 +141,7 @@ class Plan:
 
     @property
     def positions_after(self) -> dict[TopicPartition, int]:
-        """Next offset of every topic partition once this plan is carried out."""
+        """Next offset of every topic partition once this plan is committed."""
         return {**self.positions, **{r.topic_partition: r.end for r in self.ranges}}
 
 
@@ -78,31 +157,21 @@ def plan_drain(
     """Pin the ranges of the next drain, or refuse.
 
     Args:
-        ledger: With positions; ``commit_positions`` has seen to that.
-        topic: ``earliest`` inclusive, ``end`` exclusive (the last stable offset).
-        until: Read no further than here, per topic partition; absent ones are read to their end.
-        offset_bytes: What an offset is expected to weigh; without it the stream's ``max_bytes`` bounds nothing.
+        ledger: With positions: ``needed_position_commit`` asks for nothing.
+        topic: ``earliest`` inclusive, ``end`` exclusive: the last stable offset, as "ListOffsets" gives it.
+        until: Upper bounds of the ranges, exclusive; a topic partition without one is read to its end.
+        offset_bytes: Expected bytes of an offset; without it, the stream's ``max_bytes`` limits nothing.
 
     Raises:
-        TableReplaced, TopicRecreated: The ids are not those of the newest ledger commit.
-        TopicPartitionVanished: The broker no longer has a topic partition that has a position.
-        RetentionPassedPosition: Offsets ``[position, earliest)`` were deleted before they were drained.
-        BrokerEndBelowPosition: The broker ends before the position: truncated, or restored from a copy.
+        TableReplaced, TopicRecreated, TopicPartitionVanished: As ``refuse_other_ids``.
+        RetentionPassedPosition, BrokerEndBelowPosition: The broker no longer has the offset at a position.
         PositionBelowStart, StartOutOfRange: As ``refuse_other_start``.
-        RoutesChanged: The table is drained by other route conditions than the document's.
-
-    Source: Kafka protocol, "ListOffsets" with isolation level ``read_committed``.
+        RoutesChanged: The ledger has other route conditions than the document.
     """
-    refuse_strangers(stream, ledger, topic)
+    refuse_other_ids(stream, ledger, topic)
     positions = positions_of(ledger, topic)
-    waiting = []
-    for tp, offsets in sorted(topic.partitions.items()):
-        _refuse_moved(stream, tp, positions[tp], offsets)
-        end = offsets.end if until is None else min(offsets.end, until.get(tp, offsets.end))
-        if positions[tp] < end:
-            waiting.append(OffsetRange(tp, positions[tp], end))
+    ranges = _next_ranges(stream, positions, topic, until, _most_offsets(stream, offset_bytes))
     refuse_other_start(stream, positions, topic)
-    ranges = _at_most(_most_offsets(stream, offset_bytes), tuple(waiting))
     return Plan(
         stream=stream.name,
         attempt_id=str(uuid.uuid4()),
@@ -113,19 +182,19 @@ def plan_drain(
         ranges=ranges,
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
         expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
-        routes=routes_to_drain_by(stream, ledger, positions),
+        routes=routes_to_drain_by(stream, ledger, positions) if stream.route or ledger.routes else None,
         last_read=still_last(ledger.entry, positions | {r.topic_partition: r.end for r in ranges}),
     )
 
 
-def refuse_strangers(stream: Stream, ledger: LedgerState, topic: TopicState) -> None:
-    """Refuse a table or a topic that is not the one that the positions were made for.
+def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> None:
+    """Refuse a table or a topic that is not the one of the positions.
 
     Raises:
-        TableReplaced, TopicRecreated, TopicPartitionVanished: As they say.
+        TableReplaced, TopicRecreated, TopicPartitionVanished: As their texts say.
     """
     if ledger.ledger_version is None:
-        return  # nobody recorded which table and topic they were; the next ledger commit does
+        return  # no ledger commit recorded the ids of table and topic; the next one does
     if not ledger.knows_table:
         recorded = ledger.entry.table_id if ledger.entry else ""
         raise TableReplaced(stream=stream.name, uri=ledger.uri, recorded_id=recorded, found_id=ledger.table_id)
@@ -139,13 +208,13 @@ def refuse_strangers(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
 
 
 def refuse_other_start(stream: Stream, positions: Mapping[TopicPartition, int], topic: TopicState) -> None:
-    """Refuse explicit start offsets that a position has not reached.
+    """Refuse explicit start offsets above the position.
 
-    A start is applied where there is no position. One at or below the position was applied, or is passed by now; one
-    above it would skip messages, which is a decision that the ledger must know of.
+    A start applies only where there is no position. A start above the position would skip messages, and only a decision
+    in the ledger may do that.
 
     Raises:
-        PositionBelowStart, StartOutOfRange: As they say.
+        PositionBelowStart, StartOutOfRange: As their texts say.
     """
     for tp, offset in stream.start_offsets.items():
         if tp not in topic.partitions:
@@ -158,13 +227,29 @@ def refuse_other_start(stream: Stream, positions: Mapping[TopicPartition, int], 
 def positions_of(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition, int]:
     """Next offset of every topic partition of the broker.
 
-    One that appeared after the stream began starts at 0, not at "earliest": if its first offsets are gone already,
-    that is a loss which someone must declare.
+    A topic partition that appears later starts at 0, not at "earliest": if its first offsets are already deleted, that
+    is a loss, and someone must declare it.
     """
     return {tp: ledger.positions.get(tp, 0) for tp in sorted(topic.partitions)}
 
 
-def _refuse_moved(stream: Stream, tp: TopicPartition, position: int, offsets: BrokerOffsets) -> None:
+def _next_ranges(
+    stream: Stream,
+    positions: Mapping[TopicPartition, int],
+    topic: TopicState,
+    until: Mapping[TopicPartition, int] | None,
+    most_offsets: int,
+) -> tuple[OffsetRange, ...]:
+    backlog = []
+    for tp, offsets in sorted(topic.partitions.items()):
+        _refuse_lost_offsets(stream, tp, positions[tp], offsets)
+        end = min(offsets.end, (until or {}).get(tp, offsets.end))
+        if positions[tp] < end:
+            backlog.append(OffsetRange(tp, positions[tp], end))
+    return _at_most(most_offsets, tuple(backlog))
+
+
+def _refuse_lost_offsets(stream: Stream, tp: TopicPartition, position: int, offsets: BrokerOffsets) -> None:
     if position < offsets.earliest:
         raise RetentionPassedPosition(
             stream=stream.name, topic_partition=tp, position=position, earliest=offsets.earliest
@@ -176,17 +261,17 @@ def _refuse_moved(stream: Stream, tp: TopicPartition, position: int, offsets: Br
 
 
 def _most_offsets(stream: Stream, offset_bytes: float | None) -> int:
-    """How many offsets a plan of the stream may hold; one at least, or nothing would ever move."""
+    """How many offsets a plan may hold; at least one, or the position would never move."""
     if stream.max_bytes is None or not offset_bytes:
         return stream.max_records
     return max(1, min(stream.max_records, int(stream.max_bytes / offset_bytes)))
 
 
-def _at_most(limit: int, waiting: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
+def _at_most(limit: int, backlog: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
     """Cut the ranges so that they hold at most ``limit`` offsets: the short ones whole, the long ones evenly."""
     room, cut = limit, {}
-    for left, r in enumerate(sorted(waiting, key=lambda r: r.offset_count)):
-        taken = min(r.offset_count, room // (len(waiting) - left))
+    for left, r in enumerate(sorted(backlog, key=lambda r: r.offset_count)):
+        taken = min(r.offset_count, room // (len(backlog) - left))
         room -= taken
         cut[r.topic_partition] = OffsetRange(r.topic_partition, r.start, r.start + taken)
-    return tuple(cut[r.topic_partition] for r in waiting if cut[r.topic_partition].offset_count)
+    return tuple(cut[r.topic_partition] for r in backlog if cut[r.topic_partition].offset_count)

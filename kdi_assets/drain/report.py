@@ -1,4 +1,4 @@
-"""What drains did: one plan that became a version, several of them added up, and a drain as a whole."""
+"""What a drain did: one commit, commits added up, and the report of a whole drain."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from kdi_assets.stream.stream import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Commit(LedgerEntry):
-    """A ledger entry that landed: a plan that became a version of the table.
+    """A committed plan: its ledger entry, with the version of the table.
 
     Attributes:
-        took_seconds: From the plan to the commit; ``None`` where nobody was there.
+        took_seconds: From the plan to the commit; ``None`` if the commit was read from the log.
     """
 
     took_seconds: float | None = None
 
     @classmethod
     def of(cls, entry: LedgerEntry, *, took_seconds: float | None = None) -> Commit:
-        """The entry of a commit that landed."""
+        """The commit of a ledger entry."""
         return cls(**{f.name: getattr(entry, f.name) for f in fields(entry)}, took_seconds=took_seconds)
 
     @property
     def touched(self) -> list[date]:
-        """The dates that lost or got rows."""
+        """The dates that gained or lost rows."""
         rows, removed = self.rows_by_date, self.removed_by_date
         return sorted(day for day in {*rows, *removed} if rows.get(day) or removed.get(day))
 
@@ -39,11 +39,7 @@ class Commit(LedgerEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
-    """Commits of one stream, added up.
-
-    Attributes:
-        commits: In their order.
-    """
+    """Commits of one stream, the oldest first, added up."""
 
     commits: tuple[Commit, ...] = ()
 
@@ -87,7 +83,7 @@ class Commits:
 
     @property
     def unmet(self) -> dict[str, int]:
-        """By expectation, the messages that did not meet it."""
+        """Messages that did not meet an expectation, by expectation."""
         unmet: Counter[str] = Counter()
         for commit in self.commits:
             unmet.update(commit.unmet)
@@ -95,33 +91,33 @@ class Commits:
 
     @property
     def unknown(self) -> FieldCounts:
-        """Fields that messages had and the record had not."""
+        """Fields of messages that the record does not have."""
         return sum((commit.unknown for commit in self.commits), FieldCounts())
 
     @property
     def misfits(self) -> FieldCounts:
-        """Fields that were left out because their values did not suit the type."""
+        """Fields left out because their values do not fit the type."""
         return sum((commit.misfits for commit in self.commits), FieldCounts())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainReport(Commits):
-    """What one drain did: a commit for each plan that was carried out, none if nothing was waiting.
+    """What one drain did: a commit for each plan, none if there was no backlog.
 
     Attributes:
-        settled: Why positions were committed before reading, if they were.
+        position_commits: The reasons of the position commits.
         positions: Next offset of every topic partition at the end.
-        backlog_before: Offsets that waited at the first look.
-        backlog_after: Offsets that waited at the end: what came meanwhile.
-        lag_seconds: Age of the oldest message that waited at the first look; ``None`` if none did.
-        cpu_seconds: Of this process and the driver's JVM together; on a shared driver others' work is in it.
+        backlog_before: Offsets of the backlog at the first snapshot.
+        backlog_after: The same at the last snapshot: offsets that came during the drain.
+        lag_seconds: Age of the oldest message of the backlog at the first plan; ``None`` without one.
+        cpu_seconds: Of this process and the driver's JVM; on a shared driver the work of others is included.
     """
 
     stream: str
     positions: Mapping[TopicPartition, int]
     backlog_before: int
     backlog_after: int
-    settled: tuple[str, ...] = ()
+    position_commits: tuple[str, ...] = ()
     lag_seconds: float | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""One read for several streams of a route group: each has its own plan, ledger and commit."""
+"""One read for the streams of a route group, each with its own plan, ledger and commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from kdi_assets.drain.cached_messages import cached_messages
 from kdi_assets.drain.drain import Draining, DrainOptions
-from kdi_assets.drain.execute_plan import ReadMessages
+from kdi_assets.drain.execute_plan import DrainContext, ReadMessages
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.report import Commit, Commits, DrainReport
 from kdi_assets.sources.kafka.topic import TopicState, read_topic
@@ -25,9 +25,9 @@ class Drained:
     """What a pass did for one stream.
 
     Attributes:
-        commits: Those that landed, whatever came of it.
-        report: What it did; ``None`` if it went no further.
-        failure: Why not: what ``drain`` would have raised.
+        commits: The plans that were committed, also of a stream that failed.
+        report: What ``drain`` would have returned; ``None`` if the stream failed.
+        failure: What ``drain`` would have raised.
     """
 
     commits: list[Commit] = field(default_factory=list)
@@ -40,17 +40,17 @@ class Drained:
         return Commits(commits=tuple(self.commits))
 
     def result(self) -> DrainReport:
-        """What ``drain`` would have answered, or raised."""
+        """Return or raise what ``drain`` would have."""
         if self.report is None:
             raise self.failure or RuntimeError("it was not drained")
         return self.report
 
     @contextmanager
-    def by_itself(self) -> Iterator[None]:
-        """What goes wrong with one stream keeps no other from its way."""
+    def keeping_failure(self) -> Iterator[None]:
+        """Keep what the body raises: the failure of one stream does not stop the others."""
         try:
             yield
-        except Exception as failure:  # noqa: BLE001 - whoever asked for the stream raises it, when the others are done
+        except Exception as failure:  # noqa: BLE001 - `result` raises it when the other streams are done
             self.failure = failure
 
 
@@ -61,17 +61,38 @@ def drain_together(
     at: Callable[[Stream, str], None] = lambda stream, point: None,
     **options: Unpack[DrainOptions],
 ) -> dict[str, Drained]:
-    """Drain everything that waits now into the tables of several streams of one route group.
+    """Drain the backlog of several streams of one route group: one read, and a plan, ledger and commit for each stream.
 
-    What one of them refuses, or fails at, neither stops the others nor undoes what they did; the next drain brings it
-    up, in a pass or by itself. The first stream of a pass reads for the others: its seconds are theirs too.
+    What one stream refuses, or fails at, neither stops the others nor undoes their commits; its next drain catches up,
+    in a pass or alone. The first stream of a pass reads for all: its seconds contain their read.
 
     Args:
         group: Streams of the same ``route_group``.
         on_commit: Called after each commit.
-        at: As that of ``drain``.
+        at: As in ``DrainContext``.
+        options: As in ``DrainContext``.
     """
     drained = {stream.name: Drained() for stream in group}
+    members = _members(group, drained, on_commit, at, options)
+    while plans := _plans(members, drained):
+        with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as read:
+            for name, plan in plans.items():
+                with drained[name].keeping_failure():
+                    members[name].take(plan, read=read)
+    for name, member in members.items():
+        if drained[name].failure is None:
+            drained[name].report = member.report()
+    return drained
+
+
+def _members(
+    group: Sequence[Stream],
+    drained: Mapping[str, Drained],
+    on_commit: Callable[[Stream, Commit], None],
+    at: Callable[[Stream, str], None],
+    options: DrainOptions,
+) -> dict[str, Draining]:
+    """The streams of the group that can be drained, by name."""
     members: dict[str, Draining] = {}
     topic: TopicState | None = None
 
@@ -80,36 +101,23 @@ def drain_together(
         on_commit(stream, commit)
 
     for stream in group:
-        with drained[stream.name].by_itself():
-            # One look for all: looked at one after the other, the last of them would plan what came meanwhile.
+        with drained[stream.name].keeping_failure():
+            # One look at the topic for all: with one look each, the later streams would plan newer messages, too.
             topic = topic or (read_topic(stream.cluster, stream.topic) if stream.status != "retired" else None)
-            members[stream.name] = Draining(
-                stream,
-                on_commit=partial(committed, stream),
-                at=partial(at, stream),
-                topic=topic,
-                **options,
-            )
-    while plans := _plans(members, drained):
-        with _read_once(options["session"], [members[name].stream for name in plans], list(plans.values())) as read:
-            for name, plan in plans.items():
-                with drained[name].by_itself():
-                    members[name].do(plan, read=read)
-    for name, member in members.items():
-        if drained[name].failure is None:
-            drained[name].report = member.done()
-    return drained
+            context = DrainContext(stream=stream, at=partial(at, stream), **options)
+            members[stream.name] = Draining(context, on_commit=partial(committed, stream), topic=topic)
+    return members
 
 
 def _plans(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> dict[str, Plan]:
-    """The next plans of those that go on; what must be committed before one can be made, is."""
+    """The next plans of the streams that did not fail, after the position commits that they need."""
     plans = {}
     for name, member in members.items():
         if drained[name].failure is not None:
             continue
-        with drained[name].by_itself():
+        with drained[name].keeping_failure():
             while (step := member.next_step()) is not None and not isinstance(step, Plan):
-                member.do(step)
+                member.take(step)
             if step is not None:
                 plans[name] = step
     return plans
@@ -119,17 +127,17 @@ def _plans(members: Mapping[str, Draining], drained: Mapping[str, Drained]) -> d
 def _read_once(
     session: Callable[[], SparkSession], streams: Sequence[Stream], plans: Sequence[Plan]
 ) -> Iterator[ReadMessages | None]:
-    """What the plans read, kept for all of them; nothing where each has to read for itself."""
+    """A cache of the plans' messages; ``None`` where each stream has to read for itself."""
     with ExitStack() as until_done:
         read = None
         if len(plans) > 1:
-            with suppress(Exception):  # each will meet it by itself, and say it of itself
+            with suppress(Exception):  # each stream fails in the same way on its own, and reports it
                 read = until_done.enter_context(cached_messages(session(), streams[0].cluster, plans))
         yield read
 
 
 def in_passes(streams: Iterable[Stream]) -> list[list[Stream]]:
-    """The streams that are drained together, and the others each by itself, in the order of the first of them."""
+    """The streams in passes: those of a route group together, each other one alone; ordered by the first of each."""
     passes: dict[object, list[Stream]] = {}
     for stream in streams:
         passes.setdefault(stream.route_group or stream.name, []).append(stream)

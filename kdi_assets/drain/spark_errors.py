@@ -1,4 +1,4 @@
-"""Spark's failures as ours: one place that knows which of them a retry can help."""
+"""Spark's exceptions translated into errors of ours: the one place that decides whether a retry can help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from kdi_assets.stream.stream import Stream
 
 @contextmanager
 def spark_failures(stream: Stream, step: str) -> Iterator[None]:
-    """Translate failures of Spark, and of what writes beside it, into ours; an error of ours passes."""
+    """Translate exceptions of Spark, delta-rs and the file system; errors of ours pass unchanged.
+
+    Args:
+        step: What the body does, for the error's text.
+
+    Raises:
+        TableRefusesRows: A constraint of the table does not hold for a row.
+        ReadOrWriteFailed: All other failures.
+    """
     from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -27,24 +35,24 @@ def spark_failures(stream: Stream, step: str) -> Iterator[None]:
 
 @contextmanager
 def jvm_loss_named(stream: Stream) -> Iterator[None]:
-    """Translate the end of the JVM beside the steps that say what they do: any call may be the first to find it gone.
+    """Translate the end of the JVM outside ``spark_failures``: any call to it may be the first that fails.
 
     Raises:
-        ReadOrWriteFailed: A call of the body did.
+        ReadOrWriteFailed: The JVM ended in the body.
     """
     from py4j.protocol import Py4JError
 
     try:
         yield
     except (Py4JError, ConnectionError) as failed:
-        if not _tells_of_jvm_loss(failed):
+        if not _is_jvm_loss(failed):
             raise
         raise ReadOrWriteFailed(stream=stream.name, step="a call to Spark", detail=root_cause(failed)) from failed
 
 
 @contextmanager
 def refused_to(command: str) -> Iterator[None]:
-    """Let refusals name the command that was given, where they would name a drain."""
+    """Let refusals of the body name this command as the one to run again, in place of a drain."""
     try:
         yield
     except RunAgain as refused:
@@ -53,8 +61,8 @@ def refused_to(command: str) -> Iterator[None]:
 
 
 def root_cause(failed: BaseException) -> str:
-    """The first line of the innermost Java exception, where Spark says what really happened."""
-    if _tells_of_jvm_loss(failed):
+    """The first line of the innermost Java exception: the cause, without Spark's wrapping."""
+    if _is_jvm_loss(failed):
         return "the driver's JVM ended or closed the connection; its own output says why (out of memory?)"
     java = getattr(failed, "java_exception", None) or getattr(failed, "_origin", None)
     while java is not None and java.getCause() is not None:
@@ -63,8 +71,8 @@ def root_cause(failed: BaseException) -> str:
     return text.strip().splitlines()[0][:500]
 
 
-def _tells_of_jvm_loss(failed: BaseException) -> bool:
-    """py4j raises its own error, or one without a word of the JVM, or tries again and lets the refusal pass."""
+def _is_jvm_loss(failed: BaseException) -> bool:
+    """py4j raises its network error, its base error without a Java trace, or the refused connection of its retry."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     wordless = type(failed) is Py4JError and "Trace:" not in str(failed)

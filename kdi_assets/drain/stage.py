@@ -1,4 +1,4 @@
-"""Stage: messages judged, and their rows written into files that no version of the table names yet."""
+"""Stage: judge the messages, and write their rows into files that no version of the table names yet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.rules.tally import Counts, PassTally
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.stream_decoder import StreamDecoder
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import AS_IT_COMES, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LARGE, LedgerCommit, recent_commits
@@ -24,37 +25,34 @@ from kdi_assets.stream.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-UNKNOWN_TOGETHER = 2
-"""Bytes on the way between tasks for each byte in a file, where no drain tells: the least that was measured. Files come
-out too small for it rather than too large: messages that repeat themselves take ten times as much and more."""
-SPARE = 2
-"""A row takes less between tasks than the message that it came from: so many times the messages of a file are more than
-it holds, and its number of rows is what ends it."""
+SHUFFLED_BYTES_PER_FILE_BYTE = 2
+"""Of a stream without a large drain: the lowest ratio that was measured. Files become too small by it rather than too
+large; messages that repeat themselves have ratios of ten and more."""
+SPARE_MESSAGES = 2
+"""Tasks hand over so many times the messages of one file: the limit of rows then ends the file, not the bytes."""
 
 
 def stage(
     messages: DataFrame,
     stream: Stream,
-    uri: str,
+    table: TableLog,
     *,
     now: datetime,
     files: FileSize = AS_IT_COMES,
-    at: Callable[[str], None] = lambda point: None,
+    before_read: Callable[[], None] = lambda: None,
     dry: bool = False,
 ) -> tuple[Staged, Counts, StreamDecoder]:
-    """Judge the messages and write the rows into files: without a version no reader sees them.
+    """Judge the messages and write the rows into files that no version of the table names: no reader sees them.
 
-    Once more if messages name schemas that were not known and the registry knows, and if they have fields that the
-    record is to gain; the files before that stay unnamed.
+    The pass is repeated if messages name schemas that the registry knows and the decoder does not, and if the record
+    gains fields of theirs; the files of the passes before stay unnamed.
 
     Args:
-        messages: As ``kafka_frame.read_ranges`` gives them.
-        stream: As ``evolution.evolved`` gives it.
-        now: By which the date window is judged.
-        dry: Whether to write no files, and only count.
-
-    Returns:
-        Files, counts, and the decoder that they were made with.
+        messages: As ``reader.read_ranges`` gives them.
+        table: The table at the version that the commit will land behind.
+        now: The clock of the date window.
+        before_read: Called before each pass.
+        dry: Write no files, only count.
 
     Raises:
         ShapeMistake, SchemaDisagrees: The document does not work, or not with this table; nothing was read.
@@ -64,19 +62,24 @@ def stage(
     while decoder is not None:
         used, tally = decoder, PassTally(messages.sparkSession, now)
         rows = _rows(messages, used, now, tally)
-        refuse_other_schema(stream, uri, rows.schema)
-        at("before reading")
+        refuse_other_schema(stream, table, rows.schema)
+        before_read()
         with spark_failures(stream, "reading messages and writing files"):
-            if dry:
-                staged = Staged()
-                rows.write.format("noop").mode("overwrite").save()
-            else:
-                staged = stage_rows(messages.sparkSession, rows, uri, files=files, widening=stream.contract.evolves)
+            staged = _only_counted(rows) if dry else _written(rows, stream, table, files)
             counts = tally.counts(stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
             if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=now)):
                 decoder = stream_decoder(grown)
     return staged, counts, used
+
+
+def _only_counted(rows: DataFrame) -> Staged:
+    rows.write.format("noop").mode("overwrite").save()
+    return Staged()
+
+
+def _written(rows: DataFrame, stream: Stream, table: TableLog, files: FileSize) -> Staged:
+    return stage_rows(rows.sparkSession, rows, table.uri, files=files, widening=stream.contract.evolves)
 
 
 def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: PassTally) -> DataFrame:
@@ -86,31 +89,30 @@ def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: Pas
     try:
         return judge(messages, stream, decoder, now=now, tally=tally)
     except AnalysisException:
-        analyse(stream, messages.sparkSession)  # says which field of the document it is
+        analyse(stream, messages.sparkSession)  # refuses with the field of the document
         raise
 
 
-def file_size(stream: Stream, lake: str, plan: Plan) -> FileSize:
-    """What the stream asks for, as the writer of this plan can be told.
+def file_size(stream: Stream, plan: Plan) -> FileSize:
+    """The stream's ``target_file_size`` as limits for the writer of this plan.
 
-    A plan that one task carries out writes one file for each date anyhow, or several if it would be too large: nothing
-    is handed from task to task for it.
+    Tasks hand each other rows only in a plan of several tasks: one task writes one file for each date anyway, or
+    several if it would be too large.
     """
     if stream.target_file_size is None:
         return AS_IT_COMES
-    drained = telling(recent_commits(stream.table_uri(lake), stream.app_id))
-    together, rows = UNKNOWN_TOGETHER * stream.target_file_size, None
+    drained = largest_drain(recent_commits(plan.ledger.log, stream.app_id))
+    together, rows = SHUFFLED_BYTES_PER_FILE_BYTE * stream.target_file_size, None
     if drained:
         rows = max(1, stream.target_file_size * drained.rows // drained.bytes)
-        together = SPARE * rows * drained.message_bytes // max(drained.messages, drained.rows)
+        together = SPARE_MESSAGES * rows * drained.message_bytes // max(drained.messages, drained.rows)
     return FileSize(together if plan.offset_count > OFFSETS_PER_TASK else None, rows)
 
 
-def telling(commits: Iterable[LedgerCommit]) -> LedgerEntry | None:
-    """The largest of some drains, which says what a row takes in a file; ``None`` if none of them does.
+def largest_drain(commits: Iterable[LedgerCommit]) -> LedgerEntry | None:
+    """The largest of these drains, for the bytes of a row in a file; ``None`` if none of them is large.
 
-    A file of few rows says nothing: it is its own footer for the most part, and the next large drain would be cut into
-    files that are much too small.
+    A file of few rows is mostly its own footer: the next large drain would be cut into files that are much too small.
     """
-    told = [c.entry for c in commits if c.entry.rows >= LARGE and c.entry.bytes and c.entry.message_bytes]
-    return max(told, key=lambda entry: entry.rows, default=None)
+    large = [c.entry for c in commits if c.entry.rows >= LARGE and c.entry.bytes and c.entry.message_bytes]
+    return max(large, key=lambda entry: entry.rows, default=None)

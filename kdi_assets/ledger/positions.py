@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kdi_assets.ledger.archive import Archive
 from kdi_assets.ledger.commit_info import CommitInfo
@@ -51,6 +51,7 @@ class LedgerState:
         entry: The newest ledger entry of the live rows; ``None`` if there is none, or neither log nor archive has it.
         undone: The newest of all, where a RESTORE undid it; ``None`` where it is the live one, or not readable.
         unclaimed: Whether the table has data files and no position at all, as a clone does.
+        log: The table at ``version``, still open; ``None`` where the state was kept longer than a plan.
     """
 
     uri: str
@@ -65,6 +66,12 @@ class LedgerState:
     entry: LedgerEntry | None
     unclaimed: bool = False
     undone: LedgerEntry | None = None
+    log: TableLog | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def table(self) -> TableLog:
+        """The table at ``version``."""
+        return self.log or TableLog.existing(self.uri, self.version)
 
     @property
     def dead_letters_at(self) -> DeadLettersAt | None:
@@ -158,6 +165,7 @@ def _state(
         entry=entry,
         unclaimed=newest is None and not positions and log.data_files.num_rows > 0,
         undone=ledger.undone(log) if restored else None,
+        log=log,
     )
 
 

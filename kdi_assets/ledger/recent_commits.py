@@ -32,7 +32,9 @@ class LedgerCommit:
         return 0.0 if planned is None else max(0.0, (self.committed_at - planned).total_seconds())
 
 
-def recent_commits(uri: str, app_id: str, *, without: Collection[Kind] = MOVING_NOTHING) -> tuple[LedgerCommit, ...]:
+def recent_commits(
+    log: TableLog | None, app_id: str, *, without: Collection[Kind] = MOVING_NOTHING
+) -> tuple[LedgerCommit, ...]:
     """The newest ledger commits, at most ``WINDOW``, the oldest first; foreign commits between them are few, or hide
     some.
 
@@ -43,7 +45,6 @@ def recent_commits(uri: str, app_id: str, *, without: Collection[Kind] = MOVING_
     Raises:
         KdiError: The log cannot be read.
     """
-    log = TableLog.open(uri)
     passed_over = ("renewal", "routes", *without)
     commits = ledger_commits(islice(live_commits(log), COMMITS_READ), app_id) if log else iter(())
     return tuple(islice((c for c in commits if c.entry.kind not in passed_over), WINDOW))[::-1]

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncated
+from kdi_assets.drain.snapshot import Snapshot, take_snapshot, truncation
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.monitoring.backlog import Backlog as Backlog
@@ -150,8 +150,8 @@ class BacklogReader:
             topic_partitions=partitions,
             offsets=waiting,
             lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
-            refusal=seen.refusal or truncated(stream, seen.last_read, there),
-            unsettled=seen.found is not None and seen.found.settlement is not None,
+            refusal=seen.refusal or truncation(stream, seen.last_read, there),
+            unsettled=seen.found is not None and seen.found.position_commit is not None,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
             pace=recent.pace,
@@ -184,7 +184,7 @@ class _TopicNow:
 
     @cached_property
     def waiting(self) -> dict[TopicPartition, int]:
-        return self.found.waiting() if self.found else {}
+        return self.found.next_offsets() if self.found else {}
 
     @cached_property
     def last_read(self) -> dict[TopicPartition, LastRead]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kdi_assets.drain.snapshot import fresh_ledger
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.latest_version import LatestVersion, LatestVersions, LogCache
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.recent_commits import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
@@ -70,6 +71,7 @@ class LedgerCache:
         ledger = fresh_ledger(stream, lake, topic)
         if ledger is None:
             return None
+        ledger = replace(ledger, log=None)  # an open table keeps the list of its files in memory
         # Letters that were taken in the same moment, a drain finds: it reads everything anew.
         self._tables.keep(uri, _Known(asked, ledger, self._letters(stream, lake, ledger)), version=ledger.version)
         return ledger
@@ -80,7 +82,7 @@ class LedgerCache:
         if known and known.recent is not None:
             return known.recent
         try:
-            recent = Recent.of(recent_commits(stream.table_uri(lake), stream.app_id))
+            recent = Recent.of(recent_commits(TableLog.open(stream.table_uri(lake)), stream.app_id))
         except KdiError:
             return Recent()
         if known:

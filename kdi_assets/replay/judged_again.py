@@ -20,7 +20,7 @@ from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.drain.stage import UNKNOWN_TOGETHER, stage
+from kdi_assets.drain.stage import SHUFFLED_BYTES_PER_FILE_BYTE, stage
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.delta_transaction import FileSize, Staged
 from kdi_assets.ledger.entry import LedgerEntry
@@ -131,9 +131,9 @@ def judged_again(
     staged, counts, decoder = stage(
         held.messages,
         stream,
-        case.ledger.uri,
+        case.ledger.table,
         now=case.now,
-        files=FileSize(together=UNKNOWN_TOGETHER * (stream.target_file_size or USUAL_FILE)),
+        files=FileSize(together=SHUFFLED_BYTES_PER_FILE_BYTE * (stream.target_file_size or USUAL_FILE)),
         dry=dry,
     )
     stream = decoder.stream  # its record may have gained fields

@@ -107,7 +107,7 @@ def until_not_overtaken(
     with refused_to(command):
         for left in reversed(range(TRIES)):
             seen = take_snapshot(stream, lake)
-            pending = seen.settlement
+            pending = seen.position_commit
             if pending and pending.kind == "takeover":
                 raise NotDrainedYet(stream=stream.name, uri=stream.table_uri(lake))
             if seen.ledger is None or (pending and pending.kind != "restore"):

@@ -134,8 +134,8 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
 def _settled(stream: Stream, seen: Snapshot) -> LedgerState:
     if seen.ledger is None:
         raise NoUpkeepNow(stream=stream.name, detail="there is no table yet", run=f"kdi drain {stream.name}")
-    if seen.settlement:
-        detail = f"positions must be committed first ({seen.settlement.reason})"
+    if seen.position_commit:
+        detail = f"positions must be committed first ({seen.position_commit.reason})"
         raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"kdi drain {stream.name}")
     return seen.ledger
 

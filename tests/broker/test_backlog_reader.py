@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from kdi_assets.drain.errors import StreamRetired, TableNotMoved
 from kdi_assets.drain.snapshot import fresh_ledger
+from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.freshness import quantiles
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring import ledger_cache
@@ -165,5 +166,5 @@ def test_a_renamed_stream_goes_on_where_it_was_once_its_folders_are_moved(driven
     produced = web.produce(30, bad=0.2, seed=2)
     renamed.drain()
 
-    assert len(recent_commits(renamed.uri, web.stream.app_id)) == 3
+    assert len(recent_commits(TableLog.open(renamed.uri), web.stream.app_id)) == 3
     renamed.assert_each_offset_once(produced)

@@ -16,8 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kdi_assets.drain.errors import AccountingMismatch, DeadLettersReplaced
-from kdi_assets.drain.route_change import RoutesChanged
+from kdi_assets.drain.errors import AccountingMismatch, DeadLettersReplaced, RoutesChanged
 from kdi_assets.drain.rules.errors import ExpectationNotMet
 from kdi_assets.drain.rules.judge import verdicts
 from kdi_assets.formats.stream_decoder import StreamDecoder

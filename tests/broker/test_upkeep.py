@@ -79,7 +79,7 @@ def test_an_idle_tables_positions_are_renewed_before_its_newest_ledger_commit_go
     assert seen.ledger is not None and seen.ledger.entry is not None
     assert (seen.ledger.entry.kind, seen.ledger.entry.dead_letters_at) == ("renewal", letters)
     assert seen.ledger.entry.routes == Routes.of(web.stream)
-    assert (seen.backlog(), seen.settlement) == (0, None)
+    assert (seen.backlog(), seen.position_commit) == (0, None)
     assert web.audit().complete
     piece = read_new_entries(web.uri, web.stream.app_id, table_id=seen.ledger.table_id, since=0)
     assert piece is not None and piece.through == done.renewed_at

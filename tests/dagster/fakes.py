@@ -114,7 +114,7 @@ class ScriptedDrain:
         return DrainReport(
             stream=stream.name,
             commits=tuple(self.commits),
-            settled=(),
+            position_commits=(),
             positions={TopicPartition(stream.topic, 0): 300},
             backlog_before=300,
             backlog_after=0,

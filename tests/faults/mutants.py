@@ -22,6 +22,7 @@ from kdi_assets.drain import plan as planning
 from kdi_assets.drain.accounting import Account
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.errors import ReadOrWriteFailed
+from kdi_assets.drain.execute_plan import Execution, Step
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules import judge as judging
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
@@ -209,23 +210,13 @@ def _dropping_reader() -> Iterator[None]:
 
 
 def commit_before_letters(patch: MonkeyPatch) -> None:
-    real, write = carrying.execute_plan, carrying._write_letters
-    put_off: list[Callable[[], object]] = []
+    def pretended(execution: Execution) -> None:
+        counts, recorded = execution.counts, execution.plan.ledger.dead_letters_at
+        execution.letters = Written(counts.dead_letters, counts.dead_letter_digest, recorded)
 
-    def later(plan: Plan, *rest: Any) -> Written:
-        counts = rest[2]
-        put_off.append(lambda: write(plan, *rest))
-        return Written(counts.dead_letters, counts.dead_letter_digest, plan.ledger.dead_letters_at)
-
-    def carry_out(*arguments: Any, **options: Any) -> Any:
-        put_off.clear()
-        commit = real(*arguments, **options)
-        for letters in put_off:
-            letters()
-        return commit
-
-    patch.setattr(carrying, "_write_letters", later)
-    patch.setattr(draining, "execute_plan", carry_out)
+    write = Execution.write_dead_letters
+    steps = [replace(step, run=pretended) if step.run is write else step for step in carrying.STEPS]
+    patch.setattr(carrying, "STEPS", (*steps, Step(write)))
 
 
 def every_letter_counts(patch: MonkeyPatch) -> None:

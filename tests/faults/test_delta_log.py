@@ -131,7 +131,7 @@ def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
     report = web.drain()
 
     assert [str(r.range) for c in report.commits for r in c.ranges] == [f"{web.stream.topic}/0 [12, 18)"]
-    assert report.settled == ()
+    assert report.position_commits == ()
     web.assert_each_offset_once(produced)
 
 

@@ -58,7 +58,7 @@ def test_restores_during_a_drain_are_answered_and_the_lost_rows_drained_again(
     report = web.drain(at=at)
 
     assert left == []
-    assert report.settled == tuple(f"the table was restored to version {version}" for version in answered)
+    assert report.position_commits == tuple(f"the table was restored to version {version}" for version in answered)
     web.assert_each_offset_once(produced)
 
 
@@ -76,7 +76,7 @@ def test_an_idle_restore_is_answered_before_anything_is_read(driven: DrivenFacto
     others.restore(web, 4)  # 6: which is version 1
     report = web.drain()
 
-    assert report.settled == ("the table was restored to version 1",)
+    assert report.position_commits == ("the table was restored to version 1",)
     assert report.rows_added + report.dead_letters == 20
     web.assert_each_offset_once(produced)
     assert web.audit().complete
@@ -93,8 +93,8 @@ def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
     DeltaTable(web.uri).restore(datetime.fromtimestamp(made, UTC) + timedelta(milliseconds=10))
     second = web.drain()
 
-    assert first.settled == ("the table was restored to version 1",)
-    assert second.settled == ("the table was restored to version 2",)
+    assert first.position_commits == ("the table was restored to version 1",)
+    assert second.position_commits == ("the table was restored to version 2",)
     web.assert_each_offset_once(produced)
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from kdi_assets.drain.errors import RoutesChanged
 from kdi_assets.drain.report import DrainReport
-from kdi_assets.drain.route_change import RoutesChanged
 from kdi_assets.drain.rules.errors import ExpectationNotMet
 from kdi_assets.ledger.errors import OvertakenCommit
 from kdi_assets.recovery.accept_routes import RouteDecision, commit_routes, decide_routes

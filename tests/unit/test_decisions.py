@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.drain.snapshot import truncated
+from kdi_assets.drain.snapshot import truncation
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
@@ -244,7 +244,7 @@ def test_the_last_message_is_known_while_its_position_stays(
     ],
 )
 def test_another_message_at_the_last_offset_is_a_truncation(there: LastRead | None, refused: bool) -> None:
-    refusal = truncated(orders(), READ, {P0: AtPosition(there), P1: AtPosition(READ[P1])})
+    refusal = truncation(orders(), READ, {P0: AtPosition(there), P1: AtPosition(READ[P1])})
 
     assert (refusal is not None) == refused
     if refusal:

@@ -123,9 +123,9 @@ def test_replays_say_nothing_of_how_a_stream_is_drained_and_hide_no_drain(tmp_pa
         table.ledger_commit("replay", outcomes={"row": 1}, returned={TP: 1}, rows_by_date={table.now.date(): 1})
     uri = orders().table_uri(str(tmp_path))
 
-    drained = recent_commits(uri, "orders")
+    drained = recent_commits(TableLog.open(uri), "orders")
     recent = Recent.of(drained)
-    every = recent_commits(uri, "orders", without=())
+    every = recent_commits(TableLog.open(uri), "orders", without=())
 
     assert [c.entry.kind for c in drained] == ["start", "drain"]
     assert [sample.position for sample in recent.window[TP]] == [0, 100]

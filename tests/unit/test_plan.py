@@ -17,8 +17,7 @@ from kdi_assets.drain.errors import (
     TopicPartitionVanished,
     TopicRecreated,
 )
-from kdi_assets.drain.plan import Plan, plan_drain
-from kdi_assets.drain.position_commit import needed_position_commit
+from kdi_assets.drain.plan import Plan, needed_position_commit, plan_drain
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
@@ -156,11 +155,11 @@ def test_explicit_offsets_hold_where_no_position_is_yet(
 ) -> None:
     held = topic({P0: (3, 9), P1: (2, 8), P2: (4, 4)}, open_offsets=4)
 
-    settlement = needed_position_commit(orders(start=start), state, held)
+    needed = needed_position_commit(orders(start=start), state, held)
 
-    assert settlement is not None
-    assert (settlement.kind, settlement.positions) == (kind, positions)
-    assert kind != "start" or f"start: {start}" in settlement.reason
+    assert needed is not None
+    assert (needed.kind, needed.positions) == (kind, positions)
+    assert kind != "start" or f"start: {start}" in needed.reason
 
 
 @pytest.mark.parametrize("at", [2, 6])
@@ -200,6 +199,6 @@ def test_explicit_offsets_above_a_position_are_refused_and_skip_nothing(refused:
     with pytest.raises(PositionBelowStart) as below:
         refused(orders(start={0: 15}), ledger({P0: 5}, ledger_version=version), topic({P0: (0, 20)}))
 
-    assert "`start` says 15 for orders/0, and its position is 5 already" in str(below.value)
+    assert "`start` says 15 for orders/0, and its position is already 5" in str(below.value)
     assert "[5, 15) was not drained" in str(below.value)
     assert "accept-loss --topic-partition orders/0 --until 15" in str(below.value)

@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from kdi_assets.drain.errors import RowsWithoutPositions, TableMissing
-from kdi_assets.drain.position_commit import PositionCommit
+from kdi_assets.drain.plan import PositionCommit
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.ledger.entry import Kind
 from kdi_assets.ledger.errors import LedgerGap
@@ -104,7 +104,7 @@ def test_a_restore_before_our_first_commit_brings_the_other_writers_positions_ba
 
 def settlement(lake: str) -> PositionCommit | None:
     """The position commit of a drain of ten waiting messages."""
-    return take_snapshot(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).settlement
+    return take_snapshot(orders(), lake, TopicState(TOPIC, "topic", {P0: BrokerOffsets(0, 10, 10)})).position_commit
 
 
 @REPLACED
@@ -135,7 +135,7 @@ def test_a_missing_table_is_not_made_again_while_what_belongs_to_it_is_there(lak
     neighbour = orders().table_uri(lake) + beside
     write_deltalake(neighbour, pa.table({"id": [1]}))
 
-    with pytest.raises(TableMissing, match=rf"{beside} lies beside.*\n.*\n.*put the table back; or, .* mv "):
+    with pytest.raises(TableMissing, match=rf"but there is .*{beside}: .*\n.*\n.*put the table back; or, .* mv "):
         settlement(lake)
     Path(neighbour).rename(f"{lake}/elsewhere")
     started = settlement(lake)

@@ -11,7 +11,8 @@ from itertools import zip_longest
 
 import pytest
 
-from kdi_assets.drain.route_change import RoutesChanged, routes_to_drain_by, why_not
+from kdi_assets.drain.errors import RoutesChanged
+from kdi_assets.drain.route_change import routes_to_drain_by, why_refused
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
@@ -178,7 +179,7 @@ def drains(name: str, table: Table, conditions: Mapping[str, str], end: list[int
         newest = table.log[-1]
         judged, recorded = newest.judged, newest.routes
         yield
-        if len(judged) < end[0] and not why_not(said, recorded, at(len(judged))):
+        if len(judged) < end[0] and not why_refused(said, recorded, at(len(judged))):
             drained = (*judged, conditions["a"])
             table.commit("drain", drained, replace(said, since=recorded.since), behind=version or 1)
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.rules.mask import letters_hold, unlocated
 from kdi_assets.drain.rules.records import DEAD_LETTER
 from kdi_assets.drain.rules.tally import Counts
-from kdi_assets.drain.stage import file_size, telling
+from kdi_assets.drain.stage import file_size, largest_drain
 from kdi_assets.ledger.delta_transaction import AS_IT_COMES, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LedgerCommit
@@ -45,24 +44,24 @@ def planned(offsets: int) -> Plan:
 
 
 def test_what_a_row_takes_is_told_by_the_largest_drain_and_by_no_small_one() -> None:
-    told = telling([drained(10, 30_000), drained(100_000, 5_000_000), drained(50_000, 900_000)])
+    told = largest_drain([drained(10, 30_000), drained(100_000, 5_000_000), drained(50_000, 900_000)])
 
     assert told is not None and told.rows == 100_000
-    assert telling([drained(9_999, 30_000)]) is None
-    assert telling([]) is None
+    assert largest_drain([drained(9_999, 30_000)]) is None
+    assert largest_drain([]) is None
 
 
-def test_a_plan_of_one_task_is_cut_and_a_larger_one_joined(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stage, "recent_commits", lambda uri, app_id: (drained(100_000, 5_000_000),))
-    stream, lake = orders(target_file_size=1_000_000), str(tmp_path)
+def test_a_plan_of_one_task_is_cut_and_a_larger_one_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "recent_commits", lambda log, app_id: (drained(100_000, 5_000_000),))
+    stream = orders(target_file_size=1_000_000)
 
-    assert file_size(stream, lake, planned(100_000)) == FileSize(None, rows=20_000)
-    assert file_size(stream, lake, planned(100_001)) == FileSize(together=2 * 20_000 * 300, rows=20_000)
-    assert file_size(orders(), lake, planned(100_001)) == AS_IT_COMES
+    assert file_size(stream, planned(100_000)) == FileSize(None, rows=20_000)
+    assert file_size(stream, planned(100_001)) == FileSize(together=2 * 20_000 * 300, rows=20_000)
+    assert file_size(orders(), planned(100_001)) == AS_IT_COMES
 
 
-def test_before_a_large_drain_nobody_knows_how_many_rows_a_file_may_have(tmp_path: Path) -> None:
-    assert file_size(orders(target_file_size=1_000_000), str(tmp_path), planned(100_001)) == FileSize(2_000_000)
+def test_before_a_large_drain_nobody_knows_how_many_rows_a_file_may_have() -> None:
+    assert file_size(orders(target_file_size=1_000_000), planned(100_001)) == FileSize(2_000_000)
 
 
 STREAM = Stream("orders", "bronze/orders", "id bigint", "current_date()", Cluster("main", "nowhere:1"))

@@ -23,7 +23,7 @@ _INTEGERS = ("byte", "short", "integer", "long")
 _DIGITS, _DIGITS_OF_A_LONG = 38, 19
 
 
-def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
+def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> None:
     """Refuse a table whose columns are not the stream's.
 
     A column that only the table has is left null, if someone has written down what the stream gives. Where that is the
@@ -38,7 +38,6 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
     """
     from pyspark.sql.types import StructType
 
-    log = TableLog.existing(uri)
     found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
     given = {f.name.lower(): f for f in wanted.fields}
     may_gain = stream.contract.new_columns == "evolve"
@@ -65,7 +64,7 @@ def refuse_other_schema(stream: Stream, uri: str, wanted: StructType) -> None:
         said = "to which other readers must agree: delta-rs reads no rows of it from then on"
         differences.append(f"`contract.types: evolve` needs the table's property {PROPERTY} = true, {said}")
     if differences:
-        raise SchemaDisagrees(stream=stream.name, uri=uri, differences=tuple(differences))
+        raise SchemaDisagrees(stream=stream.name, uri=log.uri, differences=tuple(differences))
 
 
 def _agree(found: DataType, given: DataType, contract: Contract) -> bool:

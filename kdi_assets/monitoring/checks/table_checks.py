@@ -65,7 +65,7 @@ def no_duplicate_coordinates(subject: CheckSubject) -> CheckResult:
 
 def _touched(subject: CheckSubject) -> list[date]:
     """The dates of the last drains and replays, those of the newest first."""
-    commits = recent_commits(subject.uri, subject.stream.app_id, without=())
+    commits = recent_commits(TableLog.open(subject.uri), subject.stream.app_id, without=())
     return list(dict.fromkeys(day for c in reversed(commits) for day in sorted(c.entry.rows_by_date, reverse=True)))
 
 
@@ -124,7 +124,7 @@ def schema_as_declared(subject: CheckSubject) -> CheckResult:
     wanted = analyse(stream, subject.session())
     numbers = {"columns": len(subject.log.schema["fields"]), "columns_declared": len(wanted.fields)}
     try:
-        refuse_other_schema(stream, subject.uri, wanted)
+        refuse_other_schema(stream, TableLog.existing(subject.uri), wanted)
     except SchemaDisagrees as refusal:
         said, differences = refusal.parts()[0], refusal.differences
         return CheckResult("error", said, {**numbers, "differences": len(differences)}, {"differences": differences})

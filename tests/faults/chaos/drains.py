@@ -150,7 +150,7 @@ def _told(report: DrainReport | KdiError | None) -> str:
         return "a loss was decided"
     if isinstance(report, KdiError):
         return type(report).__name__
-    settled = f", settled: {'; '.join(report.settled)}" if report.settled else ""
+    settled = f", settled: {'; '.join(report.position_commits)}" if report.position_commits else ""
     return f"{report.rows_added} rows, {report.dead_letters} dead letters{settled}"
 
 
