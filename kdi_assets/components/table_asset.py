@@ -106,8 +106,9 @@ class _TableOp:
             with suppress(Transient):  # a failed check must not replace the refusal
                 yield from self._check(run, CheckSubject(stream, run.lake, run.session), dates, read_rows=False)
             raise
-        subject = CheckSubject(stream, run.lake, run.session, drained=dates.drains_under is not None)
-        yield from self._check(run, subject, dates)
+        if context.selected_asset_check_keys:
+            subject = CheckSubject(stream, run.lake, run.session, drained=dates.drains_under is not None)
+            yield from self._check(run, subject, dates)
 
     def _check(
         self, run: TableRun, subject: CheckSubject, dates: RunDates, *, read_rows: bool = True
