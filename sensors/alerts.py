@@ -20,9 +20,9 @@ from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.monitoring.table_facts import HOUR, TableFacts, TableWatch
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
-from sensors.explain import join_limited
 from sensors.incidents import Announcement, announcements, current_incidents, mark_announced, track
 from sensors.memory import Memory, TrackedIncident
+from sensors.policy import join_limited
 
 TIMEOUT_SECONDS, READ_SECONDS = 3.0, 3.0
 """At most so long a tick waits for the webhook, and reads logs that it has not read yet."""

@@ -16,11 +16,10 @@ from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
 from sensors.alerts import Alerts
-from sensors.explain import explain
 from sensors.in_flight import assets_in_flight, run_in_flight
 from sensors.memory import Memories, Memory, TrackedIncident, read_cursor, write_cursor
 from sensors.observe import Observations
-from sensors.policy import TickDecision, progress_digest, streams_to_drain
+from sensors.policy import TickDecision, explain, progress_digest, streams_to_drain
 from sensors.reconcile import reconcile_all
 from sensors.requests import before_window, run_requests
 from sensors.table_log import TableLogs

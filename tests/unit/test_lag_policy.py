@@ -14,9 +14,8 @@ from kdi_assets.monitoring.backlog import Backlog
 from kdi_assets.sources.kafka.errors import TopicMissing
 from kdi_assets.stream.message_rules import Route
 from kdi_assets.stream.stream import Cluster, DrainWhen, Status, Stream
-from sensors.explain import explain
 from sensors.memory import Memories, Memory, read_cursor, write_cursor
-from sensors.policy import Due, TickDecision, progress_digest, streams_to_drain
+from sensors.policy import Due, TickDecision, explain, progress_digest, streams_to_drain
 from sensors.requests import LANES, ONE_RUN_SECONDS, packs, run_requests
 from tests.unit.test_backlog import waits
 
