@@ -100,7 +100,7 @@ def _make(session: Session, lake: Path, offsets: int, delete: int) -> None:
         first = number * each
         drained = _drained(spark, lake, created, first, each, tps)
         rows = _messages(spark, first, each).where(f"{KIND} IS NULL").selectExpr(*COLUMNS)
-        commit(spark, stage_rows(spark, rows, uri), uri, behind=number, entry=drained)
+        commit(spark, stage_rows(spark, rows, uri), uri, read_version=number, entry=drained)
     if delete:
         from deltalake import DeltaTable
 

@@ -23,7 +23,8 @@ from kdi_assets.components.names import dates, table_key
 from kdi_assets.dev.broker import start_broker
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.entry_json import entry_to_json
+from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.settings import Settings
 from kdi_assets.sources.kafka.topic import TopicState, read_topics
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
@@ -116,7 +117,7 @@ def first_commit(stream: Stream, topic_id: str) -> list[dict[str, object]]:
         "partitionColumns": ["date"],
         "configuration": {},
     }
-    information = {"timestamp": int(time.time() * 1000), "operation": "WRITE", "userMetadata": entry.to_json()}
+    information = {"timestamp": int(time.time() * 1000), "operation": "WRITE", "userMetadata": entry_to_json(entry)}
     actions: list[dict[str, object]] = [
         {"commitInfo": {**information, "operationParameters": {}}},
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},

@@ -72,7 +72,7 @@ class Lake:
     @property
     def files(self) -> frozenset[str]:
         """Addresses of the table's files."""
-        return TableLog.existing(self.stream.table_uri(self.uri)).files
+        return TableLog.existing(self.stream.table_uri(self.uri)).file_uris
 
     def by_date(self) -> Counter[date]:
         """Rows of each date, as another reader finds them."""

@@ -1,6 +1,6 @@
-"""Refusals: one small tree, each error with its fields and a message in three parts.
+"""The base classes of all errors: each error has fields, and a message in three parts.
 
-What a module refuses is defined beside the code that refuses; this module holds the tree.
+The errors of a package are in its ``errors.py``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, dataclass_transform
 class KdiError(Exception):
     """Root of our errors; the fields of a subclass are what logs, run metadata and ``--json`` show.
 
-    A subclass is a dataclass by itself, its fields keywords. It gives its message as three texts with its fields in
-    braces, or as ``parts`` where texts say too little.
+    Every subclass becomes a dataclass with keyword-only fields. It sets the three texts, with its fields in braces, or
+    overrides ``message_parts`` if the texts need code.
     """
 
     what_happened: ClassVar[str]
@@ -44,8 +44,8 @@ class KdiError(Exception):
 
 
 class Transient(KdiError):
-    """Trying again can help: the next plan starts from what the table says."""
+    """A retry can help; the next plan starts from the table's ledger."""
 
 
 class Terminal(KdiError):
-    """Trying again cannot help: someone must decide."""
+    """A retry cannot help; someone must decide."""

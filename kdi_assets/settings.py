@@ -1,4 +1,4 @@
-"""What a checkout, a container or a user sets by environment; everything else is in the YAML documents."""
+"""Settings from environment variables; everything else is in the YAML documents."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ DriverMode = Literal["own", "shared"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where things lie and which driver is used.
+    """The settings of one installation.
 
     Attributes:
-        home: Everything that a checkout makes (jars, broker data, lake, Dagster's home, driver secret). ``KDI_HOME``.
+        home: Folder of everything that KDI creates: jars, broker data, lake, Dagster's home, driver secret.
+            ``KDI_HOME``.
         lake: Root of the tables, a path or URI. ``KDI_LAKE``.
-        kafka: Bootstrap servers of the cluster ``main``, ahead of its document; empty: as documented. ``KDI_KAFKA``.
-        spark_master: Spark's master; empty leaves it to Spark's own configuration. ``KDI_SPARK_MASTER``.
-        alert_webhook: Where alerts are sent; empty: nowhere. A secret, so it is not shown. ``KDI_ALERT_WEBHOOK``.
-        driver: ``own`` starts a JVM in the process, ``shared`` attaches to the warm driver. ``KDI_DRIVER``.
+        kafka: Bootstrap servers of the cluster ``main``, in place of those in its document. ``KDI_KAFKA``.
+        spark_master: Spark's master; empty for Spark's own configuration. ``KDI_SPARK_MASTER``.
+        alert_webhook: URL that alerts are sent to; empty for none. It is a secret and is not shown.
+            ``KDI_ALERT_WEBHOOK``.
+        driver: ``own`` starts a JVM in the process, ``shared`` uses the warm driver. ``KDI_DRIVER``.
     """
 
     home: Path

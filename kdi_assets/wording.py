@@ -1,4 +1,4 @@
-"""How figures and names are said to people: lengths of time, counts, sizes, close matches."""
+"""Texts for people: durations, counts, sizes, names, close matches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KIB = 1024
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units."""
+    """A duration in its two largest units."""
     units: tuple[tuple[Literal["d", "h", "min", "s"], int], ...] = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     left = round(seconds)
     for i, (unit, size) in enumerate(units):
@@ -37,12 +37,12 @@ def byte_size(size: float) -> str:
 
 
 def kind_in_words(thing: object) -> str:
-    """The name of the thing's class as a person says it: ``RetentionPassedPosition`` is retention passed position."""
+    """The name of the object's class in words: ``RetentionPassedPosition`` is retention passed position."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(thing).__name__).lower()
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A close match of ``word`` among ``known``, else all of them."""
+    """The closest match of ``word`` among ``known``, or else all of them."""
     names = sorted(known)
     if close := get_close_matches(word, names, n=1):
         return f"did you mean {close[0]}?"

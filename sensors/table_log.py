@@ -8,7 +8,8 @@ from time import monotonic
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.latest_version import LogCache
 from kdi_assets.stream.stream import Stream
@@ -73,7 +74,7 @@ def _new_entries(log: TableLog, app_id: str, *, after: int) -> NewEntries:
     through = after
     for version in range(after + 1, min(log.version, after + COMMITS_PER_TICK) + 1):
         try:
-            entry = entry_of(log.commit(version).user_metadata, version, app_id)
+            entry = parse_entry(log.commit(version).user_metadata, version, app_id)
         except CommitUnreadable:
             # If the commit before it can be read, the storage failed for a moment: the next tick reads it again.
             # Otherwise the log was cleaned up to here, and the entry is gone.

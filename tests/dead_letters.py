@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import standing_letters
+from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.replay.replay_letters import discard_letters, replay_letters
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit
@@ -30,7 +30,7 @@ def states(web: DrivenStream) -> Counter[str]:
     """How many letters are open, resolved, discarded."""
     history = live_history(web.uri, web.stream.app_id)
     assert history is not None
-    found = standing_letters(web.session(), web.stream, web.lake, history, with_messages=False)
+    found = dead_letters_with_state(web.session(), web.stream, web.lake, history, with_messages=False)
     return Counter(r["state"] for r in found.collect())
 
 

@@ -18,8 +18,9 @@ from urllib.parse import urlparse
 from deltalake import DeltaTable
 
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.history import live_history, readable, walk_back
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
+from kdi_assets.ledger.history import live_history, until_unreadable, walk_back
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Produced
 
@@ -290,6 +291,6 @@ def _ranges(offsets: Iterable[At]) -> str:
 def entries(uri: str, app_id: str) -> list[LedgerEntry]:
     """Every ledger entry, the oldest first, undone or not; the readable part of the log."""
     log = TableLog.open(uri)
-    commits = readable(walk_back(log)) if log else ()
-    found = (entry_of(c.user_metadata, c.version, app_id) for c in commits)
+    commits = until_unreadable(walk_back(log)) if log else ()
+    found = (parse_entry(c.user_metadata, c.version, app_id) for c in commits)
     return [entry for entry in found if entry][::-1]

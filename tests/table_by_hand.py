@@ -12,7 +12,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
-from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.entry_json import entry_to_json
+from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
 TOPIC = "orders"
@@ -108,7 +109,7 @@ class TableByHand:
         names = (version_id(TOPIC), topic_txn_id(TOPIC, "topic"), table_txn_id(TOPIC, self.table_id))
         ids = [position(TOPIC, offset, tp.partition) for tp, offset in positions.items()]
         ids += [{"txn": {"appId": name, "version": version}} for name in names]
-        self.commit(*ids, *actions, ago=ago, userMetadata=entry.to_json())
+        self.commit(*ids, *actions, ago=ago, userMetadata=entry_to_json(entry))
 
 
 def position(app_id: str, at: int, partition: int = 0) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Coverage: which offsets the live ledger entries account for, and what they recorded about them. No I/O."""
+"""Coverage: the offsets that the live ledger entries account for, and what the entries recorded about them. No I/O."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from functools import reduce
 from operator import xor
 
 from kdi_assets.ledger.coordinates import Bounds
-from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, Untraced
-from kdi_assets.ledger.superseded_offsets import StepBack, positions, steps_back, superseded, without
-from kdi_assets.ledger.transaction_ids import RETIRED
+from kdi_assets.ledger.entry import LedgerEntry, RangeCounts, RowlessCounts
+from kdi_assets.ledger.positions import RETIRED
+from kdi_assets.ledger.superseded_offsets import (
+    NO_END,
+    PositionReset,
+    position_resets,
+    positions,
+    superseded_by_decisions,
+    without_offsets,
+)
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-
-NOTHING_OF_IT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class DrainedRange:
-    """A range of a drain, or what is left of it after a cut.
+    """A range of a drain, or a part of one.
 
     Attributes:
-        version: The commit that drained it.
+        version: The commit of the drain.
         counts: As recorded for the whole range.
-        gaps: Offsets in it that hold no visible message, in their order, if the entry lists them.
+        gaps: Offsets in it without a visible message, in order, if the entry lists them.
     """
 
     version: int
@@ -38,30 +43,30 @@ class DrainedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """Counts and digest of what an entry took, or took out, and what left no other trace."""
+class RowlessRecord:
+    """Counts and digest of the rowless messages that an entry recorded."""
 
-    untraced: Untraced
+    counts: RowlessCounts
     digest: int
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the entries stand for together.
+    """What the entries cover together.
 
     Attributes:
-        begin: Below these offsets the table has rows that the ledger cannot speak of; 0 where absent.
+        begin: Below these offsets the ledger cannot account for rows; 0 where absent.
         end: The positions.
-        drained: Every range that was ever drained, also those that positions were set back over.
+        drained: Every range that was ever drained, also if a position was set back over it.
         pieces: The ranges that count.
-        untraced: By version, of the entries that nothing was cut from.
-        digest: ``bit_xor(xxhash64(partition, offset))`` of all rows and dead letters; ``None`` if something was cut.
-        renewed: Whether the topic was made anew: an offset may belong to several entries.
-        torn: Where an entry does not begin where the one before it ended.
+        rowless: By version, of the entries that count as a whole.
+        digest: ``bit_xor(xxhash64(partition, offset))`` of all rows and dead letters; ``None`` if an entry was cut.
+        topic_recreated: Whether entries are for several topics, so that an offset may belong to several entries.
+        discontinuities: Where an entry does not start where the one before it ended.
         set_back: Where a decision set positions back.
-        became_rows: By partition, messages that are rows, also those that a replay made or took out.
-        dead_letters: By partition, those whose messages are no rows.
-        withdrawn_by: Messages whose rows a replay took out, and that leave no trace since, by the commit that did.
+        became_rows: By partition, messages that are rows; replays are counted in.
+        dead_letters: By partition, messages that are dead letters and no rows.
+        withdrawn_by: Messages whose rows a replay removed without replacement, by its commit.
     """
 
     begin: Mapping[TopicPartition, int]
@@ -69,14 +74,14 @@ class Coverage:
     drained: tuple[DrainedRange, ...]
     pieces: tuple[DrainedRange, ...]
     declared_losses: tuple[OffsetRange, ...]
-    untraced: Mapping[int, Recorded]
+    rowless: Mapping[int, RowlessRecord]
     digest: int | None
-    renewed: bool = False
-    torn: tuple[str, ...] = ()
+    topic_recreated: bool = False
+    discontinuities: tuple[str, ...] = ()
     set_back: tuple[str, ...] = ()
     became_rows: Mapping[int, int] = field(default_factory=dict)
     dead_letters: Mapping[int, int] = field(default_factory=dict)
-    withdrawn_by: Mapping[int, Recorded] = field(default_factory=dict)
+    withdrawn_by: Mapping[int, RowlessRecord] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -88,14 +93,14 @@ class Coverage:
         return offsets_in(g for p in self.pieces for g in p.gaps)
 
     @property
-    def has_untraced(self) -> bool:
-        return any(p.counts.untraced.count for p in self.pieces)
+    def has_rowless(self) -> bool:
+        return any(p.counts.rowless.count for p in self.pieces)
 
     @property
-    def recorded_untraced(self) -> Untraced:
-        """Tombstones and filtered messages of all that was drained, and those that replays made of rows."""
-        parts = (*(p.counts.untraced for p in self.pieces), *(r.untraced for r in self.withdrawn_by.values()))
-        return sum(parts, Untraced())
+    def recorded_rowless(self) -> RowlessCounts:
+        """All rowless messages that entries recorded, of drains and of replays."""
+        parts = (*(p.counts.rowless for p in self.pieces), *(r.counts for r in self.withdrawn_by.values()))
+        return sum(parts, RowlessCounts())
 
     def bounds(self) -> dict[TopicPartition, OffsetRange]:
         """From the first position of every topic partition to its current one."""
@@ -107,10 +112,10 @@ class Coverage:
 
     def _begin(self, tp: TopicPartition) -> int:
         starts = [r.start for r in (*(p.range for p in self.pieces), *self.declared_losses) if r.topic_partition == tp]
-        return min(starts, default=NOTHING_OF_IT)
+        return min(starts, default=NO_END)
 
     def within(self, bounds: Bounds) -> Coverage:
-        """What lies within bounds; of a range that is cut only its offsets are known, not what became of each."""
+        """The coverage within bounds; if a range is cut, its counts are known only for the whole range."""
 
         def cut(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
             both = (_common(r, bounds[r.topic_partition]) for r in ranges if r.topic_partition in bounds)
@@ -122,78 +127,86 @@ class Coverage:
             self,
             pieces=tuple(replace(p, range=left[0], gaps=cut(p.gaps)) for p, left in kept if left),
             declared_losses=cut(self.declared_losses),
-            untraced={v: recorded for v, recorded in self.untraced.items() if v not in cut_up},
+            rowless={v: recorded for v, recorded in self.rowless.items() if v not in cut_up},
             digest=None,
         )
 
     def visible(self) -> Iterator[tuple[int, OffsetRange]]:
-        """Version and offsets that a message was read at: the pieces without their gaps."""
+        """The pieces without their gaps: version, and offsets at which a message was read."""
         for piece in self.pieces:
             for part in _without(piece.range, piece.gaps):
                 yield piece.version, part
 
 
 def coverage(entries: Sequence[LedgerEntry]) -> Coverage:
-    """Put the live entries together, the oldest first: what a decision set positions back over counts no more."""
-    torn = []
-    at: dict[TopicPartition, int] = {}
-    for entry in entries:
-        for r in (r.range for r in entry.ranges):
-            if at.get(r.topic_partition, 0 if at else r.start) != r.start:
-                torn.append(f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next")
-        at = positions(entry)
-    standing = list(entries)
-    for out in superseded(entries):
-        standing = [without(e, out.range) if out.silences(e) else e for e in standing]
-    back = list(steps_back(entries))
-    whole = {e.version for e, before in zip(standing, entries, strict=True) if e == before}
-    recorded = (e.traced_digest ^ e.withdrawn_digest for e in standing)
-    rows, letters = Counter[int](), Counter[int]()
-    for e in standing:
-        for counts in e.ranges:
-            rows[counts.range.topic_partition.partition] += counts.became_rows
-            letters[counts.range.topic_partition.partition] += counts.dead_letters
-        for tp, came_back in e.returned.items():
-            rows[tp.partition] += came_back
-            letters[tp.partition] -= came_back
-        for tp, withdrawn in e.withdrawn.items():
-            rows[tp.partition] -= withdrawn.count
+    """Add up the live entries, oldest first; offsets over which a decision set a position back no longer count."""
+    live = list(entries)
+    for superseded in superseded_by_decisions(entries):
+        live = [without_offsets(e, superseded.range) if superseded.applies_to(e) else e for e in live]
+    whole = {e.version for e, before in zip(live, entries, strict=True) if e == before}
+    digests = (e.stored_digest ^ e.withdrawn_digest for e in live)
+    resets = list(position_resets(entries))
+    rows, letters = _count_by_partition(live)
     return Coverage(
-        begin=_begin(entries, back),
+        begin=_begin(entries, resets),
         end=entries[-1].positions,
         drained=tuple(DrainedRange(e.version, r.range, r) for e in entries for r in e.ranges),
-        pieces=tuple(_pieces(standing, entries)),
-        declared_losses=tuple(r for e in standing for r in e.declared_losses),
-        untraced={e.version: Recorded(e.untraced, e.untraced_digest) for e in standing if e.version in whole},
-        digest=reduce(xor, recorded, 0) if len(whole) == len(entries) else None,
-        renewed=len({e.topic_id for e in standing if e.ranges}) > 1,
-        torn=tuple(torn),
-        set_back=tuple(f"v{e.version} set {tp} back from {was} to {at}" for e, tp, was, at in back),
-        became_rows=+rows,
-        dead_letters=+letters,
+        pieces=tuple(_pieces(live, entries)),
+        declared_losses=tuple(r for e in live for r in e.declared_losses),
+        rowless={e.version: RowlessRecord(e.rowless, e.rowless_digest) for e in live if e.version in whole},
+        digest=reduce(xor, digests, 0) if len(whole) == len(entries) else None,
+        topic_recreated=len({e.topic_id for e in live if e.ranges}) > 1,
+        discontinuities=tuple(_discontinuities(entries)),
+        set_back=tuple(f"v{e.version} set {tp} back from {was} to {at}" for e, tp, was, at in resets),
+        became_rows=rows,
+        dead_letters=letters,
         withdrawn_by={
-            e.version: Recorded(sum(e.withdrawn.values(), Untraced()), e.withdrawn_digest)
-            for e in standing
+            e.version: RowlessRecord(sum(e.withdrawn.values(), RowlessCounts()), e.withdrawn_digest)
+            for e in live
             if e.withdrawn
         },
     )
 
 
-def _begin(entries: Sequence[LedgerEntry], back: Iterable[StepBack]) -> dict[TopicPartition, int]:
-    """Where the oldest entry that can be read began, or what positions were set back to since. Of a stream that we
-    began, everything is ours to speak of."""
+def _discontinuities(entries: Sequence[LedgerEntry]) -> Iterator[str]:
+    at: dict[TopicPartition, int] = {}
+    for entry in entries:
+        for r in (r.range for r in entry.ranges):
+            if at.get(r.topic_partition, 0 if at else r.start) != r.start:
+                yield f"v{entry.version} begins {r}, and {at.get(r.topic_partition, 0)} was next"
+        at = positions(entry)
+
+
+def _count_by_partition(entries: Sequence[LedgerEntry]) -> tuple[Counter[int], Counter[int]]:
+    """Messages that are rows and messages that are dead letters, by partition."""
+    rows, letters = Counter[int](), Counter[int]()
+    for e in entries:
+        for counts in e.ranges:
+            rows[counts.range.topic_partition.partition] += counts.became_rows
+            letters[counts.range.topic_partition.partition] += counts.dead_letters
+        for tp, returned in e.returned.items():
+            rows[tp.partition] += returned
+            letters[tp.partition] -= returned
+        for tp, withdrawn in e.withdrawn.items():
+            rows[tp.partition] -= withdrawn.count
+    return +rows, +letters
+
+
+def _begin(entries: Sequence[LedgerEntry], resets: Iterable[PositionReset]) -> dict[TopicPartition, int]:
+    """Where the oldest readable entry began, or where positions were set back to later; empty for a stream that
+    started with an empty table."""
     first = entries[0]
     if first.kind == "start":
         return {}
-    begun = {tp: NOTHING_OF_IT if at == RETIRED else at for tp, at in first.positions.items()}
+    begun = {tp: NO_END if at == RETIRED else at for tp, at in first.positions.items()}
     begun |= {r.topic_partition: r.start for r in (*first.declared_losses, *(r.range for r in first.ranges))}
-    for _, tp, _, at in back:
-        begun[tp] = min(at, begun.get(tp, 0))  # a decision took out what others had written from there on
+    for _, tp, _, at in resets:
+        begun[tp] = min(at, begun.get(tp, 0))  # the decision also removed rows of other writers from there on
     return begun
 
 
-def _pieces(standing: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> Iterator[DrainedRange]:
-    for entry, before in zip(standing, entries, strict=True):
+def _pieces(live: Sequence[LedgerEntry], entries: Sequence[LedgerEntry]) -> Iterator[DrainedRange]:
+    for entry, before in zip(live, entries, strict=True):
         whole = {r.range.topic_partition: r for r in before.ranges}
         gaps: dict[TopicPartition, list[OffsetRange]] = {}
         for gap in sorted(entry.gaps):
@@ -210,7 +223,7 @@ def _common(one: OffsetRange, other: OffsetRange) -> OffsetRange:
 
 
 def _without(whole: OffsetRange, gaps: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
-    """What is left of a range when the gaps in it, in their order, are taken out; never empty ranges."""
+    """The parts of a range that lie outside its gaps, which are in order; none is empty."""
     start = whole.start
     for gap in gaps:
         if start < gap.start:
@@ -221,5 +234,5 @@ def _without(whole: OffsetRange, gaps: Sequence[OffsetRange]) -> Iterator[Offset
 
 
 def offsets_in(ranges: Iterable[OffsetRange]) -> int:
-    """Offsets of all the ranges together."""
+    """How many offsets the ranges have together."""
     return sum(r.offset_count for r in ranges)

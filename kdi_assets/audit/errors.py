@@ -6,7 +6,7 @@ from kdi_assets.errors import Terminal
 
 
 class NothingToAudit(Terminal):
-    """The stream's table does not exist, or no ledger entry can be read."""
+    """The stream's table does not exist, or none of its ledger entries can be read."""
 
     stream: str
     uri: str

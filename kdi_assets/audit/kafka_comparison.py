@@ -1,16 +1,16 @@
-"""What Kafka still holds against what is in the tables, message by message, by hashes that Spark joins."""
+"""Comparison of the messages that Kafka still holds with the tables, by hashes that Spark joins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.audit.audit import audited_history
 from kdi_assets.audit.coverage import Coverage, coverage
-from kdi_assets.audit.foreign_changes import changes
-from kdi_assets.audit.missing_offsets import taken_away, unnamed
-from kdi_assets.audit.offsets_in_spark import covering, islands
+from kdi_assets.audit.foreign_changes import row_changes
+from kdi_assets.audit.missing_offsets import note_on_unreadable, with_removing_commit
+from kdi_assets.audit.offsets_in_spark import draining_commits, islands
 from kdi_assets.audit.report import SHOWN, Hole
 from kdi_assets.audit.row_hashes import RowHashes
 from kdi_assets.drain.cached_messages import cached
@@ -20,12 +20,12 @@ from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.ledger.coordinates import Bounds, inside
+from kdi_assets.ledger.coordinates import Bounds, bounds_sql
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.history import LiveHistory, removes_rows
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import read_topic
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,19 +35,18 @@ _AT = ["partition", "offset"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of the messages that Kafka still holds.
+    """How the messages that Kafka still holds compare with the tables.
 
     Attributes:
-        ranges: What was read again: below the positions, as far back as Kafka reaches.
-        messages: How many there are in them.
-        agreed: Rows and letters that are what today's definition makes of the message; tombstones and filtered
+        ranges: The offsets that were read again: below the positions, as far back as Kafka has them.
+        messages: How many messages they hold.
+        agreed: Messages whose row or dead letter is what today's definition makes of them, and tombstones and filtered
             messages without either.
-        changed: Messages whose row or letter is another one.
-        absent: Messages with a value, not filtered, and with neither; what was deleted or declared lost is not among
-            them.
-        changed_at: Where, and which ledger commit brought them; the first ranges.
-        absent_at: The same of the absent.
-        notes: What may be behind it.
+        changed: Messages with another row or dead letter.
+        absent: Messages with neither that should have one; deleted and declared lost messages are not counted.
+        changed_at: The first ranges of changed messages, and the ledger commit that drained them.
+        absent_at: The same for absent messages.
+        notes: Possible causes.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -72,41 +71,41 @@ class Comparison:
         return f"{held}; {self.agreed:,} agree{faults}"
 
     def fields(self) -> dict[str, object]:
-        """As programs read it."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**said, **{name: [hole.fields() for hole in said[name]] for name in ("changed_at", "absent_at")}}
+        """The form in JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, **{name: [hole.fields() for hole in values[name]] for name in ("changed_at", "absent_at")}}
 
 
 def compare(
     stream: Stream, *, lake: str, session: Callable[[], SparkSession], bounds: Bounds | None = None
 ) -> Comparison:
-    """Read again what Kafka still holds below the positions, and compare it with rows and dead letters.
+    """Read the messages again that Kafka still holds below the positions, and compare them with rows and dead letters.
 
-    A message is compared with what it became, row or letter, not judged anew: the window of dates moves on.
+    A message is compared with its row or dead letter, whatever its verdict would be today: the date window moves on.
 
     Raises:
         NothingToAudit: There is no ledger entry.
-        TopicRecreated: The topic there now is not the one that was drained.
+        TopicRecreated: The topic is not the one that was drained.
         SchemaDisagrees, ShapeMistake: The document does not fit the table.
     """
     history = audited_history(stream, lake)
     covered = coverage(history.entries)
-    ranges = _held(stream, history, bounds if bounds is not None else covered.bounds())
+    ranges = _held_ranges(stream, history, bounds if bounds is not None else covered.bounds())
     if not ranges:
         return Comparison(())
     spark = session()
     stream = evolved(stream, lake, spark)
-    gains_nothing = replace(stream, contract=replace(stream.contract, new_columns="discard_value"))
-    refuse_other_schema(gains_nothing, TableLog.existing(stream.table_uri(lake)), analyse(stream, spark))
+    without_new_columns = replace(stream, contract=replace(stream.contract, new_columns="discard_value"))
+    refuse_other_schema(without_new_columns, TableLog.existing(stream.table_uri(lake)), analyse(stream, spark))
     decoder = stream_decoder(stream)
     with spark_failures(stream, "reading the topic again"):
         messages = read_ranges(spark, stream.cluster, ranges)
         decoder = knowing_schemas_of(messages, decoder) or decoder
-        compared = RowHashes(spark, stream, lake, history, ranges, messages, decoder).judged()
-        return _Comparing(spark, stream, lake, history, covered, ranges).result(compared)
+        compared = RowHashes(spark, stream, lake, history, ranges, messages, decoder).compared()
+        return _KafkaComparison(spark, stream, lake, history, covered, ranges).result(compared)
 
 
-def _held(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetRange, ...]:
+def _held_ranges(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetRange, ...]:
     topic, recorded = read_topic(stream.cluster, stream.topic), history.entries[-1].topic_id
     if topic.topic_id != recorded:
         raise TopicRecreated(stream=stream.name, topic=stream.topic, recorded_id=recorded, found_id=topic.topic_id)
@@ -119,7 +118,7 @@ def _held(stream: Stream, history: LiveHistory, bounds: Bounds) -> tuple[OffsetR
 
 
 @dataclass(frozen=True)
-class _Comparing:
+class _KafkaComparison:
     spark: SparkSession
     stream: Stream
     lake: str
@@ -127,25 +126,25 @@ class _Comparing:
     covered: Coverage
     ranges: tuple[OffsetRange, ...]
 
-    def result(self, judged: DataFrame) -> Comparison:
-        """What became of the messages.
+    def result(self, compared: DataFrame) -> Comparison:
+        """Count the messages, and find those that differ.
 
         Args:
-            judged: As ``Hashed.judged`` gives them.
+            compared: The result of ``RowHashes.compared``.
         """
-        counts = judged.selectExpr(
+        counts = compared.selectExpr(
             "count(*) AS messages",
             "count_if(NOT agrees AND stored) AS changed",
             "count_if(NOT agrees AND NOT stored) AS absent",
         ).collect()[0]
         if not (counts["changed"] or counts["absent"]):
             return Comparison(self.ranges, counts["messages"], counts["messages"])
-        # Where they are takes a second look at all of it; nearly always there is nothing to look for.
-        with cached(judged.where("NOT agrees")) as differing:
+        # To find them, all messages are read a second time; this is rare.
+        with cached(compared.where("NOT agrees")) as differing:
             return self._comparison(counts["messages"], counts["changed"], counts["absent"], differing)
 
     def _comparison(self, messages: int, changed: int, absent: int, differing: DataFrame) -> Comparison:
-        nowhere, explained, notes = self._unexplained(differing.where("NOT stored"), absent)
+        unexplained, explained, notes = self._unexplained(differing.where("NOT stored"), absent)
         return Comparison(
             ranges=self.ranges,
             messages=messages,
@@ -153,57 +152,52 @@ class _Comparing:
             changed=changed,
             absent=absent - explained,
             changed_at=self._at(differing.where("stored")) if changed else (),
-            absent_at=self._at(nowhere) if absent - explained else (),
-            notes=(*notes, *(self._causes() if changed else ()), *(self._filtered() if absent - explained else ())),
+            absent_at=self._at(unexplained) if absent - explained else (),
+            notes=(
+                *(*notes, *(self._causes_of_changes() if changed else ())),
+                *(self._causes_of_absence() if absent - explained else ()),
+            ),
         )
 
     def _unexplained(self, absent: DataFrame, count: int) -> tuple[DataFrame, int, list[str]]:
-        """The absent without what was declared lost or deleted; how many these are; notes."""
+        """The absent messages that were neither declared lost nor deleted; how many others there are; notes."""
         if not count:
             return absent, 0, []
-        lost = " OR ".join(inside({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
+        lost = " OR ".join(bounds_sql({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
         log = TableLog.existing(self.stream.table_uri(self.lake))
-        feed = changes(self.spark, self.stream, log, self.history.removing)
-        taken = taken_away(
-            self.spark,
-            self.stream,
-            self.lake,
-            self._covered(absent).withColumnRenamed("changed_by", "version"),
-            feed,
-            self.history,
-        )
-        left = taken.where(f"NOT coalesce(deliberate, false) AND NOT ({lost})")
+        feed = row_changes(self.spark, self.stream, log, self.history.removing)
+        covered = self._with_draining_commit(absent).withColumnRenamed("changed_by", "version")
+        removed = with_removing_commit(self.spark, self.stream, self.lake, covered, feed, self.history)
+        left = removed.where(f"NOT coalesce(deliberate, false) AND NOT ({lost})")
         remaining = left.count()
         unread = [c for c in feed.unread if removes_rows(c)]
-        return left, count - remaining, unnamed(unread) if remaining else []
+        return left, count - remaining, note_on_unreadable(unread) if remaining else []
 
-    def _covered(self, offsets: DataFrame) -> DataFrame:
-        """The offsets with the newest entry that drained them as ``changed_by``."""
+    def _with_draining_commit(self, offsets: DataFrame) -> DataFrame:
+        """The offsets with the newest commit that drained them as ``changed_by``."""
         from pyspark.sql import functions as F
 
-        drained = covering(self.spark, offsets, self.covered.drained)
+        drained = draining_commits(self.spark, offsets, self.covered.drained)
         newest = drained.groupBy(*_AT).agg(F.max("changed_by").alias("changed_by"))
         return offsets.select(*_AT).join(newest, _AT, "left")
 
     def _at(self, offsets: DataFrame) -> tuple[Hole, ...]:
-        found: list[Any] = islands(self._covered(offsets), ["changed_by"], limit=SHOWN)
-        return tuple(Hole(self._range(r), r["changed_by"]) for r in found)
+        drained = self._with_draining_commit(offsets)
+        found = islands(drained, ["changed_by"], topic=self.stream.topic, limit=SHOWN)
+        return tuple(Hole(r, by["changed_by"]) for r, by in found)
 
-    def _range(self, r: Mapping[str, Any]) -> OffsetRange:
-        return OffsetRange(TopicPartition(self.stream.topic, r["partition"]), r["start"], r["end"])
-
-    def _filtered(self) -> list[str]:
-        """Why messages may be in neither table that nobody lost."""
+    def _causes_of_absence(self) -> list[str]:
         filtered = sum(p.counts.filtered for p in self.covered.pieces)
         if not filtered:
             return []
-        said = "a message is in neither table also where filter or route was changed since"
-        return [f"{said}: {filtered:,} were filtered"]
+        return [
+            "a message is also in neither table if filter or route was changed after it was drained: "
+            f"{filtered:,} were filtered"
+        ]
 
-    def _causes(self) -> list[str]:
-        """What may have changed rows that nobody tampered with."""
+    def _causes_of_changes(self) -> list[str]:
         by = [
             f"v{c.version} {c.operation}" for c in self.history.foreign if c.operation.startswith(("UPDATE", "MERGE"))
         ]
         others = f"; {', '.join(by)} changed rows since" if by else ""
-        return [f"a row is changed also where the stream's definition was, after it was drained{others}"]
+        return [f"a row is also changed if the stream's definition was changed after it was drained{others}"]

@@ -1,6 +1,6 @@
-"""The audit's slow path: offset by offset, what is missing or there twice, and which commits did it.
+"""The audit's slow path: which offsets are missing or there twice, and which commits did it.
 
-Only for tables whose counts and digests do not already prove that nothing is.
+Only for tables whose counts and digests do not prove that every offset is there once.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdi_assets.audit.coverage import Coverage
-from kdi_assets.audit.foreign_changes import Changes, changes, letters_taken, predicate, removed_by_count
-from kdi_assets.audit.offsets_in_spark import covering, differing, islands, ours
+from kdi_assets.audit.foreign_changes import RowChanges, deleted_letters, deleted_row_count, predicate, row_changes
+from kdi_assets.audit.offsets_in_spark import covered_sql, differing_offsets, draining_commits, islands
 from kdi_assets.audit.report import SHOWN, Deletion, Double, Hole
-from kdi_assets.audit.rowless_messages import NONE, AbsentOffsets, Settled, as_recorded, settle
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.coordinates import DIGEST, inside
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import Untraced
+from kdi_assets.audit.rowless_messages import NO_COUNTS, AbsentOffsets, RowlessMatch, at_most, match_rowless
+from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.ledger.entry import RowlessCounts
 from kdi_assets.ledger.history import LiveHistory, removes_rows
-from kdi_assets.ledger.letters import came_back
-from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.ledger.letters import letters_with_rows
+from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,43 +31,44 @@ _AT = ["partition", "offset"]
 
 @dataclass(frozen=True, slots=True)
 class MissingOffsets:
-    """What became of the offsets that are not there as often as entries cover them; see ``AuditReport``.
+    """The offsets that are in the tables more or less often than entries cover them; see ``AuditReport``.
 
     Attributes:
-        not_ours: Rows below the first positions, of which the ledger cannot speak.
-        lost_again, gaps_again: Declared losses and gaps that are rows: a dead letter had kept the message.
-        at_odds: What counts that cannot both be true say; then the audit is not complete.
+        uncovered: Rows below the first positions; the ledger cannot account for them.
+        losses_with_rows, gaps_with_rows: Declared losses and gaps that are rows, because a dead letter had kept the
+            message.
+        contradictions: Counts that cannot both be true; the audit is then not complete.
     """
 
-    untraced: Untraced = Untraced()
+    rowless: RowlessCounts = RowlessCounts()
     missing: int = 0
     twice: int = 0
-    not_ours: int = 0
-    lost_again: int = 0
-    gaps_again: int = 0
+    uncovered: int = 0
+    losses_with_rows: int = 0
+    gaps_with_rows: int = 0
     holes: tuple[Hole, ...] = ()
     doubles: tuple[Double, ...] = ()
     deletions: tuple[Deletion, ...] = ()
     notes: tuple[str, ...] = ()
-    at_odds: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
 
 
 def find_missing(
     spark: SparkSession, stream: Stream, lake: str, found: DataFrame, covered: Coverage, history: LiveHistory
 ) -> MissingOffsets:
-    """Look at single offsets.
+    """Compare single offsets.
 
     Args:
-        found: ``partition: int, offset: bigint`` of every row and every letter that counts, as often as it is there.
+        found: ``partition: int, offset: bigint`` of every row and every dead letter that counts.
     """
     from pyspark import StorageLevel
 
-    # On disk: tombstones and filtered messages, which may be many, are here too, and each step below reads them.
-    off = differing(spark, found, covered).persist(StorageLevel.DISK_ONLY)
+    # On disk: the steps below all read it, and it may be large, because it holds tombstones and filtered messages too.
+    differing = differing_offsets(spark, found, covered).persist(StorageLevel.DISK_ONLY)
     try:
-        return _MissingSearch(spark, stream, lake, off, covered, history).result()
+        return _MissingSearch(spark, stream, lake, differing, covered, history).result()
     finally:
-        off.unpersist()
+        differing.unpersist()
 
 
 @dataclass
@@ -76,39 +76,44 @@ class _MissingSearch:
     spark: SparkSession
     stream: Stream
     lake: str
-    off: DataFrame
+    differing: DataFrame
     covered: Coverage
     history: LiveHistory
 
     def result(self) -> MissingOffsets:
-        sums = self.off.selectExpr(
+        sums = self.differing.selectExpr(
             "coalesce(sum(greatest(expected - present, 0)), 0) AS missing",
             f"coalesce(sum(CASE WHEN {self._twice} THEN present - expected END), 0) AS twice",
-            f"coalesce(sum(CASE WHEN present > expected AND NOT {self._ours} THEN present - expected END), 0) AS other",
+            "coalesce(sum(CASE WHEN present > expected AND "
+            f"NOT {self._covered} THEN present - expected END), 0) AS uncovered",
         ).collect()[0]
-        lost = self._missing() if sums["missing"] or self.covered.has_untraced else MissingOffsets()
-        again = {r["lost"]: r["count"] for r in self._again.groupBy("lost").count().collect()} if sums["twice"] else {}
-        twice = sums["twice"] - sum(again.values())
-        doubles = self._doubles() if twice else ()
-        lost_again, gaps_again = again.get(True, 0), again.get(False, 0)
+        missing = self._missing() if sums["missing"] or self.covered.has_rowless else MissingOffsets()
+        by_replay = self._replayed_offsets.groupBy("lost").count().collect() if sums["twice"] else []
+        replayed = {r["lost"]: r["count"] for r in by_replay}
+        twice = sums["twice"] - sum(replayed.values())
         return replace(
-            lost, twice=twice, doubles=doubles, not_ours=sums["other"], lost_again=lost_again, gaps_again=gaps_again
+            missing,
+            twice=twice,
+            doubles=self._doubles() if twice else (),
+            uncovered=sums["uncovered"],
+            losses_with_rows=replayed.get(True, 0),
+            gaps_with_rows=replayed.get(False, 0),
         )
 
     @property
-    def _ours(self) -> str:
-        return f"({ours(self.covered.begin)})"
+    def _covered(self) -> str:
+        return f"({covered_sql(self.covered.begin)})"
 
     @property
     def _twice(self) -> str:
-        return f"present > expected AND {self._ours}"
+        return f"present > expected AND {self._covered}"
 
     @cached_property
-    def _again(self) -> DataFrame:
-        """Offsets that no drain's word explains, and a replay's does: ``partition, offset, lost: boolean``."""
-        lost = " OR ".join(inside({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
-        letters = came_back(self.spark, self.stream.dead_letters_uri(self.lake), self.history.entries)
-        once = self.off.where(f"{self._twice} AND expected = 0 AND present = 1").join(letters, _AT, "left_semi")
+    def _replayed_offsets(self) -> DataFrame:
+        """Rows at offsets without a drained message, made by a replay: ``partition, offset, lost: boolean``."""
+        lost = " OR ".join(bounds_sql({r.topic_partition: r}) for r in self.covered.declared_losses) or "false"
+        letters = letters_with_rows(self.spark, self.stream.dead_letters_uri(self.lake), self.history.entries)
+        once = self.differing.where(f"{self._twice} AND expected = 0 AND present = 1").join(letters, _AT, "left_semi")
         return once.selectExpr(*_AT, f"{lost} AS lost")
 
     @cached_property
@@ -120,40 +125,40 @@ class _MissingSearch:
         return {c.version: c for c in (*self.history.foreign, *self.history.withdrawing)}
 
     def _missing(self) -> MissingOffsets:
-        """What leaves no trace, deletions and holes."""
+        """Rowless messages, deletions and holes."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
-        missing = self.off.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
+        missing = self.differing.where("expected > present").selectExpr(*_AT, "version", "expected - present AS n")
         removing = (*self.history.removing, *self.history.withdrawing)
-        feed = changes(self.spark, self.stream, self._log, removing)
-        taken = taken_away(self.spark, self.stream, self.lake, missing, feed, self.history)
+        feed = row_changes(self.spark, self.stream, self._log, removing)
+        taken = with_removing_commit(self.spark, self.stream, self.lake, missing, feed, self.history)
         taken = taken.persist(StorageLevel.DISK_ONLY)
         try:
             deletions, withdrawn = self._deletions(taken), self._withdrawn(taken)
             by_replay = F.col("taken_by").isin(list(withdrawn))
             left = taken.where("NOT coalesce(deliberate, false)").where(~F.coalesce(by_replay, F.lit(False)))
-            settled = self._settle_untraced(left)
-            explained = self._explain(left, settled, deletions, feed)
-            return replace(explained, untraced=sum(withdrawn.values(), explained.untraced))
+            explained = self._explain(left, self._match_rowless(left), deletions, feed)
+            return replace(explained, rowless=sum(withdrawn.values(), explained.rowless))
         finally:
             taken.unpersist()
 
-    def _withdrawn(self, taken: DataFrame) -> dict[int, Untraced]:
-        """What replays took out because it leaves no trace by its definition, as far as they recorded it.
+    def _withdrawn(self, taken: DataFrame) -> dict[int, RowlessCounts]:
+        """Messages whose rows a replay removed because they are tombstones or filtered now, by its commit.
 
-        There may be fewer: what was drained again since. Of a replay that took others than it recorded nothing counts.
+        There may be fewer than the replay recorded, if some were drained again. A replay that removed other messages
+        than it recorded is left out.
         """
         from pyspark.sql import functions as F
 
         recorded = self.covered.withdrawn_by
         of_replays = taken.where(F.col("taken_by").isin(list(recorded))).groupBy("taken_by")
-        found = of_replays.agg(F.sum("n").alias("n"), F.expr(DIGEST).alias("digest")).collect()
+        found = of_replays.agg(F.sum("n").alias("n"), F.expr(DIGEST_SQL).alias("digest")).collect()
         return {
-            r["taken_by"]: as_recorded(r["n"], all_.untraced)
+            r["taken_by"]: at_most(r["n"], all_.counts)
             for r in found
             if (all_ := recorded[r["taken_by"]])
-            and (r["n"] < all_.untraced.count or (r["n"], r["digest"]) == (all_.untraced.count, all_.digest))
+            and (r["n"] < all_.counts.count or (r["n"], r["digest"]) == (all_.counts.count, all_.digest))
         }
 
     def _deletions(self, taken: DataFrame) -> tuple[Deletion, ...]:
@@ -172,96 +177,93 @@ class _MissingSearch:
         of_letters = [Deletion(v, "DELETE", "", n, what="dead letters") for v, n in sorted(letters.items())]
         return (*of_rows, *of_letters)
 
-    def _settle_untraced(self, left: DataFrame) -> Settled:
-        """Which of the offsets that nobody took are the tombstones and filtered messages that entries recorded."""
+    def _match_rowless(self, left: DataFrame) -> RowlessMatch:
+        """Find the recorded rowless messages among the offsets that no known commit removed."""
         from pyspark.sql import functions as F
 
-        nobody = left.where("taken_by IS NULL").groupBy("version", "partition")
+        by_entry = left.where("taken_by IS NULL").groupBy("version", "partition")
         groups = [
             AbsentOffsets(r["version"], r["partition"], r["n"], r["digest"])
-            for r in nobody.agg(F.sum("n").alias("n"), F.expr(DIGEST).alias("digest")).collect()
+            for r in by_entry.agg(F.sum("n").alias("n"), F.expr(DIGEST_SQL).alias("digest")).collect()
         ]
-        return settle(groups, self.covered)
+        return match_rowless(groups, self.covered)
 
     def _explain(
-        self, left: DataFrame, settled: Settled, deletions: tuple[Deletion, ...], feed: Changes
+        self, left: DataFrame, match: RowlessMatch, deletions: tuple[Deletion, ...], feed: RowChanges
     ) -> MissingOffsets:
-        """What is left when those and deletions are taken out: withdrawn by a replay that told how many, or missing."""
-        suspects = settled.suspects(self.spark, left)
-        missing, notes = _sum(suspects) - settled.among_suspects.count, list(settled.notes)
+        """Report the other offsets: a replay removed them, by its recorded count, or they are missing."""
+        unexplained = match.unexplained(self.spark, left)
+        missing, notes = _sum(unexplained) - match.among_unmatched.count, list(match.notes)
         unread_replays = [v for c in feed.unread if (v := c.version) in self.covered.withdrawn_by]
-        withdrawn = NONE
+        withdrawn = NO_COUNTS
         if missing and unread_replays:
-            recorded = sum((self.covered.withdrawn_by[v].untraced for v in unread_replays), NONE)
-            withdrawn = as_recorded(min(missing, recorded.count), recorded)
+            recorded = sum((self.covered.withdrawn_by[v].counts for v in unread_replays), NO_COUNTS)
+            withdrawn = at_most(min(missing, recorded.count), recorded)
             missing -= withdrawn.count
-            said = ", ".join(f"v{v}" for v in unread_replays)
-            notes.append(f"{said}: which messages a replay withdrew can no longer be read: known by their count")
-        holes = self._holes(suspects) if missing else ()
-        # Who may have made the holes that nobody is known to have made.
+            versions = ", ".join(f"v{v}" for v in unread_replays)
+            notes.append(f"{versions}: the messages that a replay withdrew are known only by their count")
+        holes = self._holes(unexplained) if missing else ()
+        # Name the unreadable commits that may have caused the holes without a known cause.
         oldest = min((hole.version for hole in holes if hole.taken_by is None), default=None)
-        notes += unnamed([] if oldest is None else [c for c in feed.unread if c.version > oldest])
-        if missing and settled.among_suspects.count:
-            notes.append(f"among the offsets named as missing are {settled.among_suspects}; which ones, is not known")
+        notes += note_on_unreadable([] if oldest is None else [c for c in feed.unread if c.version > oldest])
+        if missing and match.among_unmatched.count:
+            notes.append(f"the offsets listed as missing include {match.among_unmatched}; which ones, is unknown")
         return MissingOffsets(
-            untraced=settled.untraced + settled.among_suspects + withdrawn,
+            rowless=match.rowless + match.among_unmatched + withdrawn,
             missing=missing,
             holes=holes,
             deletions=deletions,
             notes=tuple(notes),
-            at_odds=settled.at_odds,
+            contradictions=match.contradictions,
         )
 
-    def _holes(self, suspects: DataFrame) -> tuple[Hole, ...]:
-        found: list[Any] = islands(suspects, ["version", "taken_by"], limit=SHOWN)
-        return tuple(Hole(self._range(r), r["version"], r["taken_by"], self._operation(r["taken_by"])) for r in found)
+    def _holes(self, unexplained: DataFrame) -> tuple[Hole, ...]:
+        found = islands(unexplained, ["version", "taken_by"], topic=self.stream.topic, limit=SHOWN)
+        return tuple(Hole(r, **by, operation=self._operation(by["taken_by"])) for r, by in found)
 
     def _doubles(self) -> tuple[Double, ...]:
-        """What is there too often, with every commit that added it."""
+        """Offsets that are there too often, with every commit that added them."""
         from pyspark.sql import functions as F
 
-        twice = self.off.where(self._twice).select(*_AT).join(self._again, _AT, "left_anti")
-        added = changes(self.spark, self.stream, self._log, self.history.foreign).net.where("net > 0")
+        twice = self.differing.where(self._twice).select(*_AT).join(self._replayed_offsets, _AT, "left_anti")
+        added = row_changes(self.spark, self.stream, self._log, self.history.foreign).net.where("net > 0")
         of_others = added.join(twice, _AT, "left_semi").select(*_AT, "changed_by")
-        by = covering(self.spark, twice, self.covered.drained).unionByName(of_others)
+        by = draining_commits(self.spark, twice, self.covered.drained).unionByName(of_others)
         versions = by.groupBy(*_AT).agg(F.sort_array(F.collect_set("changed_by")).alias("versions"))
         named = twice.join(versions, _AT, "left")
-        found: list[Any] = islands(named, ["versions"], limit=SHOWN)
-        return tuple(Double(self._range(r), tuple(r["versions"] or ())) for r in found)
-
-    def _range(self, r: Mapping[str, Any]) -> OffsetRange:
-        return OffsetRange(TopicPartition(self.stream.topic, r["partition"]), r["start"], r["end"])
+        found = islands(named, ["versions"], topic=self.stream.topic, limit=SHOWN)
+        return tuple(Double(r, tuple(by["versions"] or ())) for r, by in found)
 
     def _operation(self, version: int | None) -> str:
         return self._operations[version].operation if version is not None else ""
 
 
-def taken_away(
-    spark: SparkSession, stream: Stream, lake: str, missing: DataFrame, feed: Changes, history: LiveHistory
+def with_removing_commit(
+    spark: SparkSession, stream: Stream, lake: str, missing: DataFrame, feed: RowChanges, history: LiveHistory
 ) -> DataFrame:
-    """Add to offsets that are missing who took them last, and whether on purpose.
+    """Add to missing offsets the commit that removed them last, and whether on purpose.
 
     Args:
-        missing: ``partition, offset, version`` and anything else; the version is that of the entry that covers it.
-        feed: Of the commits that may have removed rows.
+        missing: ``partition, offset, version`` and any other columns; the version is that of the entry that covers it.
+        feed: The changes of the commits that may have removed rows.
 
     Returns:
-        ``missing`` with ``taken_by: bigint``, ``letter: bigint`` (a version of the dead letters) and ``deliberate``,
-        each null where nobody is known.
+        ``missing`` with ``taken_by: bigint``, ``letter: bigint`` (a version of the dead letters) and
+        ``deliberate: boolean``, each null if no commit is known.
     """
     from pyspark.sql import functions as F
 
     deliberate = [c.version for c in history.removing if removes_rows(c)]
-    # What a replay withdrew went with all its rows; of other messages it exchanged them.
+    # A replay removes all rows of the messages that it withdraws, and replaces the rows of others.
     replays = [c.version for c in history.withdrawing]
     whole = F.expr("whole") | ~F.col("changed_by").isin(replays)
     rows = (
         missing.join(feed.net.where("net < 0").where(whole), _AT)
-        .where("changed_by > version")  # what was removed before it was drained again does not explain it
+        .where("changed_by > version")  # a removal before the message was drained again does not count
         .groupBy(*_AT)
         .agg(F.max("changed_by").alias("taken_by"))
     )
-    letters = letters_taken(spark, TableLog.open(stream.dead_letters_uri(lake)), history.entries, missing)
+    letters = deleted_letters(spark, TableLog.open(stream.dead_letters_uri(lake)), history.entries, missing)
     on_purpose = F.col("taken_by").isin(deliberate) | F.expr("taken_by IS NULL AND letter > 0")
     return (
         missing.join(rows, _AT, "left")
@@ -270,16 +272,17 @@ def taken_away(
     )
 
 
-def unnamed(commits: Sequence[CommitInfo]) -> list[str]:
-    """A note on commits that took rows, of which nobody can say any more which ones these were."""
-    said = []
+def note_on_unreadable(commits: Sequence[CommitInfo]) -> list[str]:
+    """A note on commits that removed rows, if it can no longer be read which ones."""
+    named = []
     for commit in commits:
-        counted = removed_by_count(commit)
+        counted = deleted_row_count(commit)
         facts = [predicate(commit), f"{counted:,} rows" if counted else ""]
-        named = ", ".join(filter(None, facts))
-        said.append(f"v{commit.version} {commit.operation}" + (f" ({named})" if named else ""))
-    return [f"{', '.join(said)}: which rows it took can no longer be read; they are among the missing"] if said else []
+        details = ", ".join(filter(None, facts))
+        named.append(f"v{commit.version} {commit.operation}" + (f" ({details})" if details else ""))
+    note = f"{', '.join(named)}: which rows it removed can no longer be read; they count as missing"
+    return [note] if named else []
 
 
-def _sum(suspects: DataFrame) -> int:
-    return int(suspects.selectExpr("coalesce(sum(n), 0) AS n").collect()[0]["n"])
+def _sum(offsets: DataFrame) -> int:
+    return int(offsets.selectExpr("coalesce(sum(n), 0) AS n").collect()[0]["n"])

@@ -1,13 +1,13 @@
-"""Offsets in Spark: those that lie in the tables, those that entries cover, and where the two differ."""
+"""Offsets in Spark: those in the tables, those that entries cover, and the difference."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.audit.coverage import Coverage, DrainedRange
-from kdi_assets.ledger.coordinates import DIGEST, rows_at
+from kdi_assets.ledger.coordinates import DIGEST_SQL, rows_at
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
@@ -15,62 +15,62 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BUCKET_BITS = 17
-"""Offsets are compared in buckets of 131,072; only in those that differ, one by one."""
+"""Offsets are compared in buckets of 131,072; only in buckets that differ, one by one."""
 COUNTS = {
     "became_rows": "count(*) FILTER (WHERE is_row AND index = 0)",
     "rows": "coalesce(sum(CASE WHEN is_row THEN rows END), 0)",
-    "told": "coalesce(sum(CASE WHEN is_row AND index = 0 THEN count END), 0)",
+    "expected_rows": "coalesce(sum(CASE WHEN is_row AND index = 0 THEN count END), 0)",
     "letters": "count(*) FILTER (WHERE counts AND NOT is_row)",
-    "ghosts": "count(*) FILTER (WHERE NOT counts)",
+    "orphaned": "count(*) FILTER (WHERE NOT counts)",
 }
-"""What ``Found`` holds beside digests, in SQL that Spark and delta-rs understand."""
+"""The counts of ``OffsetCounts``, in SQL for both Spark and delta-rs."""
 _CHUNK = "partition int, start bigint, end bigint, version bigint, bucket bigint"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What lies in the tables of one topic partition.
+class OffsetCounts:
+    """What the tables hold of one topic partition.
 
     Attributes:
-        became_rows: Messages that are there as rows.
-        rows: These rows.
-        told: How many rows they must have, as the first row of each tells.
+        became_rows: Messages that are rows.
+        rows: Their rows.
+        expected_rows: How many rows the messages must have, as the first row of each records it.
         letters: Dead letters that count.
-        ghosts: Those that do not.
-        digest: Of the messages that are there as rows, and of the letters that count.
-        links: Digest of the links from each row of a message to the next one, and from the last to the first: 0 if none
-            is left over.
+        orphaned: Dead letters that do not count.
+        digest: Of the messages that are rows, and of the dead letters that count.
+        links: Digest of the links from each row of a message to the next one, and from the last to the first: 0 if each
+            row is there as often as the others.
     """
 
     became_rows: int
     rows: int
-    told: int
+    expected_rows: int
     letters: int
-    ghosts: int
+    orphaned: int
     digest: int
     links: int = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether each message has all its rows, and each of them once."""
-        return self.rows == self.told and not self.links
+        """Whether each message has all its rows, and each row once."""
+        return self.rows == self.expected_rows and not self.links
 
     @property
     def has_one_each(self) -> bool:
-        """Whether each message has one row and no more."""
-        return self.rows == self.told == self.became_rows
+        """Whether each message has exactly one row."""
+        return self.rows == self.expected_rows == self.became_rows
 
 
-def messages_in(rows: DataFrame) -> DataFrame:
-    """Messages by their rows, each as often as it is there: not at all if one of its rows is missing.
+def merge_rows_of_messages(rows: DataFrame) -> DataFrame:
+    """Merge the rows of each message into one, repeated as often as the message is there.
 
-    A message of which one row is there more often than another is there as often as the most frequent one.
+    A message that lacks one of its rows is left out. If its rows are there in different numbers, the highest counts.
 
     Args:
-        rows: As ``count`` takes them.
+        rows: As ``count_offsets`` takes them.
 
     Returns:
-        The same columns; ``rows`` are those of the message, 0 from the second time on that it is there.
+        The same columns; ``rows`` is the number of the message's rows, and 0 in its repetitions.
     """
     from pyspark.sql import functions as F
 
@@ -92,33 +92,33 @@ def highest_offsets(spark: SparkSession, stream: Stream, uri: str) -> dict[Topic
     return {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in highest.collect()}
 
 
-def ours(begin: Mapping[TopicPartition, int]) -> str:
-    """Spark SQL: whether the ledger can speak of an offset: of a table that had rows before, those behind them."""
+def covered_sql(begin: Mapping[TopicPartition, int]) -> str:
+    """Spark SQL: whether the ledger can account for an offset; not for rows from before the first position."""
     parts = (f"(partition = {tp.partition} AND offset < {at})" for tp, at in sorted(begin.items()))
     return f"NOT ({' OR '.join(parts) or 'false'})"
 
 
-def count(found: DataFrame) -> dict[int, Found]:
+def count_offsets(found: DataFrame) -> dict[int, OffsetCounts]:
     """Count by topic partition.
 
     Args:
-        found: ``coordinates``, ``is_row``, ``counts`` and ``rows``: how many rows of the table it stands for.
+        found: ``coordinates``, ``is_row``, ``counts``, and ``rows``: how many rows of the table this row stands for.
     """
     from pyspark.sql import functions as F
 
     one = "xxhash64(partition, offset)"
-    # A link has two ends: where all rows of a message are there, each end is met twice and cancels out.
+    # A link has two ends: if all rows of a message are there, each end occurs twice and cancels out.
     link = "xxhash64(partition, offset, index) ^ xxhash64(partition, offset, (index + 1) % count)"
     counts = found.groupBy("partition").agg(
         *(F.expr(sql).alias(name) for name, sql in COUNTS.items()),
         F.expr(f"coalesce(bit_xor(CASE WHEN counts AND index = 0 THEN {one} END), 0L)").alias("digest"),
         F.expr(f"coalesce(bit_xor(CASE WHEN count > 1 THEN {link} END), 0L)").alias("links"),
     )
-    return {r["partition"]: Found(**{f.name: r[f.name] for f in fields(Found)}) for r in counts.collect()}
+    return {r["partition"]: OffsetCounts(**{f.name: r[f.name] for f in fields(OffsetCounts)}) for r in counts.collect()}
 
 
-def differing(spark: SparkSession, found: DataFrame, coverage: Coverage) -> DataFrame:
-    """The offsets that are not there as often as entries cover them.
+def differing_offsets(spark: SparkSession, found: DataFrame, coverage: Coverage) -> DataFrame:
+    """The offsets that are in the tables more or less often than entries cover them.
 
     Returns:
         ``partition: int, offset: bigint, expected: bigint, present: bigint, version: bigint``; the version is that of
@@ -129,7 +129,7 @@ def differing(spark: SparkSession, found: DataFrame, coverage: Coverage) -> Data
     chunks, there = list(_chunks(coverage.visible())), found
     if coverage.offsets > 1 << BUCKET_BITS:
         wrong = _differing_buckets(spark, found, chunks)
-        # Collected: at one bucket per 131,072 offsets there are some thousands of them for a thousand million.
+        # Collected: a thousand million offsets have only some thousands of buckets.
         buckets = spark.createDataFrame(sorted(wrong), "partition int, bucket bigint")
         there = _bucketed(found).join(F.broadcast(buckets), ["partition", "bucket"], "left_semi")
         chunks = [c for c in chunks if (c[0], c[4]) in wrong]
@@ -148,8 +148,8 @@ def differing(spark: SparkSession, found: DataFrame, coverage: Coverage) -> Data
     )
 
 
-def covering(spark: SparkSession, offsets: DataFrame, drained: Sequence[DrainedRange]) -> DataFrame:
-    """Every pair of an offset and an entry that drained it: ``partition, offset, changed_by: bigint``."""
+def draining_commits(spark: SparkSession, offsets: DataFrame, drained: Sequence[DrainedRange]) -> DataFrame:
+    """Every pair of an offset and a commit that drained it: ``partition, offset, changed_by: bigint``."""
     from pyspark.sql import functions as F
 
     chunks = spark.createDataFrame(list(_chunks((p.version, p.range) for p in drained)), _CHUNK)
@@ -161,12 +161,10 @@ def covering(spark: SparkSession, offsets: DataFrame, drained: Sequence[DrainedR
     )
 
 
-def islands(offsets: DataFrame, by: Collection[str], *, limit: int) -> list[dict[str, object]]:
-    """Neighbouring offsets with the same values in ``by`` as ranges: the first ``limit`` of them.
-
-    Returns:
-        Of each ``partition``, ``start``, ``end`` and the columns of ``by``.
-    """
+def islands(
+    offsets: DataFrame, by: Collection[str], *, topic: str, limit: int
+) -> list[tuple[OffsetRange, Mapping[str, Any]]]:
+    """Ranges of consecutive offsets with the same values in ``by``: the first ``limit``, each with these values."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -179,7 +177,13 @@ def islands(offsets: DataFrame, by: Collection[str], *, limit: int) -> list[dict
         .orderBy("partition", "start")
         .limit(limit)
     )
-    return [row.asDict() for row in found.collect()]
+    return [
+        (
+            OffsetRange(TopicPartition(topic, row["partition"]), row["start"], row["end"]),
+            {name: row[name] for name in by},
+        )
+        for row in found.collect()
+    ]
 
 
 _Chunk = tuple[int, int, int, int, int]
@@ -189,7 +193,7 @@ def _differing_buckets(spark: SparkSession, found: DataFrame, chunks: Sequence[_
     from pyspark.sql import functions as F
 
     def summed(offsets: DataFrame, side: str) -> DataFrame:
-        sums = F.count("*").alias(f"{side}_count"), F.expr(DIGEST).alias(f"{side}_digest")
+        sums = F.count("*").alias(f"{side}_count"), F.expr(DIGEST_SQL).alias(f"{side}_digest")
         return offsets.groupBy("partition", "bucket").agg(*sums)
 
     both = summed(_exploded(spark, chunks), "wanted").join(
@@ -200,7 +204,7 @@ def _differing_buckets(spark: SparkSession, found: DataFrame, chunks: Sequence[_
 
 
 def _chunks(ranges: Iterator[tuple[int, OffsetRange]]) -> Iterator[_Chunk]:
-    """The ranges, cut where buckets end: no array that Spark makes of one is longer than a bucket."""
+    """The ranges, cut where buckets end, so that Spark's arrays of their offsets are at most as long as a bucket."""
     for version, r in ranges:
         for bucket in range(r.start >> BUCKET_BITS, (r.end - 1 >> BUCKET_BITS) + 1):
             start, end = max(r.start, bucket << BUCKET_BITS), min(r.end, bucket + 1 << BUCKET_BITS)

@@ -1,4 +1,4 @@
-"""What an audit found: where every offset went, what is missing or twice, and which commits did it."""
+"""The audit's report: counts of offsets, what is missing or there twice, and which commits did it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from dataclasses import dataclass, fields
 from kdi_assets.stream.stream import OffsetRange
 
 SHOWN = 20
-"""Ranges named at most; the report says how many offsets there are in all."""
-IN_LINE = 3
-"""Ranges named in the one line."""
-SELDOM = ("filtered", "deleted")
-"""Named in the one line where there are any."""
+"""Most ranges that a report lists."""
+SHOWN_IN_LINE = 3
+OMITTED_IF_ZERO = ("filtered", "deleted")
+"""Counts that ``AuditReport.line`` omits if they are 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets that a ledger commit covered and that are nowhere now.
+    """Offsets that a ledger commit covered and that are missing.
 
     Attributes:
         version: The ledger commit.
-        taken_by: The commit that took them away, if that is known.
-        operation: Delta's word for it.
+        taken_by: The commit that removed them, if it is known.
+        operation: Delta's name for its operation.
     """
 
     range: OffsetRange
@@ -31,11 +30,11 @@ class Hole:
     operation: str = ""
 
     def __str__(self) -> str:
-        taken = f", taken away by v{self.taken_by} {self.operation}" if self.taken_by is not None else ""
+        taken = f", removed by v{self.taken_by} {self.operation}" if self.taken_by is not None else ""
         return f"{self.range} of v{self.version}{taken}"
 
     def fields(self) -> Mapping[str, object]:
-        """As programs read it."""
+        """The form in JSON."""
         taken = {"taken_by_version": self.taken_by, "taken_by_operation": self.operation or None}
         return {**_fields(self.range), "version": self.version, **taken}
 
@@ -45,7 +44,7 @@ class Double:
     """Offsets that are there more often than ledger commits cover them.
 
     Attributes:
-        versions: The commits that added them; empty if none of those that can be read did.
+        versions: The commits that added them; empty if unknown.
     """
 
     range: OffsetRange
@@ -56,7 +55,7 @@ class Double:
         return f"{self.range}{added}"
 
     def fields(self) -> Mapping[str, object]:
-        """As programs read it."""
+        """The form in JSON."""
         return {**_fields(self.range), "versions": list(self.versions)}
 
 
@@ -67,7 +66,7 @@ class Deletion:
     Attributes:
         version: The commit, of the table or of its dead letters.
         what: ``rows`` or ``dead letters``.
-        predicate: Which ones, as the commit says it.
+        predicate: Of the commit's statement.
     """
 
     version: int
@@ -82,30 +81,30 @@ class Deletion:
         return f"v{self.version} {self.operation}{where}{letters}: {self.offsets:,} offsets"
 
     def fields(self) -> Mapping[str, object]:
-        """As programs read it."""
+        """The form in JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Where every offset went: ``offsets + twice`` is the sum of all that is there and all that is not.
+    """The counts of all offsets: ``offsets + twice`` is the sum of the others.
 
     Attributes:
         complete: Every offset from the first position to the current one is accounted for, and none is there twice.
         version: The table's newest ledger commit.
-        offsets: Offsets that the live ledger entries cover, less those that a decision set positions back over.
-        became_rows: Messages that are there as rows, each with all that it became.
-        rows: These rows.
-        dead_letters: Letters that count.
-        filtered: Messages that the stream's filter left out, or its route left to another table.
-        deleted: Offsets whose row or letter someone removed on purpose.
-        missing: Offsets covered by an entry that are nothing of all this.
-        twice: How often offsets are there beyond what entries cover.
-        ghosts: Letters of tries that never committed; they are in the table and count for nothing.
-        holes: Where offsets are missing; the first ranges. What leaves no trace cannot be told from them.
-        doubles: Where offsets are there too often; the first ranges.
-        deletions: Who deleted.
-        notes: What limits the audit: takeover, cleaned log, a bound, commits that took rows which nobody can name.
+        offsets: Offsets that the live ledger entries cover, without those over which a decision set positions back.
+        became_rows: Messages that are rows, each with all its rows.
+        rows: Their rows.
+        dead_letters: Dead letters that count.
+        filtered: Messages that the stream's filter left out, or that its route left to another table.
+        deleted: Offsets whose row or dead letter someone removed on purpose.
+        missing: Covered offsets that are in none of these counts.
+        twice: How many times offsets are there more often than entries cover them.
+        ghosts: Orphaned dead letters, of attempts that never committed; they do not count.
+        holes: The first ranges of missing offsets; rowless messages among them cannot be told apart.
+        doubles: The first ranges of offsets that are there too often.
+        deletions: The commits that deleted.
+        notes: What limits the audit: a takeover, a cleaned log, bounds, commits with unreadable changes.
     """
 
     complete: bool
@@ -131,7 +130,7 @@ class AuditReport:
     def line(self) -> str:
         """The report in one line."""
         parts = ["dead_letters", "tombstones", "filtered", "gaps", "declared_losses", "deleted"]
-        parts = [p for p in parts if p not in SELDOM or getattr(self, p)]
+        parts = [p for p in parts if p not in OMITTED_IF_ZERO or getattr(self, p)]
         rows = f"{self.became_rows:,} messages in {self.rows:,} rows"
         rows = f"{self.rows:,} rows" if self.rows == self.became_rows else rows
         sums = " + ".join([rows, *(f"{getattr(self, p):,} {p.replace('_', ' ')}" for p in parts)])
@@ -145,15 +144,15 @@ class AuditReport:
         return "NOT COMPLETE: " + ("; ".join(faults) or "the ledger and the rows disagree")
 
     def fields(self) -> dict[str, object]:
-        """As programs read it."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "version"}
-        lists = {name: [each.fields() for each in told[name]] for name in ("holes", "doubles", "deletions")}
-        return {**told, **lists, "table_version": self.version, "line": self.line()}
+        """The form in JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "version"}
+        lists = {name: [each.fields() for each in values[name]] for name in ("holes", "doubles", "deletions")}
+        return {**values, **lists, "table_version": self.version, "line": self.line()}
 
 
 def _first(ranges: tuple[Hole, ...] | tuple[Double, ...]) -> str:
-    more = ", …" if len(ranges) > IN_LINE else ""
-    return ", ".join(map(str, ranges[:IN_LINE])) + more
+    more = ", …" if len(ranges) > SHOWN_IN_LINE else ""
+    return ", ".join(map(str, ranges[:SHOWN_IN_LINE])) + more
 
 
 def _fields(r: OffsetRange) -> dict[str, object]:

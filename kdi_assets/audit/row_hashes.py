@@ -1,4 +1,4 @@
-"""Hashes of messages by today's definition beside hashes of the tables' rows, joined by Spark."""
+"""Hashes of messages by today's definition, joined with hashes of the tables' rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kdi_assets.drain.rules.shape import evaluate, table_columns
 from kdi_assets.drain.rules.verdict import leaves_no_trace
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.coordinates import coordinates, inside
+from kdi_assets.ledger.coordinates import bounds_sql, coordinates
 from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.letters import OUTCOME, standing_letters
+from kdi_assets.ledger.letters import OUTCOME, dead_letters_with_state
 from kdi_assets.stream.stream import OffsetRange, Stream
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ _EXACT = {
 
 @dataclass(frozen=True)
 class RowHashes:
-    """Messages of some ranges, and the rows and letters that they became.
+    """Messages of some ranges, and their rows and dead letters.
 
     Attributes:
-        history: Of the stream's table; at its version the table is looked at.
-        messages: Those of the ranges, as ``kafka_frame.read_ranges`` gives them.
+        history: Of the stream's table, which is read at the version of the history.
+        messages: The messages of the ranges, from ``read_ranges``.
     """
 
     spark: SparkSession
@@ -50,12 +50,13 @@ class RowHashes:
     messages: DataFrame
     decoder: StreamDecoder
 
-    def judged(self) -> DataFrame:
-        """Whether each message is what its row or letter says.
+    def compared(self) -> DataFrame:
+        """Compare each message with its row or dead letter.
 
         Returns:
-            ``partition: int, offset: bigint, stored: boolean, agrees: boolean`` of every message: whether there is a
-            row or a letter, and whether it is what the definition makes of it; without either, whether that is right.
+            ``partition: int, offset: bigint, stored: boolean, agrees: boolean`` of every message: whether it has a row
+            or a dead letter, and whether that is what the definition makes of it; without either, whether the
+            definition makes neither of it.
         """
         from pyspark.sql import functions as F
 
@@ -64,9 +65,9 @@ class RowHashes:
         seen = both.groupBy(*_AT).agg(
             F.expr("max(stored_hash IS NOT NULL)").alias("stored"),
             F.expr(f"coalesce(max({same}), false)").alias("same"),
-            F.expr("max(untraced)").alias("untraced"),
+            F.expr("max(rowless)").alias("rowless"),
         )
-        return seen.selectExpr(*_AT, "stored", "CASE WHEN stored THEN same ELSE untraced END AS agrees")
+        return seen.selectExpr(*_AT, "stored", "CASE WHEN stored THEN same ELSE rowless END AS agrees")
 
     def _messages(self) -> DataFrame:
         from pyspark.sql import functions as F
@@ -78,17 +79,17 @@ class RowHashes:
         letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in self._letter]
         messages = evaluated.select(
             *in_rows(self._columns, self._elements),
-            F.expr(leaves_no_trace(self.stream)).alias("_kdi_untraced"),
+            F.expr(leaves_no_trace(self.stream)).alias("_kdi_rowless"),
             _hash(letter).alias("_kdi_letter_hash"),
         )
-        rows = apart(messages, self._columns, self._elements, beside=["_kdi_untraced", "_kdi_letter_hash"])
+        rows = apart(messages, self._columns, self._elements, beside=["_kdi_rowless", "_kdi_letter_hash"])
         types = {f.name.lower(): f.dataType for f in self._table().schema.fields}
         # The table's spelling of nested names.
         columns = [F.col(f"`{column}`").cast(types[column.lower()]).alias(column) for column in self._columns]
         return self._by_message(
             rows.select(
                 *coordinates(rows, self.stream),
-                F.col("_kdi_untraced").alias("untraced"),
+                F.col("_kdi_rowless").alias("rowless"),
                 _hash(columns).alias("row_hash"),
                 F.col("_kdi_letter_hash").alias("letter_hash"),
             ),
@@ -101,18 +102,18 @@ class RowHashes:
         table = self._table()
         columns = [F.col(f"`{column}`").alias(column) for column in self._columns]
         rows = table.select(*coordinates(table, self.stream), _hash(columns).alias("stored_hash"))
-        messages = self._by_message(rows.where(self._inside), "stored_hash")
+        messages = self._by_message(rows.where(self._in_ranges), "stored_hash")
         return messages.select(*_AT, "stored_hash", F.lit(True).alias("is_row"))
 
     def _by_message(self, rows: DataFrame, hashed: str) -> DataFrame:
-        """One row for each message, and in ``hashed`` what its rows have there together."""
+        """One row per message, and in ``hashed`` the hash of all its rows."""
         from pyspark.sql import functions as F
 
         if self._elements is None:
             return rows
         others = [c for c in rows.columns if c not in (*_AT, "timestamp", "index", "count", hashed)]
         every = F.expr(f"xxhash64(count(*), bit_xor(xxhash64(index, {hashed})))").alias(hashed)
-        # By their time, too: other messages had these offsets before the topic was made anew.
+        # By their time too: messages of an earlier topic had the same offsets.
         return rows.groupBy(*_AT, "timestamp").agg(every, *(F.first(c).alias(c) for c in others))
 
     @cached_property
@@ -121,20 +122,20 @@ class RowHashes:
 
     @cached_property
     def _columns(self) -> dict[str, str]:
-        """The table's columns, as ``table_columns`` has them."""
+        """The result of ``table_columns``."""
         return table_columns(self.stream, self.decoder.record, self._elements)
 
     def _letters(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        letters = standing_letters(self.spark, self.stream, self.lake, self.history)
+        letters = dead_letters_with_state(self.spark, self.stream, self.lake, self.history)
         stored = _hash([F.col(name) for name in self._letter]).alias("stored_hash")
-        no_row = letters.where(self._inside).where(f"{OUTCOME} IS DISTINCT FROM 'row'")
+        no_row = letters.where(self._in_ranges).where(f"{OUTCOME} IS DISTINCT FROM 'row'")
         return no_row.select(*_AT, stored, F.lit(False).alias("is_row"))
 
     @property
     def _letter(self) -> list[str]:
-        """What a letter has in common with its message."""
+        """The columns that a dead letter has in common with its message."""
         return letter_columns(self.stream, self.decoder.record, _LETTER)
 
     def _table(self) -> DataFrame:
@@ -142,12 +143,12 @@ class RowHashes:
         return self.spark.read.format("delta").option("versionAsOf", self.history.version).load(uri)
 
     @property
-    def _inside(self) -> str:
-        return inside({r.topic_partition: r for r in self.ranges})
+    def _in_ranges(self) -> str:
+        return bounds_sql({r.topic_partition: r for r in self.ranges})
 
 
 def _hash(columns: Sequence[Column]) -> Column:
-    """Of the columns' names and values; ``xxhash64`` alone passes over nulls and refuses maps."""
+    """A hash of the columns' names and values; ``xxhash64`` alone ignores nulls and refuses maps."""
     from pyspark.sql import functions as F
 
     return F.xxhash64(F.to_json(F.struct(*columns), _EXACT))

@@ -186,12 +186,12 @@ def view(
     Exit codes: 0 printed; 1 the log cannot be read; 75 a retry helps.
     """
     from kdi_assets.ledger.history import live_history
-    from kdi_assets.ledger.letters_view import condemning, select_sql, view_sql
+    from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
 
     chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         history = live_history(chosen.table_uri(lake), chosen.app_id, archive_uri=chosen.archive_uri(lake))
-        commits = condemning(history) if history else ()
+        commits = entries_with_dead_letters(history) if history else ()
         statement = view_sql(
             name or f"{chosen.table.rpartition('/')[2]}_dead_letters", select_sql(chosen, lake, commits)
         )
@@ -233,11 +233,11 @@ def _letters(
 ) -> DataFrame | None:
     """The letters that are meant; ``None`` where there is no table."""
     from kdi_assets.ledger.history import live_history
-    from kdi_assets.ledger.letters import standing_letters
+    from kdi_assets.ledger.letters import dead_letters_with_state
 
     lake = Settings.from_environment().lake
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     if history is None:
         return None
-    letters = standing_letters(spark, stream, lake, history, with_messages=with_messages).where(chosen.sql())
+    letters = dead_letters_with_state(spark, stream, lake, history, with_messages=with_messages).where(chosen.sql())
     return letters if state == "all" else letters.where(f"state = '{state}'")

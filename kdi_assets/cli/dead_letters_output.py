@@ -29,7 +29,7 @@ def letter_text(letter: Row) -> str:
     """Where a letter's message lay and why it is no row; below, the beginning of its value, control characters escaped.
 
     Args:
-        letter: As ``standing_letters`` gives it, with its message.
+        letter: As ``dead_letters_with_state`` gives it, with its message.
     """
     place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
     when = clock(letter["timestamp"], date=True)

@@ -13,7 +13,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.ledger.freshness import Freshness
+    from kdi_assets.monitoring.freshness import Freshness
     from kdi_assets.stream.stream import Stream
 
 HEAD = ("STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS")
@@ -34,7 +34,7 @@ def freshness(
     Exit codes: 0 it could look; 1 documents are wrong, or a table's log cannot
     be read; 75 a retry helps.
     """
-    from kdi_assets.ledger.freshness import freshness_since
+    from kdi_assets.monitoring.freshness import freshness_since
 
     lake, since = Settings.from_environment().lake, datetime.now(UTC) - timedelta(hours=hours)
     rows: list[tuple[str, ...]] = []

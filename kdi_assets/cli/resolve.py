@@ -136,7 +136,7 @@ def _refuse_misfits(action: ActionOption, options: Sequence[str], because: str) 
 
 
 def _text(stream: Stream, decision: Decision) -> str:
-    from kdi_assets.ledger.transaction_ids import RETIRED
+    from kdi_assets.ledger.positions import RETIRED
 
     before = decision.before
     after = {tp: "none: vanished" if at == RETIRED else at for tp, at in decision.after.items()}
@@ -162,7 +162,7 @@ def _beyond(decision: Decision) -> list[str]:
 
 
 def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> dict[str, object]:
-    from kdi_assets.ledger.transaction_ids import RETIRED
+    from kdi_assets.ledger.positions import RETIRED
 
     return {
         "stream": stream.name,

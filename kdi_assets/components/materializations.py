@@ -14,7 +14,7 @@ import dagster as dg
 from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.ledger.freshness import freshness
+from kdi_assets.monitoring.freshness import freshness
 from kdi_assets.replay.dead_letter_filter import DeadLetterGroup, Standing
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.stream import Stream

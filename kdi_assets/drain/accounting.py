@@ -16,7 +16,7 @@ from kdi_assets.drain.errors import AccountingMismatch, TimestampTooLarge, Unexp
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.records import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.drain.rules.tally import Counts
-from kdi_assets.ledger.digests import digest_of, digest_of_columns
+from kdi_assets.ledger.coordinates import digest_of, digest_of_columns
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.sources.kafka.messages import first_timestamps_above, visible_messages
 from kdi_assets.sources.kafka.reader import MESSAGE_SECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.drain.execute_plan import ReadMessages
 from kdi_assets.drain.plan import Plan
-from kdi_assets.ledger.coordinates import inside
+from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.stream.stream import Cluster, OffsetRange
 
@@ -21,7 +21,7 @@ def cached_messages(spark: SparkSession, cluster: Cluster, plans: Collection[Pla
     """The messages of the plans' ranges, cached until the body ends; the first use reads them."""
     union = merged([r for plan in plans for r in plan.ranges])
     with cached(read_ranges(spark, cluster, union)) as messages:
-        yield lambda ranges: messages.where(inside({r.topic_partition: r for r in ranges}))
+        yield lambda ranges: messages.where(bounds_sql({r.topic_partition: r for r in ranges}))
 
 
 @contextmanager

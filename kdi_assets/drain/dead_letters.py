@@ -16,9 +16,9 @@ from kdi_assets.drain.errors import (
     TooManyDeadLetters,
 )
 from kdi_assets.drain.spark_errors import spark_failures
+from kdi_assets.ledger.coordinates import digest_of_columns
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL
-from kdi_assets.ledger.digests import digest_of_columns
 from kdi_assets.ledger.entry import DeadLettersAt
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.stream.stream import Stream

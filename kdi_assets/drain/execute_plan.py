@@ -22,10 +22,9 @@ from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.stage import file_size, stage
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import OffsetRange, Stream
@@ -172,7 +171,9 @@ class Execution:
     def commit(self) -> None:
         """Commit rows, positions and the ledger entry together, directly behind the plan's version."""
         with spark_failures(self.stream, "committing"):
-            landed = commit(self.spark, self.staged, self.table.uri, behind=self.plan.version, entry=self._entry())
+            landed = commit(
+                self.spark, self.staged, self.table.uri, read_version=self.plan.version, entry=self._entry()
+            )
         took = (datetime.now(UTC) - self.plan.now).total_seconds()
         self.landed = Commit.of(landed, took_seconds=max(0.0, took))
 

@@ -18,7 +18,7 @@ from kdi_assets.drain.errors import (
     TopicRecreated,
 )
 from kdi_assets.drain.route_change import routes_to_drain_by
-from kdi_assets.ledger.entry import Kind, LastRead, still_last
+from kdi_assets.ledger.entry import Kind, LastRead, unmoved_last_read
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState, offsets_at
@@ -59,7 +59,7 @@ def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: To
         positions = {**dict.fromkeys(topic.partitions, 0), **ledger.positions}
         reason = f"the table was restored to version {ledger.restored_to}"
         return PositionCommit("restore", positions, reason)
-    if ledger.unclaimed:
+    if ledger.has_unknown_files:
         raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri)
     if ledger.ledger_version is None:
         refuse_other_start(stream, ledger.positions, topic)
@@ -183,7 +183,7 @@ def plan_drain(
         ends={tp: offsets.end for tp, offsets in sorted(topic.partitions.items())},
         expected_bytes=None if offset_bytes is None else round(offset_bytes * sum(r.offset_count for r in ranges)),
         routes=routes_to_drain_by(stream, ledger, positions) if stream.route or ledger.routes else None,
-        last_read=still_last(ledger.entry, positions | {r.topic_partition: r.end for r in ranges}),
+        last_read=unmoved_last_read(ledger.entry, positions | {r.topic_partition: r.end for r in ranges}),
     )
 
 
@@ -195,10 +195,10 @@ def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
     """
     if ledger.ledger_version is None:
         return  # no ledger commit recorded the ids of table and topic; the next one does
-    if not ledger.knows_table:
+    if not ledger.table_id_matches:
         recorded = ledger.entry.table_id if ledger.entry else ""
         raise TableReplaced(stream=stream.name, uri=ledger.uri, recorded_id=recorded, found_id=ledger.table_id)
-    if not ledger.knows_topic:
+    if not ledger.topic_id_matches:
         recorded = ledger.entry.topic_id if ledger.entry else ""
         raise TopicRecreated(stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id)
     if vanished := sorted(ledger.positions.keys() - topic.partitions.keys()):

@@ -11,10 +11,9 @@ from kdi_assets.drain.rules.shape import DATE, analyse, commented
 from kdi_assets.drain.rules.table_schema import PROPERTY
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import name
-from kdi_assets.ledger.commit import commit, create_table
+from kdi_assets.ledger.commit import commit, create_table, next_entry
 from kdi_assets.ledger.delta_transaction import CHECKPOINT_INTERVAL, Staged
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.sources.kafka.topic import TopicState
@@ -57,7 +56,7 @@ def commit_positions(
         with spark_failures(stream, "creating the table"):
             return create_table(spark, schema, uri, properties=_properties(stream, schema), entry=entry)
     with spark_failures(stream, "committing positions"):
-        return commit(spark, Staged(), uri, behind=ledger.version, entry=entry)
+        return commit(spark, Staged(), uri, read_version=ledger.version, entry=entry)
 
 
 def _first_routes(stream: Stream, ledger: LedgerState | None) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def fresh_ledger(stream: Stream, lake: str, topic: TopicState) -> LedgerState | 
     ledger = read_ledger(stream, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
     if ledger:
         # Another table or topic is refused first: its decision may bring new dead letters.
-        if ledger.knows_table and ledger.knows_topic and ledger.dead_letters_at:
+        if ledger.table_id_matches and ledger.topic_id_matches and ledger.dead_letters_at:
             refuse_replaced(stream, lake, ledger.dead_letters_at)
         return ledger
     uri = stream.table_uri(lake)

@@ -16,9 +16,9 @@ from kdi_assets.drain.rules.tally import Counts, PassTally
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.delta_transaction import AS_IT_COMES, FileSize, Staged, stage_rows
+from kdi_assets.ledger.delta_transaction import ONE_FILE_PER_TASK, FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.recent_commits import LARGE, LedgerCommit, recent_commits
+from kdi_assets.ledger.recent_commits import LARGE_DRAIN_OFFSETS, LedgerCommit, recent_commits
 from kdi_assets.sources.kafka.reader import OFFSETS_PER_TASK
 from kdi_assets.stream.stream import Stream
 
@@ -38,7 +38,7 @@ def stage(
     table: TableLog,
     *,
     now: datetime,
-    files: FileSize = AS_IT_COMES,
+    files: FileSize = ONE_FILE_PER_TASK,
     before_read: Callable[[], None] = lambda: None,
     dry: bool = False,
 ) -> tuple[Staged, Counts, StreamDecoder]:
@@ -100,7 +100,7 @@ def file_size(stream: Stream, plan: Plan) -> FileSize:
     several if it would be too large.
     """
     if stream.target_file_size is None:
-        return AS_IT_COMES
+        return ONE_FILE_PER_TASK
     drained = largest_drain(recent_commits(plan.ledger.log, stream.app_id))
     together, rows = SHUFFLED_BYTES_PER_FILE_BYTE * stream.target_file_size, None
     if drained:
@@ -114,5 +114,7 @@ def largest_drain(commits: Iterable[LedgerCommit]) -> LedgerEntry | None:
 
     A file of few rows is mostly its own footer: the next large drain would be cut into files that are much too small.
     """
-    large = [c.entry for c in commits if c.entry.rows >= LARGE and c.entry.bytes and c.entry.message_bytes]
+    large = [
+        c.entry for c in commits if c.entry.rows >= LARGE_DRAIN_OFFSETS and c.entry.bytes and c.entry.message_bytes
+    ]
     return max(large, key=lambda entry: entry.rows, default=None)

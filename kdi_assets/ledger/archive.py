@@ -1,7 +1,6 @@
-"""The ledger's archive, ``<table>_ledger``: what the commits of a table's log said, kept beyond its clean-up. No JVM.
+"""The ledger's archive, ``<table>_ledger``: a copy of a table's commits that log clean-up does not remove. No JVM.
 
-It is for the audit and for whoever asks who committed, never for positions: those are in the log itself, in every
-checkpoint.
+Audit and history read it. Positions never come from it: every checkpoint of the log has them.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog, restore_target
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
 from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
 from kdi_assets.ledger.storage import storage_failures, storage_uri
 
@@ -25,13 +23,13 @@ _APP_ID = "kdi-ledger-archive"
 
 
 class Archive:
-    """The archived commits of one table, by its id; read when first asked for."""
+    """The archived commits of the table with an id; read at first use."""
 
     def __init__(self, uri: str, table_id: str) -> None:
         self.uri, self.table_id = uri, table_id
 
     def commit(self, version: int) -> CommitInfo | None:
-        """A commit as it was archived; ``None`` if it was not."""
+        """A commit from the archive; ``None`` if it is not there."""
         row = self._rows.get(version)
         return _as_commit(row) if row else None
 
@@ -42,27 +40,27 @@ class Archive:
             return {}
         with storage_failures(self.uri):
             found = table.to_pyarrow_table(filters=[("table_id", "=", self.table_id)])
-        # Two copiers, or a copy whose answer was lost: the same commit twice says the same twice.
+        # A commit can be there twice, after a copy whose answer was lost; both rows are equal.
         return {row["version"]: row for batch in found.to_batches() for row in batch.to_pylist()}
 
 
 def copy_to_archive(log: TableLog, uri: str, *, at: Callable[[str], None] = lambda point: None) -> int:
-    """Copy every commit that the log can still tell of and the archive does not have.
+    """Copy every commit of the log that the archive does not have.
 
-    Idempotent by version, also for two copiers at once: each write names the same transaction id, so of two that began
-    at the same version of the archive one is refused.
+    Idempotent by version, also with two processes at once: every write sets the same transaction id, so of two writes
+    that started at the same version of the archive, one is refused.
 
     Args:
-        at: Called at the named point ``"compared"``; tests let others in there.
+        at: Called with ``"compared"`` before the write; tests run other processes there.
 
     Returns:
-        How many were copied.
+        How many commits were copied.
 
     Raises:
-        ArchiveBusy: Another one copied at the same time.
-        CommitUnreadable: A commit is in the log and cannot be read.
+        ArchiveBusy: Another process copied at the same time.
+        CommitUnreadable: A commit in the log cannot be read.
     """
-    # Opened before it is compared with the log: what others add in between then conflicts with our write.
+    # Open the archive before comparing it with the log: what others add in between then conflicts with our write.
     archive = open_archive(uri)
     left = uncopied(log, archive)
     at("compared")
@@ -72,16 +70,16 @@ def copy_to_archive(log: TableLog, uri: str, *, at: Callable[[str], None] = lamb
 
 
 def uncopied(log: TableLog, archive: DeltaTable | None) -> list[CommitInfo]:
-    """The commits of the log that the archive does not have, the oldest first."""
+    """The commits of the log that the archive does not have, oldest first."""
     known = _versions(archive, log.table_id) if archive else frozenset()
     return [log.commit(v) for v in sorted(log.commit_files()) if v <= log.version and v not in known]
 
 
 def open_archive(uri: str) -> DeltaTable | None:
-    """The archive's own table, ``None`` if nothing was ever copied.
+    """The archive's table; ``None`` if nothing was ever copied.
 
     Raises:
-        StorageFailed: The storage does not hand it out.
+        StorageFailed: The storage does not answer.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -105,13 +103,13 @@ def _append(archive: DeltaTable | None, uri: str, rows: pa.Table, *, newest: int
 
     ours = CommitProperties(app_transactions=[Transaction(_APP_ID, newest)], max_commit_retries=0)
     try:
-        # In "append" an archive that was made meanwhile would be appended to, at a version that we never compared.
+        # "append" would also write to an archive that another process created meanwhile, without comparing it.
         mode: Literal["append", "error"] = "append" if archive else "error"
         with storage_failures(uri):
             write_deltalake(archive or storage_uri(uri), rows, mode=mode, commit_properties=ours)
     except DeltaError as refused:
-        made_just_now = archive is None and open_archive(uri) is not None
-        if isinstance(refused, CommitFailedError) or made_just_now:
+        created_meanwhile = archive is None and open_archive(uri) is not None
+        if isinstance(refused, CommitFailedError) or created_meanwhile:
             raise ArchiveBusy(uri=uri) from refused
         raise
 
@@ -120,8 +118,8 @@ def _as_table(log: TableLog, commits: Sequence[CommitInfo]) -> pa.Table:
     import pyarrow as pa
 
     text, number, moment = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
-    said = {"operation": text, "parameters": text, "metrics": text, "user_metadata": text, "committed_at": moment}
-    schema = pa.schema({"table_id": text, "version": number, **said, "restored_to": number})
+    columns = {"operation": text, "parameters": text, "metrics": text, "user_metadata": text, "committed_at": moment}
+    schema = pa.schema({"table_id": text, "version": number, **columns, "restored_to": number})
     rows = [
         {name: getattr(commit, name) for name in ("version", "operation", "user_metadata", "committed_at")}
         | {"parameters": json.dumps(commit.parameters), "metrics": json.dumps(commit.metrics)}
@@ -132,7 +130,7 @@ def _as_table(log: TableLog, commits: Sequence[CommitInfo]) -> pa.Table:
 
 
 def _target(log: TableLog, commit: CommitInfo) -> int | None:
-    """Where a RESTORE went: a time can be resolved only as long as the log tells what was there then."""
+    """The version that a RESTORE went to; a time can only be resolved as long as the log has the commits."""
     try:
         return restore_target(log, commit) if commit.is_restore else None
     except CommitUnreadable:

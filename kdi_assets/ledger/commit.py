@@ -1,32 +1,40 @@
-"""Commit: rows and positions in one Delta transaction, directly behind the version that was planned on.
+"""Commit: the ledger entry, and rows and positions in one Delta transaction that directly follows the planned version.
 
-Delta's conflict check does not see a RESTORE or an overwrite between plan and commit. So its commit is attempted
-exactly once, at the next version, and what came between is judged here.
+Delta's own conflict check does not see a RESTORE or an overwrite between plan and commit. So each commit is attempted
+once, at the next version; if that version is taken, this module checks the commits that came between.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.delta_transaction import (
     Staged,
     delta_log,
     is_conflict,
-    latest,
+    latest_snapshot,
     missing_files,
     new_metadata,
-    send,
+    send_commit,
     set_transactions,
     start_transaction,
 )
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import (
+    KEEPING_POSITIONS,
+    REPLAY_PREFIX,
+    DeadLettersAt,
+    Kind,
+    LedgerEntry,
+    unmoved_last_read,
+)
+from kdi_assets.ledger.entry_json import entry_to_json, parse_entry
 from kdi_assets.ledger.errors import (
     HARMLESS_RETRIES,
     CommitUnreadable,
@@ -38,9 +46,8 @@ from kdi_assets.ledger.errors import (
     TableChangedUnderDrain,
     TableUnreadable,
 )
-from kdi_assets.ledger.next_entry import behind as behind_other
-from kdi_assets.ledger.next_entry import may_pass
-from kdi_assets.ledger.transaction_ids import partition_id, version_id
+from kdi_assets.ledger.positions import LedgerState, known_positions, partition_id, version_id
+from kdi_assets.stream.stream import Stream, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,14 +56,83 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MAY_FOLLOW: Mapping[Kind, Collection[Kind]] = {
+    "drain": KEEPING_POSITIONS,
+    "replay": ("drain", "renewal"),
+    "discard": ("drain", "renewal"),
+}
+"""By kind, the ledger commits that it may follow although its plan did not know them. Drains touch offsets from the
+positions on, replays and discards only offsets below them."""
+
+
+def next_entry(
+    stream: Stream,
+    ledger: LedgerState | None,
+    *,
+    kind: Kind,
+    topic_id: str,
+    positions: Mapping[TopicPartition, int] | None = None,
+    attempt_id: str = "",
+    **fields: Any,
+) -> LedgerEntry:
+    """Make the entry of the next commit; the only place where entries are made.
+
+    Every entry repeats all positions that the log has, and what later commits need. A commit that left one out would
+    leave a stale transaction id, and messages would be lost or doubled.
+
+    Args:
+        ledger: The newest state of the ledger; ``None`` if the commit creates the table.
+        topic_id: Of the topic that the positions belong to: the ledger's own, or one that a decision changes to.
+        positions: Next offsets that the commit sets; other topic partitions keep theirs.
+        attempt_id: By default a new one.
+        fields: Of ``LedgerEntry``. Dead letters, routes and the messages read last are carried over if not named here.
+    """
+    newest = ledger.entry if ledger else None
+    after = {**(known_positions(ledger, stream) if ledger else {}), **(positions or {})}
+    carried_over = {
+        "dead_letters_at": ledger.dead_letters_at if ledger else None,
+        "routes": ledger.routes if ledger else None,
+        "last_read": unmoved_last_read(newest, after) if newest and newest.topic_id == topic_id else {},
+    }
+    return LedgerEntry(
+        version=-1,
+        kind=kind,
+        app_id=stream.app_id,
+        attempt_id=attempt_id or f"{REPLAY_PREFIX if kind == 'replay' else ''}{uuid.uuid4()}",
+        topic=stream.topic,
+        topic_id=topic_id,
+        table_id=ledger.table_id if ledger else "",
+        positions=after,
+        **{**carried_over, **fields},
+    )
+
+
+def may_follow(entry: LedgerEntry, other: LedgerEntry | None) -> bool:
+    """Whether the entry's commit may follow another ledger commit that its plan did not know."""
+    return other is not None and other.kind in _MAY_FOLLOW.get(entry.kind, ())
+
+
+def rebase(entry: LedgerEntry, other: LedgerEntry) -> LedgerEntry:
+    """The entry as it must be after another entry: what it does not change itself is taken from the other."""
+    if entry.kind in KEEPING_POSITIONS:
+        entry = replace(entry, positions=other.positions, routes=other.routes, last_read=other.last_read)
+    return replace(entry, dead_letters_at=_newer(entry.dead_letters_at, other.dead_letters_at))
+
+
+def _newer(ours: DeadLettersAt | None, theirs: DeadLettersAt | None) -> DeadLettersAt | None:
+    # The later one: from it the loss of the dead letters of either commit can be noticed.
+    if ours is None or theirs is None:
+        return ours or theirs
+    return theirs if theirs.table_id == ours.table_id and theirs.version > ours.version else ours
+
 
 def create_table(
     spark: SparkSession, schema: StructType, uri: str, *, properties: Mapping[str, str], entry: LedgerEntry
 ) -> LedgerEntry:
-    """Create the table partitioned by ``date``, its first positions in the same commit: version 0.
+    """Create the table partitioned by ``date``, with its first positions in the same commit: version 0.
 
     Raises:
-        OvertakenCommit: Someone else created it first.
+        OvertakenCommit: Another process created it first.
     """
     transaction = start_transaction(spark, delta_log(spark, uri))
     if transaction.readVersion() >= 0:
@@ -67,49 +143,49 @@ def create_table(
     set_transactions(spark, transaction, entry)
     try:
         _commit_once(spark, transaction, Staged(), entry, uri)
-    except _NotBehind as first:
+    except _VersionTaken as first:
         raise OvertakenCommit(uri=uri, version=0, operation="CREATE TABLE") from first
     return entry
 
 
-def commit(spark: SparkSession, staged: Staged, uri: str, *, behind: int, entry: LedgerEntry) -> LedgerEntry:
-    """Commit rows and positions directly behind version ``behind``, or behind commits that do not concern them.
+def commit(spark: SparkSession, staged: Staged, uri: str, *, read_version: int, entry: LedgerEntry) -> LedgerEntry:
+    """Commit rows and positions directly after the version read, or after commits that do not conflict.
 
     Args:
-        behind: The version that the plan was checked against.
-        entry: What this commit says of itself, by ``next_entry``; its version is filled in here.
+        read_version: The table version that the plan was checked against.
+        entry: Made by ``next_entry``; its version is set here.
 
     Returns:
         The entry as committed.
 
     Raises:
         OvertakenCommit: A ledger commit, RESTORE, overwrite or metadata change came between.
-        TableBusy: Commits that do not concern it came first, again and again.
-        StagedFilesGone: A VACUUM took the files.
+        TableBusy: Commits that do not conflict came first too often in a row.
+        StagedFilesGone: A VACUUM removed the files.
         TableChangedUnderDrain: The table is no longer the one of the plan.
     """
     for _ in range(HARMLESS_RETRIES):
         try:
-            return _commit_behind(spark, staged, uri, behind, entry)
-        except _NotBehind:
+            return _commit_after(read_version, spark, staged, uri, entry)
+        except _VersionTaken:
             newest = _newest(uri, entry)
-            refuse_if_concerned(newest, after=behind, entry=entry, replaces=staged.replaces)
-            for found in newest.commits(after=behind):
-                if other := entry_of(found.user_metadata, found.version, entry.app_id):
-                    entry = behind_other(entry, other)
-            behind = newest.version
-    raise TableBusy(uri=uri, version=behind)
+            check_for_conflicts(newest, after=read_version, entry=entry, replaces=staged.replaces)
+            for found in newest.commits(after=read_version):
+                if other := parse_entry(found.user_metadata, found.version, entry.app_id):
+                    entry = rebase(entry, other)
+            read_version = newest.version
+    raise TableBusy(uri=uri, version=read_version)
 
 
-def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry, replaces: Collection[str]) -> None:
-    """Judge what was committed behind ``after``.
+def check_for_conflicts(newest: TableLog, *, after: int, entry: LedgerEntry, replaces: Collection[str]) -> None:
+    """Check the commits after version ``after``.
 
     Args:
-        entry: Of the commit that was planned there.
-        replaces: Files that it exchanges: of one that somebody else has exchanged, rows would be there twice.
+        entry: Of the commit that was planned at version ``after``.
+        replaces: Files that it replaces; if another commit replaced one of them, rows would be there twice.
 
     Raises:
-        OvertakenCommit: One of the commits changes what a plan at ``after`` rests on, or cannot be read.
+        OvertakenCommit: One of the commits changes what the plan is based on, or cannot be read.
     """
     partitions = (partition_id(entry.app_id, tp.partition) for tp in entry.positions)
     ids = {version_id(entry.app_id), *partitions}
@@ -118,16 +194,16 @@ def refuse_if_concerned(newest: TableLog, *, after: int, entry: LedgerEntry, rep
             found = newest.commit(version)
         except CommitUnreadable:
             raise OvertakenCommit(uri=newest.uri, version=version, operation="unreadable") from None
-        other = entry_of(found.user_metadata, version, entry.app_id)
-        moved = ids & found.transactions.keys() and not may_pass(entry, other)
+        other = parse_entry(found.user_metadata, version, entry.app_id)
+        moved = ids & found.transactions.keys() and not may_follow(entry, other)
         taken = replaces and not newest.removed_files(version).isdisjoint(replaces)
-        # A decision rests on all rows that were there: others' rows that came since it knows nothing of.
+        # A decision is based on all rows of the table, so every later commit is a conflict.
         if entry.kind == "resolve" or found.replaces_rows or found.changes_metadata or moved or taken:
             raise OvertakenCommit(uri=newest.uri, version=version, operation=found.operation)
 
 
 def find_attempt(uri: str, *, after: int, attempt_id: str) -> CommitInfo | None:
-    """The commit behind ``after`` that carries the attempt id: what came of a commit whose answer was lost."""
+    """The commit after version ``after`` with the attempt id, to learn the result of a commit whose answer was lost."""
     table = TableLog.open(uri)
     if table is None:
         return None
@@ -135,26 +211,26 @@ def find_attempt(uri: str, *, after: int, attempt_id: str) -> CommitInfo | None:
     return next((c for c in table.commits(after=after) if marker in c.user_metadata), None)
 
 
-class _NotBehind(Exception):
-    """The version that should follow is taken."""
+class _VersionTaken(Exception):
+    """The next version is taken by another commit."""
 
 
-def _commit_behind(spark: SparkSession, staged: Staged, uri: str, behind: int, entry: LedgerEntry) -> LedgerEntry:
+def _commit_after(version: int, spark: SparkSession, staged: Staged, uri: str, entry: LedgerEntry) -> LedgerEntry:
     table = delta_log(spark, uri)
-    snapshot = latest(spark, table)
-    if snapshot.version() != behind:
-        raise _NotBehind
+    snapshot = latest_snapshot(spark, table)
+    if snapshot.version() != version:
+        raise _VersionTaken
     transaction = start_transaction(spark, table, snapshot)
-    # A table dropped and made again under our feet continues at another number: a commit there would tear its log.
-    # The ids need no second look: a commit directly behind the version they were read at finds them as they were.
-    if _newest(uri, entry).version != behind:
-        raise _NotBehind
-    entry = replace(entry, version=behind + 1)
+    # A table that was dropped and created again has other version numbers, and a commit of ours would damage its log.
+    # The transaction ids need no second check: at an unchanged version they are as they were read.
+    if _newest(uri, entry).version != version:
+        raise _VersionTaken
+    entry = replace(entry, version=version + 1)
     set_transactions(spark, transaction, entry)
     if staged.metadata is not None:
-        # Made from the metadata of the version that we land behind: a commit that changes it makes a drain plan again.
+        # Based on the metadata at this version: a commit that changes it is a conflict, and the drain plans again.
         transaction.updateMetadata(staged.metadata, False)
-    # Last: a commit that names a file which is not there makes a table that nobody can read.
+    # Last: a commit that names a file that does not exist makes the table unreadable.
     if missing := missing_files(spark, table, staged):
         raise StagedFilesGone(uri=uri, files=missing)
     _commit_once(spark, transaction, staged, entry, uri)
@@ -162,21 +238,21 @@ def _commit_behind(spark: SparkSession, staged: Staged, uri: str, behind: int, e
 
 
 def _commit_once(spark: SparkSession, transaction: Any, staged: Staged, entry: LedgerEntry, uri: str) -> None:
-    """Send the commit; if its answer is an error or lost, ask the log what became of it."""
+    """Send the commit; if it answers with an error or not at all, look into the log for the result."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
-        landed = send(spark, transaction, staged, entry.to_json())
+        landed = send_commit(spark, transaction, staged, entry_to_json(entry))
     except (Py4JError, OSError) as failed:
         try:
-            landed_all_the_same = find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None
+            committed = find_attempt(uri, after=entry.version - 1, attempt_id=entry.attempt_id) is not None
         except (CommitUnreadable, StorageFailed, TableUnreadable):
-            raise failed from None  # if it landed, the next look at the ledger finds it
-        if landed_all_the_same:
+            raise failed from None  # if it was committed, the next read of the ledger shows it
+        if committed:
             log.warning("%s: the commit of attempt %s reported an error and landed", uri, entry.attempt_id)
             return
         if isinstance(failed, Py4JJavaError) and is_conflict(failed):
-            raise _NotBehind from failed
+            raise _VersionTaken from failed
         raise
     if landed != entry.version:
         raise AssertionError(f"{uri}: planned as commit {entry.version}, landed as {landed}")
@@ -184,7 +260,7 @@ def _commit_once(spark: SparkSession, transaction: Any, staged: Staged, entry: L
 
 def _newest(uri: str, entry: LedgerEntry) -> TableLog:
     newest: TableLog | None = None
-    with suppress(NotADeltaTable):  # dropped, and our files were written into the empty place
+    with suppress(NotADeltaTable):  # the table was dropped, and our files were written into the empty folder
         newest = TableLog.open(uri)
     if newest is None or newest.table_id != entry.table_id:
         raise TableChangedUnderDrain(uri=uri, planned_id=entry.table_id, found_id=newest.table_id if newest else "")

@@ -1,4 +1,4 @@
-"""Where messages stood: partition and offset of a table's rows, bounds of offsets, and their digest in Spark SQL."""
+"""Coordinates of messages, topic partition and offset: of a table's rows, as bounds, and their digest."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
 Bounds = Mapping[TopicPartition, OffsetRange]
-"""What an audit is restricted to; topic partitions that are absent are left out."""
+"""Offsets by topic partition; a topic partition that is absent has none."""
 
+DIGEST_SQL = "bit_xor(xxhash64(partition, offset))"
 
-DIGEST = "bit_xor(xxhash64(partition, offset))"
+_CHUNK_OFFSETS = 1 << 20
+_SEED = 42
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
 def rows_at(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> DataFrame:
@@ -25,34 +31,35 @@ def rows_at(spark: SparkSession, stream: Stream, uri: str, *, version: int) -> D
 
 
 def coordinates(table: DataFrame, stream: Stream) -> tuple[Column, ...]:
-    """Where the messages of a table's rows stood.
+    """The coordinates of the messages of a table's rows.
 
     Returns:
-        ``partition: int, offset: bigint, index: int, count: int, timestamp: timestamp``: the last three are the row's
-        number among those of its message, how many it has, and the message's time, which tells it from one at the same
-        offset of a topic that was made anew. Where a message has one row, 0 and 1.
+        ``partition: int, offset: bigint, index: int, count: int, timestamp: timestamp``. ``index`` is the row's number
+        among the rows of its message and ``count`` their number: 0 and 1 for a message with one row. ``timestamp`` is
+        the message's time; by it, messages with the same offset of a recreated topic differ.
     """
     from pyspark.sql import functions as F
 
-    path = quoted(stream.coordinates)
-    kept = {"partition": "{}.partition", "offset": "{}.offset", "index": "0", "count": "1", "timestamp": "{}.timestamp"}
+    path = quoted_path(stream.coordinates)
+    sql = {"partition": "{}.partition", "offset": "{}.offset", "index": "0", "count": "1", "timestamp": "{}.timestamp"}
     if explodes(table, stream):
-        # A table may have had rows before its stream exploded.
-        kept |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
-    return tuple(F.expr(sql.format(path)).alias(column) for column, sql in kept.items())
+        # A table may have rows from before its stream exploded.
+        sql |= {"index": "coalesce({}.index, 0)", "count": "coalesce({}.count, 1)"}
+    return tuple(F.expr(expression.format(path)).alias(column) for column, expression in sql.items())
 
 
-def quoted(path: str) -> str:
+def quoted_path(path: str) -> str:
+    """The path of a nested column, quoted for Spark SQL."""
     return ".".join(f"`{step}`" for step in path.split("."))
 
 
 def explodes(table: DataFrame, stream: Stream) -> bool:
-    """Whether the table may have several rows of one message: by its columns, not by the stream's document."""
+    """Whether the table may have several rows per message; its columns say so, not the stream's document."""
     return "index" in struct_at(table.schema.jsonValue(), stream.coordinates)[1]
 
 
 def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Collection[str]]:
-    """A struct's path as the table spells it, and the names of its fields; none where there is no such struct.
+    """The path of a struct as the table spells it, and the names of its fields; both empty if there is none.
 
     Args:
         schema: Of the table, as JSON.
@@ -68,15 +75,68 @@ def struct_at(schema: Mapping[str, Any], path: str) -> tuple[Sequence[str], Coll
     return steps, [f["name"] for f in schema.get("fields", ())]
 
 
-def inside(bounds: Bounds, *, struct: str = "") -> str:
+def bounds_sql(bounds: Bounds, *, struct: str = "") -> str:
     """Spark SQL: whether an offset lies within the bounds.
 
     Args:
-        struct: The path of what holds ``partition`` and ``offset``, if they are no columns.
+        struct: The path of the struct that holds ``partition`` and ``offset``; empty if they are columns.
     """
-    at = f"{quoted(struct)}." if struct else ""
+    at = f"{quoted_path(struct)}." if struct else ""
     parts = (
         f"({at}partition = {tp.partition} AND {at}offset >= {r.start} AND {at}offset < {r.end})"
         for tp, r in sorted(bounds.items())
     )
     return " OR ".join(parts) or "false"
+
+
+def digest_of(ranges: Sequence[OffsetRange]) -> int:
+    """What ``DIGEST_SQL`` answers for every offset in the ranges, computed without Spark; 0 for none."""
+    import numpy as np
+
+    columns = zip(*((r.topic_partition.partition, r.start, r.end) for r in ranges), strict=True)
+    return digest_of_columns(*(np.array(column, np.int64) for column in columns)) if ranges else 0
+
+
+def digest_of_columns(partitions: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """``digest_of`` for ranges as columns; it expands a million offsets at a time."""
+    import numpy as np
+
+    counts = ends - starts
+    upto = np.cumsum(counts)
+    digest = np.uint64(0)
+    for first in range(0, int(upto[-1]) if len(upto) else 0, _CHUNK_OFFSETS):
+        numbers = np.arange(first, min(first + _CHUNK_OFFSETS, int(upto[-1])))
+        at = np.searchsorted(upto, numbers, side="right")
+        offsets = starts[at] + numbers - (upto - counts)[at]
+        digest ^= np.bitwise_xor.reduce(xxhash64(partitions[at], offsets))
+    return int(digest.astype(np.int64))
+
+
+def xxhash64(partitions: NDArray[np.int64], *numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Spark's ``xxhash64(INT, BIGINT, …)``: each hash is the seed of the next one.
+
+    Source: Spark, ``XXH64.hashInt`` and ``XXH64.hashLong``. Unsigned numbers wrap around, as Java's do.
+    """
+    import numpy as np
+
+    p1, p2, p3, p4 = map(np.uint64, (_P1, _P2, _P3, _P4))
+    mixed = np.uint64(_SEED + _P5 + 4) ^ partitions.astype(np.uint64) * p1
+    hashed = _avalanche(_rotate_left(mixed, 23) * p2 + p3)
+    for each in numbers:
+        mixed = hashed + np.uint64(_P5 + 8) ^ _rotate_left(each.astype(np.uint64) * p2, 31) * p1
+        hashed = _avalanche(_rotate_left(mixed, 27) * p1 + p4)
+    return hashed
+
+
+def _rotate_left(numbers: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    import numpy as np
+
+    return (numbers << np.uint64(bits)) | (numbers >> np.uint64(64 - bits))
+
+
+def _avalanche(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    import numpy as np
+
+    numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(_P2)
+    numbers = (numbers ^ (numbers >> np.uint64(29))) * np.uint64(_P3)
+    return numbers ^ (numbers >> np.uint64(32))

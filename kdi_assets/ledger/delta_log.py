@@ -1,25 +1,27 @@
-"""A Delta table's log as it stands in storage, read without a JVM."""
+"""A Delta table's log, read without a JVM: the table at one version, and what each commit says."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.ledger.commit_info import Actions, CommitInfo, commit_info
-from kdi_assets.ledger.errors import CommitUnreadable, NotADeltaTable, StorageFailed, TableUnreadable
+from kdi_assets.ledger.errors import CommitUnreadable, NotADeltaTable, TableUnreadable
 from kdi_assets.ledger.storage import (
+    Actions,
+    commit_files,
+    commit_path,
     holds_files,
     last_checkpoint,
-    said,
-    storage,
+    read_actions,
     storage_failures,
     storage_uri,
-    unreadable,
+    table_folder,
+    table_unreadable,
 )
 
 if TYPE_CHECKING:
@@ -27,14 +29,62 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.fs import FileSystem
 
-_COMMIT_FILE = re.compile(r"\d{20}\.json")
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """One commit, from its ``commitInfo`` and its other actions.
+
+    Attributes:
+        operation: Delta's name for it, e.g. ``WRITE``, ``OPTIMIZE``, ``RESTORE``.
+        parameters: The operation's parameters; the form of a value depends on the writer.
+        user_metadata: Free text of the writer; empty if there is none.
+        changes_metadata: Whether the commit changed schema, properties, table id or protocol.
+        transactions: The versions that the commit set, by transaction id.
+        committed_at: By the writer's clock, UTC; ``None`` if the writer recorded no time.
+        metrics: The operation's own numbers; names and forms depend on the writer.
+        restored_to: The version that a RESTORE went to, if the archive recorded it.
+        archived: Whether this was read from the ledger's archive, because the log no longer has the commit.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Any]
+    user_metadata: str
+    changes_metadata: bool
+    transactions: Mapping[str, int]
+    committed_at: datetime | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    restored_to: int | None = None
+    archived: bool = False
+
+    @classmethod
+    def from_actions(cls, version: int, actions: Actions) -> CommitInfo:
+        info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        return cls(
+            version=version,
+            operation=str(info.get("operation", "")),
+            parameters=info.get("operationParameters") or {},
+            user_metadata=str(info.get("userMetadata") or ""),
+            changes_metadata=any("metaData" in a or "protocol" in a for a in actions),
+            transactions={a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a},
+            committed_at=datetime.fromtimestamp(info["timestamp"] / 1000, UTC) if "timestamp" in info else None,
+            metrics=info.get("operationMetrics") or {},
+        )
+
+    @property
+    def is_restore(self) -> bool:
+        return self.operation == "RESTORE"
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether the commit replaced all rows of the table."""
+        return self.is_restore or (
+            self.operation == "WRITE" and str(self.parameters.get("mode")).strip('"') == "Overwrite"
+        )
 
 
 class TableLog:
-    """A table at one version.
-
-    ``None`` from ``open`` means that there is no table; everything else is read when asked for.
-    """
+    """A Delta table at one version; each property and method reads when it is called."""
 
     def __init__(self, uri: str, table: DeltaTable) -> None:
         self.uri = uri
@@ -44,35 +94,37 @@ class TableLog:
     def open(cls, uri: str, version: int | None = None) -> TableLog | None:
         """Open the table at a version, by default the newest.
 
+        Returns:
+            ``None`` if there is no table.
+
         Raises:
-            NotADeltaTable: Files lie there that are no Delta table.
+            NotADeltaTable: The folder has files, but no Delta table.
             TableUnreadable: The log is damaged.
-            StorageFailed: The storage is.
-            CommitUnreadable: The version asked for is not in the log.
+            StorageFailed: The storage does not answer.
+            CommitUnreadable: The log does not have the version.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            return cls(uri, DeltaTable(storage_uri(uri), version=version))
+            with storage_failures(uri):
+                return cls(uri, DeltaTable(storage_uri(uri), version=version))
         except TableNotFoundError:
             if holds_files(uri):
                 raise NotADeltaTable(uri=uri) from None
             return None
-        except DeltaError as refused:
+        except DeltaError as error:
             if version is None:
-                raise unreadable(uri, refused, storage(uri)) from refused
-            raise CommitUnreadable(uri, version) from refused
-        except OSError as failed:
-            raise StorageFailed(uri=uri, detail=said(failed)) from failed
+                raise table_unreadable(uri, error) from error
+            raise CommitUnreadable(uri, version) from error
 
     @classmethod
     def existing(cls, uri: str, version: int | None = None) -> TableLog:
-        """Open a table that was there a moment ago.
+        """Open a table that must be there.
 
         Raises:
-            NotADeltaTable: It is gone.
-            CommitUnreadable: The version asked for is not in the log.
+            NotADeltaTable: There is no table.
+            CommitUnreadable: The log does not have the version.
         """
         log = cls.open(uri, version)
         if log is None:
@@ -85,12 +137,12 @@ class TableLog:
 
     @property
     def delta_table(self) -> DeltaTable:
-        """The same for queries of delta-rs."""
+        """The table as delta-rs has it, for queries."""
         return self._table
 
     @property
     def has_no_features(self) -> bool:
-        """Whether its protocol is the oldest that Spark makes, which delta-rs writes as Spark does."""
+        """Whether the protocol is the oldest that Spark makes; delta-rs writes such a table as Spark does."""
         protocol = self._table.protocol()
         return (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
 
@@ -99,12 +151,13 @@ class TableLog:
         return str(self._table.metadata().id)
 
     @property
-    def created(self) -> int:
-        """When the table was made, in milliseconds since the epoch by its maker's clock; 0 if nobody noted it."""
+    def created_time(self) -> int:
+        """When the table was created, by its creator's clock, in milliseconds since the Unix epoch; 0 if unknown."""
         return self._table.metadata().created_time or 0
 
     @cached_property
     def configuration(self) -> Mapping[str, str]:
+        """The table properties."""
         return dict(self._table.metadata().configuration)
 
     @cached_property
@@ -114,32 +167,31 @@ class TableLog:
 
     @property
     def partition_columns(self) -> Sequence[str]:
-        """Names of the columns by which the files lie in folders."""
+        """Names of the columns that the table is partitioned by."""
         return list(self._table.metadata().partition_columns)
 
     @property
-    def files(self) -> frozenset[str]:
-        """Addresses of the data files at this version."""
+    def file_uris(self) -> frozenset[str]:
+        """Absolute URIs of the data files at this version."""
         return frozenset(self._table.file_uris())
 
     @property
     def data_files(self) -> pa.Table:
-        """The data files at this version with their statistics, as delta-rs names them: ``size_bytes``, …"""
+        """One row per data file at this version with its statistics, as delta-rs names them: ``size_bytes``, …"""
         import pyarrow as pa
 
         return pa.table(self._table.get_add_actions(flatten=True))
 
-    def transaction(self, app_id: str) -> int | None:
-        """The version of a transaction id, ``None`` if absent; -1 is a value like others (Delta protocol, "Transaction
-        identifiers")."""
+    def transaction_version(self, app_id: str) -> int | None:
+        """The version of a transaction id; ``None`` if it is absent, which -1 does not mean."""
         return self._table.transaction_version(app_id)
 
     def version_at(self, moment: datetime) -> int:
         """The newest version that was committed at or before ``moment``.
 
         Raises:
-            CommitUnreadable: The log cannot tell.
-            StorageFailed: The storage does not hand it out.
+            CommitUnreadable: The log no longer has that version.
+            StorageFailed: The storage does not answer.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
@@ -148,104 +200,74 @@ class TableLog:
             with storage_failures(self.uri):
                 table = DeltaTable(storage_uri(self.uri))
                 table.load_as_version(moment)
-        except DeltaError as refused:
-            raise CommitUnreadable(self.uri, 0) from refused
+        except DeltaError as error:
+            raise CommitUnreadable(self.uri, 0) from error
         return table.version()
 
-    def refuse_torn(self) -> None:
-        """Refuse a log in which a commit is an empty file: readers take it for one that did nothing.
+    def refuse_empty_commits(self) -> None:
+        """Refuse a log with an empty commit file, which readers take for a commit that did nothing.
 
-        Only behind the newest checkpoint, where readers read commits.
+        Only commits after the newest checkpoint count; readers do not read the others.
 
         Raises:
-            TableUnreadable: There is one, and what it committed is missing in silence.
+            TableUnreadable: There is one; its rows would silently be missing.
         """
-        since = last_checkpoint(self._files)
-        versions = range((-1 if since is None else since) + 1, self.version + 1)
+        checkpoint = self.checkpoint
+        versions = range((-1 if checkpoint is None else checkpoint) + 1, self.version + 1)
         with storage_failures(self.uri):
-            found = self._files.get_file_info([f"_delta_log/{version:020}.json" for version in versions])
+            found = self._folder.get_file_info([commit_path(version) for version in versions])
         for version, file in zip(versions, found, strict=True):
             if file.size == 0:
                 raise TableUnreadable(uri=self.uri, detail=f"commit {version} is an empty file")
 
     def commit(self, version: int) -> CommitInfo:
-        """Read one commit.
-
-        Raises:
-            CommitUnreadable: It is not there, or not whole.
-        """
-        return commit_info(version, self._actions(version))
-
-    def removed_files(self, version: int) -> frozenset[str]:
-        """The files that a commit took away, as the log names them.
-
-        Raises:
-            CommitUnreadable: It is not there, or not whole.
-        """
-        return frozenset(a["remove"]["path"] for a in self._actions(version) if "remove" in a)
-
-    def has_changes_of(self, version: int) -> bool:
-        """Whether the files that the change feed reads for a commit are still there; VACUUM removes them.
-
-        Raises:
-            StorageFailed: The storage does not say.
-
-        Source: Delta protocol, "Add CDC File": where a commit has any, readers take these, else what it added and
-        removed.
-        """
-        from pyarrow.fs import FileType
-
-        try:
-            actions = self._actions(version)
-        except CommitUnreadable:
-            return False
-        recorded = [a["cdc"]["path"] for a in actions if "cdc" in a]
-        paths = recorded or [a[kind]["path"] for a in actions for kind in ("add", "remove") if kind in a]
-        if any("://" in path for path in paths):
-            return True  # a shallow clone's, in another table's folder: the read finds out
-        with storage_failures(self.uri):
-            there = self._files.get_file_info([unquote(path) for path in paths])
-        return all(found.type is FileType.File for found in there)
-
-    @property
-    def checkpoint(self) -> int | None:
-        """The version of the newest checkpoint that the log names."""
-        return last_checkpoint(self._files)
-
-    def commit_files(self) -> dict[int, datetime]:
-        """The commits in the log, each with the moment that its file was written: clean-up goes by that.
-
-        Raises:
-            StorageFailed: The storage does not list them.
-        """
-        from pyarrow.fs import FileSelector
-
-        with storage_failures(self.uri):
-            found = self._files.get_file_info(FileSelector("_delta_log", recursive=False))
-        return {int(f.base_name[:20]): f.mtime for f in found if _COMMIT_FILE.fullmatch(f.base_name)}
-
-    def _actions(self, version: int) -> Actions:
-        try:
-            with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
-                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
-        except FileNotFoundError as gone:
-            raise CommitUnreadable(self.uri, version, gone=True) from gone
-        except ValueError as torn:
-            raise CommitUnreadable(self.uri, version) from torn
-        except OSError as failed:
-            raise StorageFailed(uri=self.uri, detail=said(failed)) from failed
-        if not actions:
-            raise CommitUnreadable(self.uri, version, why="is an empty file")
-        return actions
+        """Read one commit, or raise ``CommitUnreadable``."""
+        return CommitInfo.from_actions(version, read_actions(self._folder, self.uri, version))
 
     def commits(self, after: int, through: int | None = None) -> Iterator[CommitInfo]:
         """The commits ``(after, through]``, oldest first; ``through`` is the table's version by default."""
         for version in range(after + 1, (self.version if through is None else through) + 1):
             yield self.commit(version)
 
+    def removed_files(self, version: int) -> frozenset[str]:
+        """The files that a commit removed, as the log names them, or raise ``CommitUnreadable``."""
+        return frozenset(a["remove"]["path"] for a in read_actions(self._folder, self.uri, version) if "remove" in a)
+
+    def has_change_files(self, version: int) -> bool:
+        """Whether the files that the change feed reads for a commit still exist; VACUUM removes them.
+
+        Raises:
+            StorageFailed: The storage does not answer.
+
+        Source: Delta protocol, "Add CDC File": readers take a commit's change files, or, if it has none, the files
+        that it added and removed.
+        """
+        from pyarrow.fs import FileType
+
+        try:
+            actions = read_actions(self._folder, self.uri, version)
+        except CommitUnreadable:
+            return False
+        recorded = [a["cdc"]["path"] for a in actions if "cdc" in a]
+        paths = recorded or [a[kind]["path"] for a in actions for kind in ("add", "remove") if kind in a]
+        if any("://" in path for path in paths):
+            return True  # files of a shallow clone lie in another table's folder; the read will show
+        with storage_failures(self.uri):
+            found = self._folder.get_file_info([unquote(path) for path in paths])
+        return all(file.type is FileType.File for file in found)
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The version of the newest checkpoint that the log names."""
+        return last_checkpoint(self._folder)
+
+    def commit_files(self) -> dict[int, datetime]:
+        """The commits in the log, each with the time at which its file was written; clean-up goes by that time."""
+        return commit_files(self._folder, self.uri)
+
     @cached_property
-    def _files(self) -> FileSystem:
-        return storage(self.uri)
+    def _folder(self) -> FileSystem:
+        return table_folder(self.uri)
 
 
 def restore_target(log: TableLog, restore: CommitInfo) -> int:
@@ -254,24 +276,24 @@ def restore_target(log: TableLog, restore: CommitInfo) -> int:
     Spark writes ``version: 2`` or ``timestamp: '…'``; delta-rs ``version: '1'`` or ``datetime: '<milliseconds>'``.
 
     Raises:
-        CommitUnreadable: The version is gone, or the time that it names is ambiguous.
+        CommitUnreadable: The version is gone, or the recorded time is ambiguous.
     """
     if restore.restored_to is not None:
         return restore.restored_to
-    given = {k: str(v).strip("\"'") for k, v in restore.parameters.items() if v not in (None, "null", "")}
-    if "version" in given:
-        return int(given["version"])
-    if "datetime" in given:
-        moment = datetime.fromtimestamp(int(given["datetime"]) / 1000, UTC)
+    parameters = {k: str(v).strip("\"'") for k, v in restore.parameters.items() if v not in (None, "null", "")}
+    if "version" in parameters:
+        return int(parameters["version"])
+    if "datetime" in parameters:
+        moment = datetime.fromtimestamp(int(parameters["datetime"]) / 1000, UTC)
     else:
-        moment = datetime.fromisoformat(given["timestamp"])
+        moment = datetime.fromisoformat(parameters["timestamp"])
     target = log.version_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    # Believed only if the files say the same: Spark may have written it in the time zone of whoever restored, and of a
-    # moment before a log that was cleaned up, the answer is the oldest version that is left.
+    # Check the answer by the files: Spark may have written the time in an unknown time zone, and if the log was cleaned
+    # up since that time, the answer is only the oldest version that is left.
     if target >= restore.version or (
-        TableLog.existing(log.uri, target).files != TableLog.existing(log.uri, restore.version).files
+        TableLog.existing(log.uri, target).file_uris != TableLog.existing(log.uri, restore.version).file_uris
     ):
-        doubt = "the log no longer tells" if moment.tzinfo else "depends on a time zone it does not say"
-        why = f"is a RESTORE to {moment}, and which version that was {doubt}"
+        doubt = "is no longer in the log" if moment.tzinfo else "depends on a time zone that it does not name"
+        why = f"is a RESTORE to {moment}; the version at that time {doubt}"
         raise CommitUnreadable(log.uri, restore.version, why=why)
     return target

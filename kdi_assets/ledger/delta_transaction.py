@@ -1,7 +1,7 @@
-"""Delta's own transaction, called over py4j. With ``ledger.rewrite`` the only module that touches Delta's internals.
+"""Delta's own transaction, called over py4j. Only this module and ``ledger.rewrite`` use Delta's internals.
 
-Delta's public ``txnAppId``/``txnVersion`` carry one pair per write; a ledger commit carries one for each topic
-partition and three more.
+Delta's public options ``txnAppId`` and ``txnVersion`` set one transaction id per write; a ledger commit sets one per
+topic partition and three more.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from urllib.parse import unquote
 
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.transaction_ids import partition_id, table_txn_id, topic_txn_id, version_id
+from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 KNOWN_DELTA = ("4.4.0",)
-"""Delta versions whose internals this module was tested with."""
+"""Delta versions that this module was tested with."""
 
 CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "30"}
-"""Of the tables that we make. A checkpoint costs as much as two small drains; Delta's own interval is 10 commits."""
+"""For tables that we create. A checkpoint costs as much as two small drains; Delta's default is 10 commits."""
 
 _BIN_MIB = "spark.databricks.delta.optimizeWrite.binSize"
 _ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
 
 
 class UnknownDelta(Terminal):
-    """The session's Delta is none that the commit adapter was tested with."""
+    """The commit adapter was not tested with the session's version of Delta."""
 
     found: str
 
@@ -50,16 +50,16 @@ class UnknownDelta(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Files written to a table's folder that no version names yet; an empty one stands for a commit without rows.
+    """Files written into a table's folder that are in no version yet; empty for a commit without rows.
 
     Attributes:
         actions: Delta's actions, a Scala sequence in the driver's JVM; ``None`` for no rows.
-        files: Where the files lie, below the table.
-        rows_by_date: Rows in the files, from the writer's own statistics.
+        files: Paths of the files, from the table's folder.
+        rows_by_date: Rows in the files, from the writer's statistics.
         bytes: Size of the files.
-        metadata: What the table is to be with these files, Delta's action; ``None``: what it is.
-        replaces: Files of the table that go with the commit, as its log names them.
-        removed_by_date: Rows that go with them, and are not among those written anew.
+        metadata: Delta's action with the table's new metadata; ``None`` if it stays.
+        replaces: Files of the table that the commit removes, as the log names them.
+        removed_by_date: Rows that the commit removes; rows that it only rewrites do not count.
     """
 
     actions: Any = None
@@ -77,31 +77,31 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """How large the files of a write are to be.
+    """The size of the files of a write.
 
     Attributes:
-        together: Tasks hand what they have of one date to each other up to so many bytes, as rows take on that way;
-            ``None``: each task writes its own.
-        rows: At most so many in a file; ``None``: as many as there are.
+        shuffled_bytes: Rows of one date are shuffled together, up to this many bytes of shuffle data per file;
+            ``None``: each task writes its own files.
+        max_rows: At most this many rows per file; ``None``: no limit.
     """
 
-    together: int | None = None
-    rows: int | None = None
+    shuffled_bytes: int | None = None
+    max_rows: int | None = None
 
 
-AS_IT_COMES = FileSize()
-"""A file for each task and date."""
+ONE_FILE_PER_TASK = FileSize()
+"""One file per task and date."""
 
 
 def stage_rows(
-    spark: SparkSession, rows: DataFrame, uri: str, *, files: FileSize = AS_IT_COMES, widening: bool = False
+    spark: SparkSession, rows: DataFrame, uri: str, *, files: FileSize = ONE_FILE_PER_TASK, widening: bool = False
 ) -> Staged:
-    """Write the rows as files of the table, without a version: no reader sees them, VACUUM removes them.
+    """Write the rows as files that are in no version of the table: no reader sees them, VACUUM removes them.
 
     Args:
-        rows: Exactly the table's columns and types, ``date`` among them.
-        widening: Whether there may be columns, and fields of structs, that the table does not have yet: the commit of
-            the files is to add them.
+        rows: Exactly the table's columns and types, ``date`` included.
+        widening: Whether ``rows`` may have columns and struct fields that the table does not have yet; the commit of
+            the files adds them.
     """
     table = delta_log(spark, uri)
     transaction = start_transaction(spark, table)
@@ -112,7 +112,7 @@ def stage_rows(
     return replace(staged, metadata=after) if widening and not after.equals(before) else staged
 
 
-def latest(spark: SparkSession, table: Any) -> Any:
+def latest_snapshot(spark: SparkSession, table: Any) -> Any:
     """The table's newest snapshot."""
     return table.update(False, scala_none(spark), scala_none(spark))
 
@@ -122,26 +122,22 @@ def start_transaction(spark: SparkSession, table: Any, snapshot: Any = None) -> 
     return table.startTransaction(scala_none(spark), jvm_of(spark).scala.Option.apply(snapshot))
 
 
-def send(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
-    """Commit the staged files, and answer the version.
+def send_commit(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
+    """Commit the staged files, and return the version.
 
-    Delta would step behind commits that its own check lets pass, a RESTORE among them: it gets one attempt, and then we
-    judge.
-
-    Args:
-        user_metadata: What the commit says of itself in the log.
+    Delta gets a single attempt. It would retry after commits that its own conflict check allows, also after a RESTORE.
     """
     nothing, jvm = scala_none(spark), jvm_of(spark)
-    mode, told = jvm.org.apache.spark.sql.SaveMode.Append, jvm.scala.Option.apply(user_metadata)
+    mode, metadata = jvm.org.apache.spark.sql.SaveMode.Append, jvm.scala.Option.apply(user_metadata)
     write = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
     actions = staged.actions if staged.actions is not None else scala_seq(spark, [])
-    operation = write(mode, nothing, nothing, told, nothing, nothing, nothing, nothing, nothing)
+    operation = write(mode, nothing, nothing, metadata, nothing, nothing, nothing, nothing, nothing)
     with _setting(spark, _ATTEMPTS, "0"):
         return int(transaction.commit(actions, operation))
 
 
 def missing_files(spark: SparkSession, table: Any, staged: Staged) -> tuple[str, ...]:
-    """The staged files that are no longer there."""
+    """The staged files that no longer exist."""
     path = jvm_of(spark).org.apache.hadoop.fs.Path
     storage = table.dataPath().getFileSystem(table.newDeltaHadoopConf())
     return tuple(file for file in staged.files if not storage.exists(path(table.dataPath(), file)))
@@ -153,7 +149,7 @@ def is_conflict(failed: Any) -> bool:
 
 
 def set_transactions(spark: SparkSession, transaction: Any, entry: LedgerEntry) -> None:
-    """Every ledger commit sets every id: what it does not set would be stale behind the next RESTORE."""
+    """Set every transaction id of the ledger: an id that is not set would be stale after the next RESTORE."""
     app_id = entry.app_id
     ids = {partition_id(app_id, tp.partition): offset - 1 for tp, offset in entry.positions.items()}
     names = (version_id(app_id), topic_txn_id(app_id, entry.topic_id), table_txn_id(app_id, entry.table_id))
@@ -167,14 +163,15 @@ def _write(
 ) -> Any:
     jvm, nothing = jvm_of(spark), scala_none(spark)
     delta = jvm.org.apache.spark.sql.delta
-    told = {} if files.together is None else {"optimizeWrite": "true"}
-    told |= {"mergeSchema": "true"} if widening else {}
-    told |= {} if files.rows is None else {"maxRecordsPerFile": str(files.rows)}
+    options = {} if files.shuffled_bytes is None else {"optimizeWrite": "true"}
+    options |= {"mergeSchema": "true"} if widening else {}
+    options |= {} if files.max_rows is None else {"maxRecordsPerFile": str(files.max_rows)}
+    bin_mib = None if files.shuffled_bytes is None else max(1, files.shuffled_bytes >> 20)
     command = delta.commands.WriteIntoDelta(
         table,
         jvm.org.apache.spark.sql.SaveMode.Append,
-        delta_options(spark, told),
-        # Where the table was dropped meanwhile, Delta takes this for a new one; the commit then finds out.
+        delta_options(spark, options),
+        # If the table was dropped meanwhile, Delta takes this for a new one; the commit then notices it.
         scala_seq(spark, ["date"] if transaction.readVersion() < 0 else []),
         jvm.PythonUtils.toScalaMap({}),
         rows._jdf,
@@ -182,15 +179,15 @@ def _write(
         nothing,
         False,
     )
-    with nullcontext() if files.together is None else _setting(spark, _BIN_MIB, str(max(1, files.together >> 20))):
+    with nullcontext() if bin_mib is None else _setting(spark, _BIN_MIB, str(bin_mib)):
         return command.writeAndReturnCommitData(transaction, spark._jsparkSession, nothing, False)
 
 
-def delta_options(spark: SparkSession, told: Mapping[str, str]) -> Any:
-    """Options of a write, beside those of the session."""
+def delta_options(spark: SparkSession, options: Mapping[str, str]) -> Any:
+    """Delta's options of a write, in addition to the session's settings."""
     jvm = jvm_of(spark)
-    options = jvm.PythonUtils.toScalaMap(dict(told))
-    return jvm.org.apache.spark.sql.delta.DeltaOptions(options, spark._jsparkSession.sessionState().conf())
+    scala_options = jvm.PythonUtils.toScalaMap(dict(options))
+    return jvm.org.apache.spark.sql.delta.DeltaOptions(scala_options, spark._jsparkSession.sessionState().conf())
 
 
 @contextmanager
@@ -203,7 +200,7 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[str, str]) -> Any:
-    """What Delta would make of a first write of no rows, without the job that writes them."""
+    """The metadata that Delta would make for a first write without rows; this needs no Spark job."""
     jvm = jvm_of(spark)
     delta, to_map = jvm.org.apache.spark.sql.delta, jvm.PythonUtils.toScalaMap
     nullable = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
@@ -220,13 +217,13 @@ def new_metadata(spark: SparkSession, schema: StructType, properties: Mapping[st
 
 
 def physical_name(column: str, schema: str) -> str:
-    """What a column is called in files and their partition values, which column mapping makes another name."""
+    """The name of a column in files and partition values, which differs under column mapping."""
     metadata: dict[str, Any] = next((f["metadata"] for f in json.loads(schema)["fields"] if f["name"] == column), {})
     return str(metadata.get("delta.columnMapping.physicalName", column))
 
 
 def staged_of(actions: Any, *, date_column: str) -> Staged:
-    """What Delta's writer says of the files that it wrote, those of the change feed included."""
+    """The files of Delta's writer and their statistics, files of the change feed included."""
     rows: Counter[date] = Counter()
     files, size = [], 0
     for i in range(actions.size()):
@@ -244,7 +241,7 @@ def delta_log(spark: SparkSession, uri: str) -> Any:
     found = str(jvm_of(spark).io.delta.package.VERSION())
     if found not in KNOWN_DELTA:
         raise UnknownDelta(found=found)
-    # Delta reads its settings from the active session of the JVM's thread, whichever session the data frame is of.
+    # Delta reads its settings from the active session of the JVM's thread, not from the session of the data frame.
     jvm_of(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     return jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri)
 

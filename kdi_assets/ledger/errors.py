@@ -6,48 +6,48 @@ from kdi_assets.errors import Terminal, Transient
 
 
 class ArchiveBusy(Transient):
-    """Another copier came first."""
+    """Another process copied commits to the archive at the same time."""
 
     uri: str
 
-    what_happened = "{uri}: another copier came first."
-    what_is_safe = "what it copied is there; nothing was removed from the log."
-    what_to_run = "the same command once more"
+    what_happened = "{uri}: another process copied commits to the archive at the same time."
+    what_is_safe = "its copies are in the archive; nothing was removed from the log."
+    what_to_run = "the same command again"
 
 
 HARMLESS_RETRIES = 50
-"""Give up after so many foreign commits in a row that do not concern the ledger; stepping behind one takes little."""
+"""Give up after this many lost commit races in a row against commits that do not conflict; a retry is cheap."""
 
 
 class OvertakenCommit(Transient):
-    """Another commit came first, and it changes what this drain was planned on."""
+    """Another commit came first, and conflicts with the plan of this drain."""
 
     uri: str
     version: int
     operation: str
 
     what_happened = "{uri}: commit {version} ({operation}) came between plan and commit."
-    what_is_safe = "this try committed nothing; its files and dead letters do not count."
-    what_to_run = "plan again; a drain does so by itself"
+    what_is_safe = "this attempt committed nothing; its files and dead letters do not count."
+    what_to_run = "the same command again; a drain plans again by itself"
 
 
 class TableBusy(Transient):
-    """Other writers committed to the table faster than a commit can step behind theirs."""
+    """Other writers committed to the table first, too often in a row."""
 
     uri: str
     version: int
 
     def parts(self) -> tuple[str, str, str]:
         return (
-            f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, version {self.version}, "
-            "and none of their commits concerns the ledger.",
-            "this try committed nothing; its files and dead letters do not count.",
-            "the same command once more; if it stays, kdi history shows who writes there",
+            f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, up to version "
+            f"{self.version}; their commits do not conflict with the ledger.",
+            "this attempt committed nothing; its files and dead letters do not count.",
+            "the same command again; if it repeats, kdi history shows who writes to the table",
         )
 
 
 class StagedFilesGone(Transient):
-    """Files that this try wrote were removed before its commit could name them."""
+    """Files that this attempt wrote were removed before its commit."""
 
     uri: str
     files: tuple[str, ...]
@@ -55,14 +55,14 @@ class StagedFilesGone(Transient):
     def parts(self) -> tuple[str, str, str]:
         return (
             f"{self.uri}: {len(self.files)} files of this drain were removed before its commit, {self.files[0]} first: "
-            "a VACUUM keeps young files for less time than a drain takes.",
-            "this try committed nothing; positions stay as they are.",
+            "a VACUUM keeps new files for less time than a drain takes.",
+            "this attempt committed nothing; positions stay as they are.",
             "VACUUM with a longer retention (Delta's default is a week); then drain again",
         )
 
 
 class TableChangedUnderDrain(Terminal):
-    """The table was dropped, or another one lies in its place."""
+    """The table was dropped, or replaced by another one."""
 
     uri: str
     planned_id: str
@@ -78,18 +78,18 @@ class TableChangedUnderDrain(Terminal):
 
 
 class WrittenByNewerRelease(Terminal):
-    """A ledger entry has a format that this release does not know."""
+    """This release does not know the format of a ledger entry."""
 
     app_id: str
     version: int
 
     what_happened = "ledger {app_id}: commit {version} was written by a newer release."
     what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "pip install --upgrade kdi-assets   (before this table is touched)"
+    what_to_run = "pip install --upgrade kdi-assets   (before anything else writes to this table)"
 
 
 class NotADeltaTable(Terminal):
-    """There are files where the table should lie, and they are no Delta table."""
+    """The table's folder holds files, but no Delta table."""
 
     uri: str
 
@@ -99,7 +99,11 @@ class NotADeltaTable(Terminal):
 
 
 class CommitUnreadable(Exception):
-    """A commit is no longer in the log (cleaned up), its file cannot be parsed, or what it says is ambiguous."""
+    """A commit is no longer in the log, its file cannot be parsed, or its content is ambiguous.
+
+    Attributes:
+        gone: Whether the commit's file is not there.
+    """
 
     def __init__(self, uri: str, version: int, *, gone: bool = False, why: str = "cannot be read") -> None:
         super().__init__(f"{uri}: commit {version} {why}")
@@ -109,7 +113,7 @@ class CommitUnreadable(Exception):
 
 
 class RowsUnaccounted(Terminal):
-    """Files were written anew, and other rows are missing in them than those that were to go."""
+    """Rewritten files lack other rows than those to remove."""
 
     uri: str
     version: int
@@ -117,18 +121,17 @@ class RowsUnaccounted(Terminal):
     missing: int
 
     what_happened = (
-        "{uri}: {missing:,} rows would go with the files that are written anew, of {expected:,} "
-        "that version {version} has of the messages."
+        "{uri}: the rewrite would remove {missing:,} rows; version {version} has {expected:,} rows of the messages."
     )
     what_is_safe = "nothing was committed; rows and positions stay as they are."
-    what_to_run = "kdi audit   (says what lies there); then once more, and if it repeats, report it"
+    what_to_run = "kdi audit   (shows what is in the table); then the same command again; if it repeats, report it"
 
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 class LedgerGap(Terminal):
-    """Part of the log that decides about the positions is gone or cannot be read."""
+    """A commit that decides about the positions is gone or cannot be read."""
 
     stream: str
     uri: str
@@ -136,12 +139,12 @@ class LedgerGap(Terminal):
     why: str
 
     what_happened = "{stream}: commit {version} of {uri} {why}; the positions are not known."
-    what_is_safe = "the rows of the table; nothing is drained until this is decided."
+    what_is_safe = "the rows of the table; nothing is drained until someone decides."
     what_to_run = "kdi resolve {stream} rewind   (proposes the highest offset in the rows, plus one)"
 
 
 class TransactionRetentionSet(Terminal):
-    """The table forgets transaction ids after a while, and with them positions of idle topic partitions."""
+    """The table drops old transaction ids, and with them the positions of idle topic partitions."""
 
     stream: str
     uri: str
@@ -151,23 +154,27 @@ class TransactionRetentionSet(Terminal):
         return (
             f"{self.stream}: {TRANSACTION_RETENTION} is {self.value!r} on {self.uri}: "
             "idle topic partitions lose their positions.",
-            "the rows of the table; nothing is drained until this is mended.",
+            "the rows of the table; nothing is drained until the property is removed.",
             f"ALTER TABLE delta.`{self.uri}` UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
         )
 
 
 class TableUnreadable(Terminal):
-    """The log of a Delta table is damaged, or needs a feature that the reader does not know."""
+    """The log of a Delta table is damaged, or uses a feature that the reader does not support.
+
+    Attributes:
+        spare: Name patterns of log files that can be removed to make the log readable.
+    """
 
     uri: str
     detail: str
     spare: tuple[str, ...] = ()
 
     def parts(self) -> tuple[str, str, str]:
-        run = f"ls {self.uri}/_delta_log   (a commit that is cut off or missing comes back from the storage's versions)"
+        run = f"ls {self.uri}/_delta_log   (restore a truncated or missing commit from the storage's older versions)"
         if self.spare:
             files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)
-            run = f"rm {files}   (the commits are all there, readers go by them until the next checkpoint)"
+            run = f"rm {files}   (all commits are there; readers use them until the next checkpoint)"
         return (
             f"{self.uri}: the table's log cannot be read: {self.detail}",
             "nothing was read and nothing was written there.",
@@ -176,11 +183,11 @@ class TableUnreadable(Terminal):
 
 
 class StorageFailed(Transient):
-    """The storage does not answer, or refuses, where a table's log is read."""
+    """The storage fails or refuses while a table's log is read."""
 
     uri: str
     detail: str
 
     what_happened = "{uri}: the storage of the table's log failed: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
-    what_to_run = "the same command once more; if it repeats, look at the storage and at its credentials"
+    what_to_run = "the same command again; if it repeats, check the storage and its credentials"

@@ -1,4 +1,7 @@
-"""History: the ledger entries in a table's log, all of them or those whose rows are there now."""
+"""History: the commits and ledger entries of a table, all of them or only the live ones.
+
+Live commits are those that the rows at the newest version come from; a RESTORE undoes commits.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kdi_assets.ledger.archive import Archive
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog, restore_target
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.transaction_ids import version_id
+from kdi_assets.ledger.positions import version_id
 
 _REMOVING = ("DELETE", "UPDATE", "MERGE", "TRUNCATE", "REMOVE")
 _REPLACING = ("CREATE OR REPLACE TABLE", "REPLACE TABLE", "CLONE")
@@ -19,15 +22,15 @@ SAME_ROWS = ("OPTIMIZE", "VACUUM", "REORG", "SET ", "UNSET ", "ADD ", "CHANGE ",
 
 @dataclass(frozen=True, slots=True)
 class LiveHistory:
-    """The commits that the rows at the newest version come from; what a RESTORE undid is not in it.
+    """The live commits of a table.
 
     Attributes:
         version: The newest version when it was read.
-        entries: Ledger entries, the oldest first.
-        since: The oldest commit that could be read, from the log or its archive; above 0 older ones are gone.
-        foreign: Commits of others that may have added, removed or changed rows, the oldest first.
-        withdrawing: Replays that took rows out without any in their place, the oldest first.
-        knows_ledger: Whether the log says that there was a ledger commit, whether or not its entry can be read.
+        entries: Ledger entries, oldest first.
+        since: The oldest commit that could be read from the log or its archive; above 0, older ones are gone.
+        foreign: Commits of other writers that may have added, removed or changed rows, oldest first.
+        withdrawing: Replays that removed rows of messages without replacement, oldest first.
+        knows_ledger: Whether the log has a ledger commit, even if its entry cannot be read.
     """
 
     version: int
@@ -39,25 +42,25 @@ class LiveHistory:
 
     @property
     def removing(self) -> tuple[CommitInfo, ...]:
-        """Commits of others that may have removed or changed rows."""
-        return tuple(c for c in self.foreign if removes_rows(c) or takes_table(c))
+        """Commits of other writers that may have removed or changed rows."""
+        return tuple(c for c in self.foreign if removes_rows(c) or replaces_table(c))
 
 
 def removes_rows(commit: CommitInfo) -> bool:
-    """Whether someone removed or changed rows on purpose, by saying which."""
+    """Whether the commit removed or changed rows that its statement selects."""
     return commit.operation.startswith(_REMOVING)
 
 
-def takes_table(commit: CommitInfo) -> bool:
-    """Whether the commit put another content in the table's place, or a part of it; what was there went unnamed."""
+def replaces_table(commit: CommitInfo) -> bool:
+    """Whether the commit replaced the table's content or a part of it, without selecting rows."""
     return commit.replaces_rows or commit.operation.startswith(_REPLACING)
 
 
 def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory | None:
-    """Walk the log back from the newest version, jumping where a RESTORE jumped; ``None`` if there is no table.
+    """Read the live commits of a table; ``None`` if there is no table.
 
     Args:
-        archive_uri: Where commits are looked up that the log no longer has; empty: nowhere.
+        archive_uri: The archive with the commits that the log no longer has; empty for none.
     """
     log = TableLog.open(uri)
     if log is None:
@@ -68,24 +71,24 @@ def live_history(uri: str, app_id: str, *, archive_uri: str = "") -> LiveHistory
     since = log.version + 1
     for commit in live_commits(log, archive_uri):
         since = commit.version
-        if entry := entry_of(commit.user_metadata, commit.version, app_id):
+        if entry := parse_entry(commit.user_metadata, commit.version, app_id):
             found.append(entry)
             withdrawing += [commit] if entry.withdrawn else []
         elif not commit.operation.startswith(SAME_ROWS):
             foreign.append(commit)
-    knows_ledger = bool(found) or log.transaction(version_id(app_id)) is not None
+    knows_ledger = bool(found) or log.transaction_version(version_id(app_id)) is not None
     entries, others = tuple(found[::-1]), tuple(foreign[::-1])
     return LiveHistory(log.version, entries, since, others, knows_ledger, tuple(withdrawing[::-1]))
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedCommit:
-    """One commit as a walk through the log finds it.
+    """One commit of ``walk_back``.
 
     Attributes:
-        live: Whether its rows are there: false if a RESTORE undid it, ``None`` if nobody can say.
+        live: False if a RESTORE undid it; ``None`` if that is unknown.
         info: ``None`` if the commit cannot be read.
-        why: Why not.
+        why: Why it cannot be read.
     """
 
     version: int
@@ -95,10 +98,10 @@ class LoggedCommit:
 
 
 def walk_back(log: TableLog, archive_uri: str = "") -> Iterator[LoggedCommit]:
-    """The commits from the newest back, until one is in neither the log nor the archive.
+    """The commits, newest first, until one is in neither the log nor the archive.
 
-    A RESTORE to version w undoes the commits between w and itself. Where a RESTORE does not say where it went, or a
-    live commit cannot be read, nobody can say which of the older ones are live.
+    A RESTORE to version w undoes the commits between w and itself. If the target of a RESTORE is unknown, or a live
+    commit cannot be read, it is unknown which older commits are live.
     """
     next_live: int | None = log.version
     archive = Archive(archive_uri, log.table_id) if archive_uri else None
@@ -120,7 +123,7 @@ def walk_back(log: TableLog, archive_uri: str = "") -> Iterator[LoggedCommit]:
                 next_live = None
 
 
-def readable(commits: Iterable[LoggedCommit]) -> Iterator[CommitInfo]:
+def until_unreadable(commits: Iterable[LoggedCommit]) -> Iterator[CommitInfo]:
     """The commits up to the first that cannot be read."""
     for commit in commits:
         if commit.info is None:
@@ -129,7 +132,7 @@ def readable(commits: Iterable[LoggedCommit]) -> Iterator[CommitInfo]:
 
 
 def live_commits(log: TableLog, archive_uri: str = "") -> Iterator[CommitInfo]:
-    """The commits whose rows are there, without RESTOREs, the newest first, as far as the log can tell."""
+    """The live commits without RESTOREs, newest first, as long as it is known which are live."""
     for commit in walk_back(log, archive_uri):
         if commit.live is None or (commit.live and commit.info is None):
             return
@@ -138,26 +141,26 @@ def live_commits(log: TableLog, archive_uri: str = "") -> Iterator[CommitInfo]:
 
 
 def every_commit(log: TableLog, archive_uri: str) -> list[CommitInfo]:
-    """Every commit from version 0 on, undone or not, the oldest first.
+    """Every commit since version 0, also undone ones, oldest first.
 
     Raises:
-        CommitUnreadable: One of them is in neither the log nor the archive, or cannot be read.
+        CommitUnreadable: A commit is in neither the log nor the archive, or cannot be read.
     """
-    read = list(readable(walk_back(log, archive_uri)))
+    read = list(until_unreadable(walk_back(log, archive_uri)))
     if len(read) <= log.version:
         raise CommitUnreadable(log.uri, log.version - len(read))
     return read[::-1]
 
 
 def _commit(log: TableLog, version: int, archive: Archive | None) -> CommitInfo:
-    """A commit as the log has it, else as the archive does.
+    """A commit from the log, or else from the archive.
 
     Raises:
-        CommitUnreadable: Neither has it.
+        CommitUnreadable: It is in neither.
     """
     archived = archive.commit(version) if archive else None
     if archived and archived.restored_to is not None:
-        return archived  # where it went was looked up when the log could still tell
+        return archived  # it has the target of a RESTORE, which the log may no longer have
     try:
         return log.commit(version)
     except CommitUnreadable:

@@ -1,4 +1,4 @@
-"""The newest version of a table, by the names of its commits alone: a thousand tables in milliseconds."""
+"""The newest version of a table, by the names of its commit files only: a thousand tables in milliseconds."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kdi_assets.ledger.storage import storage
+from kdi_assets.ledger.storage import table_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
-MOST = 200
+MAX_STEPS = 200
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class LatestVersion:
-    """The newest commit of a log, and what tells its file from one of the same number in a table made anew."""
+    """The newest commit of a log; size and time of its file differ if the table was created again."""
 
     version: int
     size: int
@@ -26,19 +26,19 @@ class LatestVersion:
 
 
 class LatestVersions:
-    """Looks at the ends of logs; keeps the connection to each, which would cost more than the look."""
+    """Looks up newest versions; keeps the connection to each table, which costs more than the lookup."""
 
     def __init__(self) -> None:
         self._folders: dict[str, FileSystem] = {}
 
-    def of(self, uri: str, *, since: int, most: int = MOST) -> LatestVersion | None:
-        """The newest commit, looked for from ``since`` on; ``None`` if that one is not there, or storage fails.
+    def of(self, uri: str, *, since: int, max_steps: int = MAX_STEPS) -> LatestVersion | None:
+        """The newest commit from version ``since`` on; ``None`` if ``since`` is not there, or the storage fails.
 
         Args:
-            most: How many commits to go on at most: each is a request. Behind a longer way there is a newer one.
+            max_steps: Stop after this many commits, each of which is a request; there may be newer ones.
         """
         version, found = since, self._commit(uri, since)
-        while found and version < since + most and (following := self._commit(uri, version + 1)):
+        while found and version < since + max_steps and (following := self._commit(uri, version + 1)):
             version, found = version + 1, following
         return LatestVersion(version, *found) if found else None
 
@@ -49,7 +49,7 @@ class LatestVersions:
         try:
             if "://" in uri:
                 return self._remote(uri, path)
-            seen = os.stat(f"{uri}/{path}")  # delta-rs's file system takes a hundred times as long
+            seen = os.stat(f"{uri}/{path}")  # delta-rs's file system is a hundred times slower
             return seen.st_size, seen.st_mtime
         except (OSError, DeltaError):
             return None
@@ -58,37 +58,37 @@ class LatestVersions:
         from pyarrow.fs import FileType
 
         if uri not in self._folders:
-            self._folders[uri] = storage(uri)
+            self._folders[uri] = table_folder(uri)
         (info,) = self._folders[uri].get_file_info([path])
         return (info.size, info.mtime_ns / 1e9) if info.type is FileType.File else None
 
 
 class LogCache(Generic[T]):
-    """What was read from many tables' logs, kept with the version it was read at; for repeated looks, never for drains.
+    """A cache of values read from tables' logs, valid until the log has a newer version. Drains must not use it.
 
-    All of it can be forgotten at any moment: who asks then reads the log again.
+    A value may be missing at any time; the caller then reads the log.
     """
 
     def __init__(self) -> None:
-        self._marks = LatestVersions()
-        self._kept: dict[str, tuple[T, LatestVersion | None]] = {}
+        self._versions = LatestVersions()
+        self._values: dict[str, tuple[T, LatestVersion | None]] = {}
 
     def current(self, uri: str) -> T | None:
-        """The value, unless the log has a newer commit than it was read at, or another table lies there."""
-        value, mark = self._kept.get(uri, (None, None))
-        return value if mark and mark == self._marks.of(uri, since=mark.version, most=1) else None
+        """The value, unless the log has a newer commit or the table was created again."""
+        value, read_at = self._values.get(uri, (None, None))
+        return value if read_at and read_at == self._versions.of(uri, since=read_at.version, max_steps=1) else None
 
     def last(self, uri: str) -> T | None:
-        """The value as it was read last, whether or not the log has moved on since."""
-        return self._kept[uri][0] if uri in self._kept else None
+        """The last value, even if the log has newer commits."""
+        return self._values[uri][0] if uri in self._values else None
 
     def keep(self, uri: str, value: T, *, version: int) -> T:
-        """Keep what was read at a version of the table."""
-        # Marked after it was read: a commit that came in between has a higher version, and is read at the next look.
-        mark = self._marks.of(uri, since=version, most=1)
-        self._kept[uri] = (value, mark if mark and mark.version == version else None)
+        """Keep a value that was read at a version of the table."""
+        # Looked up after the value was read: if a commit came in between, the value does not become current.
+        read_at = self._versions.of(uri, since=version, max_steps=1)
+        self._values[uri] = (value, read_at if read_at and read_at.version == version else None)
         return value
 
     def forget(self, uri: str) -> None:
-        """Read it again the next time."""
-        self._kept.pop(uri, None)
+        """Drop the value."""
+        self._values.pop(uri, None)

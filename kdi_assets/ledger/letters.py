@@ -1,8 +1,8 @@
-"""Dead letters as they stand: open, resolved or discarded.
+"""Dead letters with their state: open, resolved or discarded.
 
-Nobody changes a letter. What becomes of one later is a record beside it, with the attempt id of the commit that says
-so; records count like letters do, if an entry of the live history names their attempt. So a RESTORE of the table opens
-the letters again whose rows it took.
+Dead letters are never changed. A later commit that resolves or discards one adds a record beside it, with the commit's
+attempt id; like a dead letter, a record counts only if an entry of the live history has its attempt id. So a RESTORE of
+the table opens the dead letters again whose rows it removed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kdi_assets.ledger.coordinates import inside
+from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import OF_REPLAY, LedgerEntry, entry_of
+from kdi_assets.ledger.entry import REPLAY_PREFIX, LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LiveHistory, every_commit
 from kdi_assets.ledger.storage import storage_uri
-from kdi_assets.ledger.superseded_offsets import Superseded, read_again, superseded
+from kdi_assets.ledger.superseded_offsets import Superseded, superseded_by_decisions, superseded_by_drains
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 DeadLetterState = Literal["open", "resolved", "discarded"]
-"""Waiting for a replay or a decision; a row by now, or nothing by its definition; or given up by someone."""
+"""Open: waits for a replay or a decision. Resolved: a row, tombstone or filtered now. Discarded: someone gave it up."""
 OUTCOME = "outcome"
-"""What became of a letter later; null in a letter itself."""
+"""The column of a record that says what became of a dead letter; null in the dead letter itself."""
 DISCARDED = "discarded"
 WITHHELD = "withheld"
 _DDL = (
@@ -34,57 +35,40 @@ _DDL = (
 _AT = ["partition", "offset", "timestamp"]
 _SMALL = ("topic", "timestamp_type", "schema_id", WITHHELD, "topic_id")
 _MESSAGE = ("key", "value", "headers")
-_SILENCED, _AGAIN = "_kdi_silenced", "_kdi_again"
+_BY_DECISION, _BY_DRAIN = "_kdi_superseded_by_decision", "_kdi_superseded_by_drain"
 _RANGE = "partition: int, start: bigint, end: bigint, version: bigint, topic_id: string"
 _STATE = (
-    # A letter whose message was drained again, and condemned again, is not the newest one of it.
-    f"CASE WHEN letter.{_AGAIN} THEN 'resolved' WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' "
-    # The row that it became was taken out, to be drained again, which it is not yet and may never be.
-    f"WHEN said.{_SILENCED} OR coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' THEN 'open' ELSE 'resolved' END"
+    # Drained again after its newest dead letter was written: the message is no dead letter any more.
+    f"CASE WHEN letter.{_BY_DRAIN} THEN 'resolved' WHEN {OUTCOME} = '{DISCARDED}' THEN 'discarded' "
+    # A decision removed the row that it became, and the message may never be drained again.
+    f"WHEN record.{_BY_DECISION} OR coalesce({OUTCOME}, 'dead_letter') = 'dead_letter' THEN 'open' ELSE 'resolved' END"
 )
 
 
-def standing_letters(
+def dead_letters_with_state(
     spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, *, with_messages: bool = True
 ) -> DataFrame:
-    """Every dead letter that counts, once, with what was said of it last.
+    """Every dead letter that counts, once, with its state and its newest reason.
 
     Args:
-        history: Of the stream's table; its entries say what counts.
-        with_messages: Whether to give key, value and headers as well: sorting them takes long.
+        history: Of the stream's table; its entries decide which dead letters count.
+        with_messages: Whether to return key, value and headers too; sorting them takes long.
 
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, date: date, timestamp_type: int,
         schema_id: int, withheld: boolean, topic_id: string, key: binary, value: binary,
         headers: array<struct<key: string, value: binary>>, reason: string, field: string, state: string,
-        outcome: string, drained_by: bigint, said_by: bigint``: the reason is the newest, the date that of the timestamp
-        in UTC, the last two are versions of the stream's table: of the drain, and of the commit that spoke last. Lazy.
+        outcome: string, drained_by: bigint, said_by: bigint``. ``date`` is that of the timestamp in UTC; ``drained_by``
+        and ``said_by`` are versions of the stream's table: of the drain, and of the newest record. Lazy.
     """
-    from pyspark.sql import functions as F
-
-    letters = _complete(_table(spark, stream.dead_letters_uri(lake)))
-    counting = _silenced(spark, letters.join(_named(spark, history.entries), "attempt_id"), history.entries)
-    kept = (*_SMALL, *(_MESSAGE if with_messages else ()))
-    of_letter = f"max_by(struct({', '.join(kept)}, version, {_AGAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
-    why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
-    letters = (
-        counting.groupBy(*_AT)
-        .agg(
-            F.expr(of_letter).alias("letter"),
-            F.expr(why).alias("why"),
-            F.expr(f"max_by({OUTCOME}, version)").alias(OUTCOME),
-            F.expr(f"max_by(struct({_SILENCED}), version)").alias("said"),
-            F.max("version").alias("said_by"),
-        )
-        .where("letter IS NOT NULL")
-    )
-    return letters.selectExpr(
+    columns = (*_SMALL, *(_MESSAGE if with_messages else ()))
+    return _newest_by_message(spark, stream, lake, history, columns).selectExpr(
         "letter.topic",
         "partition",
         "offset",
         "timestamp",
         "CAST(to_utc_timestamp(timestamp, current_timezone()) AS DATE) AS date",
-        *(f"letter.{column}" for column in kept[1:]),
+        *(f"letter.{column}" for column in columns[1:]),
         "why.reason",
         "why.field",
         f"{_STATE} AS state",
@@ -94,99 +78,123 @@ def standing_letters(
     )
 
 
-def letters_now(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
+def _newest_by_message(
+    spark: SparkSession, stream: Stream, lake: str, history: LiveHistory, columns: Sequence[str]
+) -> DataFrame:
+    """``letter``, ``why``, ``outcome``, ``record`` and ``said_by`` of every message with a dead letter that counts."""
+    from pyspark.sql import functions as F
+
+    letters = _with_optional_columns(_table(spark, stream.dead_letters_uri(lake)))
+    counting = letters.join(_attempts(spark, history.entries), "attempt_id")
+    letter = f"max_by(struct({', '.join(columns)}, version, {_BY_DRAIN}), version) FILTER (WHERE {OUTCOME} IS NULL)"
+    why = "max_by(struct(reason, field), version) FILTER (WHERE reason IS NOT NULL)"
+    newest = (
+        _with_superseded(spark, counting, history.entries)
+        .groupBy(*_AT)
+        .agg(
+            F.expr(letter).alias("letter"),
+            F.expr(why).alias("why"),
+            F.expr(f"max_by({OUTCOME}, version)").alias(OUTCOME),
+            F.expr(f"max_by(struct({_BY_DECISION}), version)").alias("record"),
+            F.max("version").alias("said_by"),
+        )
+    )
+    return newest.where("letter IS NOT NULL")
+
+
+def letters_without_rows(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
     """The dead letters whose message is no row.
 
     Args:
-        entries: Whose letters count, and whose word on what became of others.
+        entries: Dead letters and records with their attempt ids count.
 
     Returns:
-        ``partition: int, offset: bigint, counts: boolean`` of every letter, whether it counts or not.
+        ``partition: int, offset: bigint, counts: boolean`` of every dead letter, whether it counts or not.
     """
-    return unreturned(spark, _table(spark, uri), entries).select("partition", "offset", "counts")
+    return filter_letters_without_rows(spark, _table(spark, uri), entries).select("partition", "offset", "counts")
 
 
-def unreturned(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """The dead letters of which no entry says that they became rows; one condemned anew after that is a letter again.
+def filter_letters_without_rows(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """Leave out dead letters of which an entry says that they became rows, unless they became dead letters again.
 
-    Of a message that was drained again, or whose rows a decision took out so that it is, older letters are none.
+    If a message was drained again, or a decision removed its rows so that it will be, its older dead letters are left
+    out too.
 
     Args:
-        kept: A dead-letter table, at some version.
+        letters: A dead-letter table, at some version.
 
     Returns:
-        ``partition: int, offset: bigint, attempt_id: string, counts: boolean``: it counts if an entry names it.
+        ``partition: int, offset: bigint, attempt_id: string, counts: boolean``: whether an entry has the attempt id.
     """
     from pyspark.sql import functions as F
 
     counts = F.col("attempt_id").isin([e.attempt_id for e in entries]).alias("counts")
-    letter = ["partition", "offset", "attempt_id"]
-    if OUTCOME not in kept.columns and not superseded(entries):
-        return kept.select(*letter, counts)
-    said = _standing(spark, kept, entries).withColumn("counts", counts)
-    rows = said.where(f"{OUTCOME} = 'row' AND counts").selectExpr(*_AT, "version AS returned_by")
+    columns = ["partition", "offset", "attempt_id"]
+    if OUTCOME not in letters.columns and not superseded_by_decisions(entries):
+        return letters.select(*columns, counts)
+    records = _not_superseded(spark, letters, entries).withColumn("counts", counts)
+    rows = records.where(f"{OUTCOME} = 'row' AND counts").selectExpr(*_AT, "version AS returned_by")
     rows = rows.groupBy(*_AT).agg(F.max("returned_by").alias("returned_by"))
-    letters = said.where(f"{OUTCOME} IS NULL").join(rows, _AT, "left")
-    return letters.where("NOT coalesce(counts AND version < returned_by, false)").select(*letter, "counts")
+    remaining = records.where(f"{OUTCOME} IS NULL").join(rows, _AT, "left")
+    return remaining.where("NOT coalesce(counts AND version < returned_by, false)").select(*columns, "counts")
 
 
-def came_back(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """The messages of dead letters of which an entry says that they became rows: ``partition: int, offset: bigint``."""
-    said = _standing(spark, _table(spark, uri), entries).where(f"{OUTCOME} = 'row' AND version IS NOT NULL")
-    return said.select("partition", "offset").distinct()
+def letters_with_rows(spark: SparkSession, uri: str, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """The messages of dead letters that became rows by a replay: ``partition: int, offset: bigint``."""
+    records = _not_superseded(spark, _table(spark, uri), entries)
+    return records.where(f"{OUTCOME} = 'row' AND version IS NOT NULL").select("partition", "offset").distinct()
 
 
-def _standing(spark: SparkSession, kept: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """What letters and later words on them say, but for what a newer entry silences; with their entry's version."""
-    letters = _complete(kept).select(*_AT, "attempt_id", OUTCOME)
-    said = letters.join(_named(spark, entries), "attempt_id", "left")
-    return _silenced(spark, said, entries).where(f"NOT coalesce({_SILENCED}, false)")
+def _not_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """Dead letters and records that no decision supersedes, with the version of their entry, null without one."""
+    columns = _with_optional_columns(letters).select(*_AT, "attempt_id", OUTCOME)
+    records = columns.join(_attempts(spark, entries), "attempt_id", "left")
+    return _with_superseded(spark, records, entries).where(f"NOT coalesce({_BY_DECISION}, false)")
 
 
-def _named(spark: SparkSession, entries: Sequence[LedgerEntry]) -> DataFrame:
+def _attempts(spark: SparkSession, entries: Sequence[LedgerEntry]) -> DataFrame:
     """The attempts that count: ``attempt_id: string, version: bigint, topic_id: string``."""
     from pyspark.sql import functions as F
 
-    named = [(e.attempt_id, e.version, e.topic_id) for e in entries]
-    return F.broadcast(spark.createDataFrame(named, "attempt_id string, version bigint, topic_id string"))
+    rows = [(e.attempt_id, e.version, e.topic_id) for e in entries]
+    return F.broadcast(spark.createDataFrame(rows, "attempt_id string, version bigint, topic_id string"))
 
 
-def _silenced(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
-    """Add whether a newer entry is to speak of the message of each letter, and whether its message was drained again.
+def _with_superseded(spark: SparkSession, letters: DataFrame, entries: Sequence[LedgerEntry]) -> DataFrame:
+    """Add whether a newer decision set the position back over each message, and whether a newer drain read it again.
 
     Args:
-        letters: With ``partition, offset``, and ``version, topic_id`` of the entry that names their attempt.
+        letters: With ``partition, offset``, and ``version, topic_id`` of the entry that has their attempt id.
     """
     from pyspark.sql import functions as F
 
-    found = {_SILENCED: superseded(entries), _AGAIN: read_again(entries)}
-    if not any(found.values()):
-        return letters.withColumns(dict.fromkeys(found, F.lit(False)))
-    ranges = {name: f"{name}_ranges" for name in found}
+    superseded = {_BY_DECISION: superseded_by_decisions(entries), _BY_DRAIN: superseded_by_drains(entries)}
+    if not any(superseded.values()):
+        return letters.withColumns(dict.fromkeys(superseded, F.lit(False)))
+    ranges = {name: f"{name}_ranges" for name in superseded}
     ddl = ", ".join(f"{column} array<struct<{_RANGE}>>" for column in ranges.values())
-    one = spark.createDataFrame([tuple(_plain(each) for each in found.values())], ddl)
-    lies = (
+    one_row = spark.createDataFrame([tuple(_range_rows(each) for each in superseded.values())], ddl)
+    covers = (
         "r.partition = partition AND r.start <= offset AND offset < r.end AND version < r.version "
         "AND r.topic_id = topic_id"
     )
-    both = letters.crossJoin(F.broadcast(one))
-    told = {name: F.expr(f"exists({column}, r -> {lies})") for name, column in ranges.items()}
-    return both.withColumns(told).drop(*ranges.values())
+    flags: dict[str, Column] = {name: F.expr(f"exists({column}, r -> {covers})") for name, column in ranges.items()}
+    return letters.crossJoin(F.broadcast(one_row)).withColumns(flags).drop(*ranges.values())
 
 
-def _plain(ranges: Sequence[Superseded]) -> list[tuple[int, int, int, int, str]]:
-    return [(a.range.topic_partition.partition, a.range.start, a.range.end, a.version, a.topic_id) for a in ranges]
+def _range_rows(ranges: Sequence[Superseded]) -> list[tuple[int, int, int, int, str]]:
+    return [(s.range.topic_partition.partition, s.range.start, s.range.end, s.version, s.topic_id) for s in ranges]
 
 
 def _table(spark: SparkSession, uri: str) -> DataFrame:
-    """The letters as they lie there, at one version; none where there is no table."""
+    """The dead-letter table at its newest version; empty if there is none."""
     log = TableLog.open(uri)
     if log is None:
         return spark.createDataFrame([], _DDL)
     return spark.read.format("delta").option("versionAsOf", log.version).load(uri)
 
 
-def _complete(letters: DataFrame) -> DataFrame:
+def _with_optional_columns(letters: DataFrame) -> DataFrame:
     """With the columns that not every table has: the first replay adds outcomes."""
     from pyspark.sql import functions as F
 
@@ -195,22 +203,22 @@ def _complete(letters: DataFrame) -> DataFrame:
 
 
 def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
-    """Remove ghosts, the letters of tries that no commit of the log names, where they can no longer matter. No JVM.
+    """Remove orphaned dead letters, of attempts that never committed, where nothing can need them. No JVM.
 
-    Only below the position: a drain that is under way writes at or behind it, and can no longer commit once the
-    position moved past. Nothing of a replay, which writes below the position and may be under way: neither what became
-    of letters nor, known by the name of its try, letters of messages that were rows.
-    Never inside a declared loss, where a ghost may be the only copy of its message. Never those of a commit that a
-    RESTORE undid: another RESTORE may bring it back. And none at all of a table that was adopted, or that is younger
-    than its dead letters: these may be those of the table in whose place it was put, and the only copies of their
-    messages.
+    Kept are:
+    - dead letters at or above the position: a running drain may have written them. Below it, no drain can commit any
+      more that has not yet.
+    - what replays wrote, recognised by the attempt id or an outcome: they write below the position and may be running.
+    - dead letters inside a declared loss: they may be the only copy of their message.
+    - dead letters of a commit that a RESTORE undid: another RESTORE may bring it back.
+    - all dead letters of a table that was adopted, or that is younger than its dead letters: they may belong to the
+      table that was there before, and be the only copy of their messages.
 
     Returns:
         How many were removed.
 
     Raises:
-        CommitUnreadable: Part of the log is gone without having been archived, or does not answer, so nobody can say
-            who committed.
+        CommitUnreadable: Part of the log is in neither log nor archive, so the attempts that committed are unknown.
     """
     import pyarrow.compute as pc
     from deltalake import DeltaTable
@@ -219,30 +227,35 @@ def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     if letters is None:
         return 0
     table = DeltaTable(storage_uri(letters.uri))
-    # The letters first, the ledger after: a try that is seen here, and that the ledger then does not name although the
-    # position moved past it, cannot commit any more.
-    replays = any(f.name == OUTCOME for f in table.schema().fields)
-    kept = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if replays else [])])
-    written = pc.unique((kept.filter(pc.is_null(kept[OUTCOME])) if replays else kept)["attempt_id"]).to_pylist()
-    committed = _every_entry(stream, lake)
-    named_otherwise = {attempt for attempt in written if attempt.startswith(OF_REPLAY)}
-    ghosts = sorted(set(written) - named_otherwise - {e.attempt_id for e in committed})
-    younger = letters.created < TableLog.existing(stream.table_uri(lake)).created
-    if not ghosts or not committed or committed[0].kind == "resolve" or younger:
+    # Read the dead letters first and the ledger after: an attempt that is seen here, and that the ledger does not have
+    # although the position moved past its dead letters, cannot commit any more.
+    has_outcomes = any(f.name == OUTCOME for f in table.schema().fields)
+    columns = table.to_pyarrow_table(columns=["attempt_id", *([OUTCOME] if has_outcomes else [])])
+    written = pc.unique((columns.filter(pc.is_null(columns[OUTCOME])) if has_outcomes else columns)["attempt_id"])
+    entries = _every_entry(stream, lake)
+    committed = {e.attempt_id for e in entries}
+    orphaned = sorted(a for a in written.to_pylist() if a not in committed and not a.startswith(REPLAY_PREFIX))
+    younger = letters.created_time < TableLog.existing(stream.table_uri(lake)).created_time
+    if not orphaned or not entries or entries[0].kind == "resolve" or younger:
         return 0
-    named = ", ".join(f"'{attempt}'" for attempt in ghosts)
-    below = " OR ".join(
-        f"(partition = {tp.partition} AND offset < {position})" for tp, position in committed[-1].positions.items()
-    )
-    lost = "".join(f" AND NOT ({inside({r.topic_partition: r})})" for e in committed for r in e.declared_losses)
-    letters_alone = f" AND {OUTCOME} IS NULL" if replays else ""
-    removed = table.delete(f"attempt_id IN ({named}) AND ({below}){lost}{letters_alone}")
+    not_a_record = f" AND {OUTCOME} IS NULL" if has_outcomes else ""
+    removed = table.delete(_removable(orphaned, entries) + not_a_record)
     return int(removed["num_deleted_rows"])
 
 
+def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry]) -> str:
+    """SQL: dead letters of these attempts, below the positions and outside declared losses."""
+    ids = ", ".join(f"'{attempt}'" for attempt in attempts)
+    below = " OR ".join(
+        f"(partition = {tp.partition} AND offset < {position})" for tp, position in entries[-1].positions.items()
+    )
+    lost = "".join(f" AND NOT ({bounds_sql({r.topic_partition: r})})" for e in entries for r in e.declared_losses)
+    return f"attempt_id IN ({ids}) AND ({below}){lost}"
+
+
 def _every_entry(stream: Stream, lake: str) -> list[LedgerEntry]:
-    """Every entry of the log or its archive from the first commit on, the oldest first."""
+    """Every entry of the log or its archive since the first commit, oldest first."""
     rows = TableLog.existing(stream.table_uri(lake))
     commits = every_commit(rows, stream.archive_uri(lake))
-    found = (entry_of(c.user_metadata, c.version, stream.app_id) for c in commits)
+    found = (parse_entry(c.user_metadata, c.version, stream.app_id) for c in commits)
     return [entry for entry in found if entry]

@@ -1,4 +1,4 @@
-"""The dead letters that count, in the four columns of kafka-delta-ingest's dead-letter tables, as a view for Spark."""
+"""A Spark view of the dead letters that count, with the four columns of kafka-delta-ingest's dead-letter tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING = (
 )
 _TEXT = "CAST(value AS STRING)"
 _PARSED = f"try_parse_json(concat('[', {_TEXT}, ',0]'))"
-# Spark's parser drops what stands after a document: with our 0 behind, such a value has no second, or a third element.
+# Spark's parser ignores text after a document. With our 0 appended, such a value has no second or a third element.
 _IS_JSON = " AND ".join(
     (
         f"is_valid_utf8({_TEXT})",
@@ -45,17 +45,17 @@ FROM (
 )"""
 
 
-def condemning(history: LiveHistory) -> tuple[LedgerEntry, ...]:
-    """The entries of a live history that say of messages that they are dead letters, the oldest first."""
+def entries_with_dead_letters(history: LiveHistory) -> tuple[LedgerEntry, ...]:
+    """The live entries that may have added dead letters, oldest first."""
     return tuple(e for e in history.entries if e.planned_at and (e.dead_letters or e.outcomes or e.letters_by_date))
 
 
 def select_sql(stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> str:
     """A query of Spark SQL: ``base64_bytes: string, json_string: string, error: string, timestamp: timestamp``.
 
-    Every message that counts as a dead letter once, also where a replay made a row of it since. ``json_string`` has the
-    message where it is JSON, ``base64_bytes`` where it is not; neither where the letter does not hold it. The timestamp
-    is that of the drain, as it was there.
+    Returns every message with a dead letter that counts once, even if it became a row by a replay. The message is in
+    ``json_string`` if it is JSON and in ``base64_bytes`` if not; both are null if the dead letter has no message. The
+    timestamp is that of the drain, as in kafka-delta-ingest.
 
     Source: kafka-delta-ingest, ``src/dead_letters.rs``.
     """
@@ -68,13 +68,13 @@ def select_sql(stream: Stream, lake: str, entries: Sequence[LedgerEntry]) -> str
         is_json=_IS_JSON,
         uri=letters.uri.replace("`", "``"),
         drains=",\n      ".join(map(_row, entries)),
-        # What became of a letter later is kept beside it, and is none.
+        # Records of outcomes are in the same table and are no dead letters.
         letters_alone=f"{OUTCOME} IS NULL" if OUTCOME in columns else "true",
     )
 
 
 def view_sql(name: str, select: str) -> str:
-    """The statement that makes a view of a query: a temporary one; in a schema (``audit.letters``) one that stays."""
+    """The statement that creates the view: a temporary one, or a permanent one if the name has a schema."""
     parts = name.split(".")
     kind = "VIEW" if len(parts) > 1 else "TEMPORARY VIEW"
     quoted = ".".join("`" + part.replace("`", "``") + "`" for part in parts)

@@ -1,8 +1,8 @@
-"""Positions: the next offset of every topic partition, as the table's own log answers at its newest version.
+"""Positions: the next offset to read of every topic partition, from the table's own log at its newest version.
 
-``txn`` actions are the truth, with two corrections that this module makes. A RESTORE brings old rows back and leaves
-newer ``txn`` actions standing, so the positions are then those of the version that it went to. And a position is the
-next offset to read, where the log keeps the last one covered: only here and in the commit adapter that differs.
+The log's transaction ids hold the positions. This module corrects two things. After a RESTORE the log still has the
+newer transaction ids, so the positions are those of the version that the RESTORE went to. And a position is the next
+offset to read, while the log keeps the last offset covered: only this module and the commit adapter convert them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from kdi_assets.ledger.archive import Archive
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog, restore_target
-from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry, entry_of
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog, restore_target
+from kdi_assets.ledger.entry import DeadLettersAt, LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.errors import (
     TRANSACTION_RETENTION,
     CommitUnreadable,
@@ -23,16 +23,63 @@ from kdi_assets.ledger.errors import (
     WrittenByNewerRelease,
 )
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.transaction_ids import (
-    RETIRED,
-    all_positions_in,
-    positions_in,
-    read_transactions,
-    table_txn_id,
-    topic_txn_id,
-    version_id,
-)
 from kdi_assets.stream.stream import Stream, TopicPartition
+
+RETIRED = -1
+"""Position of a topic partition that is gone with its topic; the log cannot remove its transaction id."""
+
+
+def partition_id(app_id: str, partition: int) -> str:
+    """Transaction id of a topic partition, kafka-delta-ingest's; its version is the last offset covered, or -1."""
+    return f"{app_id}-{partition}"
+
+
+def version_id(app_id: str) -> str:
+    """Transaction id whose version is the table version of the newest ledger commit."""
+    return f"{app_id}/version"
+
+
+def topic_txn_id(app_id: str, topic_id: str) -> str:
+    """Transaction id that names the topic; valid while its version is that of ``version_id``."""
+    return f"{app_id}|topic|{topic_id}"
+
+
+def table_txn_id(app_id: str, table_id: str) -> str:
+    """Transaction id that names the table; valid while its version is that of ``version_id``."""
+    return f"{app_id}|table|{table_id}"
+
+
+def read_transactions(log: TableLog, stream: Stream, topic_partitions: int) -> dict[str, int]:
+    """The versions of the ledger's transaction ids that the log has, as recorded.
+
+    Args:
+        topic_partitions: How many the broker has; ids of more topic partitions are found too.
+    """
+    app_id = stream.app_id
+    found = {version_id(app_id): log.transaction_version(version_id(app_id))}
+    partition = 0
+    while True:
+        present = log.transaction_version(partition_id(app_id, partition))
+        if present is None and partition >= topic_partitions:
+            break  # topic partitions are numbered without holes: the first absent id after the broker's last ends it
+        found[partition_id(app_id, partition)] = present
+        partition += 1
+    return {app: version for app, version in found.items() if version is not None}
+
+
+def positions_in(transactions: Mapping[str, int], stream: Stream) -> dict[TopicPartition, int]:
+    """The positions that transaction ids stand for, without ``RETIRED`` ones."""
+    return {tp: position for tp, position in all_positions_in(transactions, stream).items() if position != RETIRED}
+
+
+def all_positions_in(transactions: Mapping[str, int], stream: Stream) -> dict[TopicPartition, int]:
+    """The positions that transaction ids stand for, ``RETIRED`` ones included."""
+    prefix = f"{stream.app_id}-"
+    return {
+        TopicPartition(stream.topic, int(app.removeprefix(prefix))): last + 1
+        for app, last in transactions.items()
+        if app.startswith(prefix)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +87,18 @@ class LedgerState:
     """What the log of a stream's table says at one version.
 
     Attributes:
-        version: The table's newest version when it was read; a commit must land directly behind it.
-        ledger_version: The version of the newest ledger commit, ``None`` if no commit of ours is known.
-        positions: Next offset of every topic partition that was ever resolved, for the rows that are there now. After a
-            RESTORE to before a topic partition appeared, it begins at 0 again.
-        transactions: The log's transaction ids of this ledger as they stand.
-        restored_to: The version that a RESTORE went to which no ledger commit has answered yet.
-        knows_table: Whether the newest ledger commit was made to a table of this id.
-        knows_topic: Whether it was made for a topic of this id.
-        entry: The newest ledger entry of the live rows; ``None`` if there is none, or neither log nor archive has it.
-        undone: The newest of all, where a RESTORE undid it; ``None`` where it is the live one, or not readable.
-        unclaimed: Whether the table has data files and no position at all, as a clone does.
-        log: The table at ``version``, still open; ``None`` where the state was kept longer than a plan.
+        version: The table's newest version when it was read; the next ledger commit must directly follow it.
+        ledger_version: The version of the newest ledger commit; ``None`` if the log names none.
+        positions: Next offset of every topic partition that was ever resolved, for the rows at this version. A topic
+            partition that appeared after the version that a RESTORE went to starts at 0 again.
+        transactions: The versions of the ledger's transaction ids, as recorded.
+        restored_to: The version that a RESTORE went to, if no ledger commit followed it.
+        table_id_matches: Whether the newest ledger commit was made to the table with this id.
+        topic_id_matches: Whether it was made for the topic with this id.
+        entry: The newest entry of the live rows; ``None`` if there is none, or neither log nor archive has it.
+        undone_entry: The newest entry of all, if a RESTORE undid it and it can be read.
+        has_unknown_files: Whether the table has data files and no positions, like a clone.
+        log: The open table at ``version``; ``None`` if the state is kept for longer than a plan.
     """
 
     uri: str
@@ -61,11 +108,11 @@ class LedgerState:
     positions: Mapping[TopicPartition, int]
     transactions: Mapping[str, int]
     restored_to: int | None
-    knows_table: bool
-    knows_topic: bool
+    table_id_matches: bool
+    topic_id_matches: bool
     entry: LedgerEntry | None
-    unclaimed: bool = False
-    undone: LedgerEntry | None = None
+    has_unknown_files: bool = False
+    undone_entry: LedgerEntry | None = None
     log: TableLog | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -75,17 +122,17 @@ class LedgerState:
 
     @property
     def dead_letters_at(self) -> DeadLettersAt | None:
-        """The dead-letter table that the ledger counts on so far."""
+        """The dead-letter table that the newest entry recorded."""
         return self.entry.dead_letters_at if self.entry else None
 
     @property
     def routes(self) -> Routes | None:
-        """By which conditions of its route group the table is drained.
+        """The route conditions by which the table is drained.
 
-        A RESTORE brings no former ones back: the other tables did not go back with it. Where the newest entry is not
-        readable, nothing is drained until somebody decides.
+        A RESTORE does not bring back older conditions, because the other tables of the route group keep theirs. If the
+        newest entry cannot be read, nothing is drained until someone decides.
         """
-        newest = self.entry if self.restored_to is None else self.undone
+        newest = self.entry if self.restored_to is None else self.undone_entry
         if newest or not (self.entry and self.entry.routes):
             return newest.routes if newest else None
         return replace(self.entry.routes, stopped=True)
@@ -97,117 +144,110 @@ def read_ledger(
     """Read the ledger of a stream without a JVM.
 
     Args:
-        topic_partitions: How many the broker has; a position beyond them is found all the same.
-        version: As the ledger was at this version of the table; by default the newest.
+        topic_partitions: How many the broker has; positions of more topic partitions are found too.
+        version: Read the ledger at this version of the table; by default the newest.
 
     Returns:
         ``None`` if the table does not exist.
 
     Raises:
-        LedgerGap: Commits behind the newest ledger commit are unreadable.
-        TransactionRetentionSet: The table would forget positions.
-        NotADeltaTable: Something else lies there.
+        LedgerGap: Commits since the newest ledger commit cannot be read.
+        TransactionRetentionSet: The table would lose positions.
+        NotADeltaTable: The folder has files, but no Delta table.
         TableUnreadable: The log is damaged.
-        CommitUnreadable: The version asked for is not in the log.
+        CommitUnreadable: The log does not have the version.
     """
     log = TableLog.open(stream.table_uri(lake), version)
     if log is None:
         return None
-    log.refuse_torn()
+    log.refuse_empty_commits()
     if retention := log.configuration.get(TRANSACTION_RETENTION):
         raise TransactionRetentionSet(stream=stream.name, uri=log.uri, value=retention)
-    ledger = _Ledger(stream, lake, topic_partitions)
+    reader = _LedgerReader(stream, lake, topic_id, topic_partitions)
     try:
-        live, positions = ledger.live(log)
-        entry = ledger.entry(live)
-        return _state(ledger, log, live, positions, entry, topic_id=topic_id)
+        live, positions = reader.live(log)
+        return reader.state(log, live, positions, reader.entry(live))
     except CommitUnreadable as gone:
         raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version, why=gone.why) from gone
 
 
-def ledger_as_logged(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState:
-    """The ledger where ``read_ledger`` finds a gap: with the ids as they stand, whether or not they suit the rows."""
+def read_ledger_despite_gap(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState:
+    """The ledger where ``read_ledger`` raises ``LedgerGap``: positions as recorded, which may not match the rows."""
     log = TableLog.existing(stream.table_uri(lake))
-    ledger = _Ledger(stream, lake, topic_partitions)
+    reader = _LedgerReader(stream, lake, topic_id, topic_partitions)
     entry = None
     with suppress(CommitUnreadable):
-        entry = ledger.entry(log)
-    positions = positions_in(read_transactions(log, stream, topic_partitions), stream)
-    return _state(ledger, log, log, positions, entry, topic_id=topic_id)
-
-
-def _state(
-    ledger: _Ledger,
-    log: TableLog,
-    live: TableLog,
-    positions: Mapping[TopicPartition, int],
-    entry: LedgerEntry | None,
-    *,
-    topic_id: str,
-) -> LedgerState:
-    stream = ledger.stream
-    raw = read_transactions(log, stream, ledger.topic_partitions)
-    newest = raw.get(version_id(stream.app_id))
-    restored = live.version != log.version
-    if restored:
-        positions = {**dict.fromkeys(positions_in(raw, stream), 0), **positions}
-    return LedgerState(
-        uri=log.uri,
-        version=log.version,
-        table_id=log.table_id,
-        ledger_version=newest,
-        positions=positions,
-        transactions=raw,
-        restored_to=live.version if restored else None,
-        knows_table=newest is not None and log.transaction(table_txn_id(stream.app_id, log.table_id)) == newest,
-        # Both: a RESTORE to before a new topic brings back positions of the old one, under the new one's id.
-        knows_topic=ledger.names_topic(live, topic_id) and ledger.names_topic(log, topic_id),
-        entry=entry,
-        unclaimed=newest is None and not positions and log.data_files.num_rows > 0,
-        undone=ledger.undone(log) if restored else None,
-        log=log,
-    )
+        entry = reader.entry(log)
+    return reader.state(log, log, positions_in(read_transactions(log, stream, topic_partitions), stream), entry)
 
 
 def known_positions(ledger: LedgerState, stream: Stream) -> dict[TopicPartition, int]:
-    """The positions of every topic partition that the log knows, ``RETIRED`` where it is gone with its topic."""
+    """The positions of every topic partition in the log, ``RETIRED`` where it is gone with its topic."""
     return {**dict.fromkeys(all_positions_in(ledger.transactions, stream), RETIRED), **ledger.positions}
 
 
 @dataclass(frozen=True, slots=True)
-class _Ledger:
+class _LedgerReader:
     stream: Stream
     lake: str
+    topic_id: str
     topic_partitions: int
 
+    def state(
+        self, log: TableLog, live: TableLog, positions: Mapping[TopicPartition, int], entry: LedgerEntry | None
+    ) -> LedgerState:
+        app_id, recorded = self.stream.app_id, read_transactions(log, self.stream, self.topic_partitions)
+        newest = recorded.get(version_id(app_id))
+        restored = live.version != log.version
+        if restored:
+            positions = {**dict.fromkeys(positions_in(recorded, self.stream), 0), **positions}
+        table_version = log.transaction_version(table_txn_id(app_id, log.table_id))
+        return LedgerState(
+            uri=log.uri,
+            version=log.version,
+            table_id=log.table_id,
+            ledger_version=newest,
+            positions=positions,
+            transactions=recorded,
+            restored_to=live.version if restored else None,
+            table_id_matches=newest is not None and table_version == newest,
+            # Both: a RESTORE to before a new topic brings back positions of the old topic; the log has the new id.
+            topic_id_matches=self._topic_id_matches(live) and self._topic_id_matches(log),
+            entry=entry,
+            has_unknown_files=newest is None and not positions and log.data_files.num_rows > 0,
+            undone_entry=self._entry_if_readable(log) if restored else None,
+            log=log,
+        )
+
     def live(self, log: TableLog) -> tuple[TableLog, dict[TopicPartition, int]]:
-        """The version whose positions hold for the rows at ``log``'s version, and these positions.
+        """The version whose positions are those of the rows at ``log``'s version, and these positions.
 
         Raises:
-            CommitUnreadable: A commit that decides about it is gone, or the table was restored to before the ledger.
+            CommitUnreadable: A commit that decides about them is gone, or the table was restored to a version before
+                the ledger.
         """
         transactions = read_transactions(log, self.stream, self.topic_partitions)
         positions, since = positions_in(transactions, self.stream), transactions.get(version_id(self.stream.app_id))
         if since is None and not positions:
-            return log, {}  # a table that nobody drained into yet, whatever was restored in it
+            return log, {}  # no stream was drained into this table, whatever was restored in it
         target = self._last_restore(log, since)
         if target is None:
             return log, positions
         restored = TableLog.existing(log.uri, target)
-        if since is not None and restored.transaction(version_id(self.stream.app_id)) is None:
+        if since is not None and restored.transaction_version(version_id(self.stream.app_id)) is None:
             why = "is older than the stream's first ledger commit, and the table was restored to it"
             raise CommitUnreadable(log.uri, target, why=why)
-        # A version that is itself a RESTORE answers the transactions from before it: hence the same question again.
+        # A version that is itself a RESTORE has the transaction ids from before it, so ask the same question again.
         return self.live(restored)
 
     def _last_restore(self, log: TableLog, since: int | None) -> int | None:
-        """Where the last RESTORE behind the newest ledger commit went; without one, behind another writer's."""
+        """Where the last RESTORE after the newest ledger commit went; without one, after another writer's commit."""
         for version in range(log.version, -1 if since is None else since, -1):
             try:
                 commit = log.commit(version)
             except CommitUnreadable:
                 if since is None:
-                    return None  # a table that never was ours: its older log may be cleaned up
+                    return None  # no ledger commit of ours: the table's older log may be cleaned up
                 raise
             if commit.is_restore:
                 return restore_target(log, commit)
@@ -215,27 +255,27 @@ class _Ledger:
                 return None
         return None
 
-    def names_topic(self, log: TableLog, topic_id: str) -> bool:
-        """Whether the newest ledger commit at the log's version was made for this topic."""
-        newest = log.transaction(version_id(self.stream.app_id))
-        return newest is not None and log.transaction(topic_txn_id(self.stream.app_id, topic_id)) == newest
+    def _topic_id_matches(self, log: TableLog) -> bool:
+        newest = log.transaction_version(version_id(self.stream.app_id))
+        topic_version = log.transaction_version(topic_txn_id(self.stream.app_id, self.topic_id))
+        return newest is not None and topic_version == newest
 
-    def undone(self, log: TableLog) -> LedgerEntry | None:
-        """The newest entry, which a RESTORE undid: good to know, and nothing that positions depend on."""
+    def _entry_if_readable(self, log: TableLog) -> LedgerEntry | None:
+        # Positions do not depend on the entry that a RESTORE undid.
         with suppress(CommitUnreadable, WrittenByNewerRelease):
             return self.entry(log)
         return None
 
     def entry(self, live: TableLog) -> LedgerEntry | None:
-        version = live.transaction(version_id(self.stream.app_id))
+        version = live.transaction_version(version_id(self.stream.app_id))
         if version is None:
             return None
         commit: CommitInfo | None
         try:
             commit = live.commit(version)
         except CommitUnreadable as unreadable:
-            # Cleaned up: the positions are in the checkpoint, and what else it said is in the archive.
+            # Cleaned up: the checkpoint has the positions, and the archive has the rest of the entry.
             commit = Archive(self.stream.archive_uri(self.lake), live.table_id).commit(version)
             if commit is None and not unreadable.gone:
                 raise
-        return entry_of(commit.user_metadata, version, self.stream.app_id) if commit else None
+        return parse_entry(commit.user_metadata, version, self.stream.app_id) if commit else None

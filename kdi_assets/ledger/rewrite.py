@@ -1,7 +1,7 @@
-"""Rows taken out of a table, or exchanged: the files that hold them are written anew, and no version says so yet.
+"""Rewrite of the files that hold some messages' rows, to remove or replace the rows in the next ledger commit.
 
-Copy on write, by Delta's own writer; one commit then exchanges the files. The change feed tells of the rows that went
-and came, and not of those beside them.
+Copy on write, by Delta's own writer; one commit then replaces the files. The change feed has only the rows that were
+removed and added, not the other rows of these files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.coordinates import Bounds, coordinates, inside
+from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates
 from kdi_assets.ledger.delta_transaction import (
     Staged,
     delta_log,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MESSAGE = ("partition", "offset", "timestamp")
-"""What tells a message from every other, also from one at the same offset of a topic that was made anew."""
+"""Identifies a message, also among messages with the same offset of a recreated topic."""
 FILE, CHANGE = "_kdi_file", "_change_type"
 _AT = "_kdi_at"
 _NAMES_AT_ONCE = 1_000
@@ -41,13 +41,13 @@ _NAMES_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class OldRows:
-    """Rows that one version of a table has of some messages, and the files that hold them.
+    """The rows of some messages in one version of a table, and the files that hold them.
 
     Attributes:
-        rows: All of them.
-        rows_by_date: How many they are.
-        messages: How many messages they are of, if each is there once: these have a first row.
-        names: The files as the log names them.
+        rows: All rows of these messages.
+        rows_by_date: How many rows, by date.
+        messages: How many messages; counted by first rows, so a message that is there twice counts twice.
+        names: The files, as the log names them.
     """
 
     rows: DataFrame
@@ -58,10 +58,10 @@ class OldRows:
     _log: Any
     _snapshot: Any
     _adds: tuple[Any, ...]
-    _beside: DataFrame
+    _kept_rows: DataFrame
 
     def written(self, added: Staged) -> DataFrame:
-        """The rows of files that were written and that no version names yet, as the table will have them."""
+        """The rows of staged files, as the table will have them after the commit."""
         spark, snapshot = self.rows.sparkSession, self._snapshot
         if added.metadata is not None:
             delta = jvm_of(spark).org.apache.spark.sql.delta
@@ -70,54 +70,63 @@ class OldRows:
         adds = [action for action in _listed(added.actions) if "add" in json.loads(action.json())]
         return _frame(spark, self._log, snapshot, adds)
 
-    def exchanged(self, changes: DataFrame, added: Staged | None = None) -> Staged:
-        """Write what else the files hold anew.
+    def rewrite_files(self, changes: DataFrame, added: Staged | None = None) -> Staged:
+        """Write the other rows of the files into new files.
 
         Args:
-            changes: The table's columns and ``_change_type``: all that the change feed is to tell of the commit.
-            added: Rows that the same commit adds; they are not written again.
+            changes: The table's columns and ``_change_type``: everything that the change feed shall have of the commit.
+            added: Files that the same commit adds; they are not written again.
 
         Returns:
-            All that the commit is made of; ``removed_by_date`` counts the old rows.
+            Everything that the commit needs; ``removed_by_date`` counts the old rows.
 
         Raises:
-            RowsUnaccounted: By the files' statistics not exactly these rows go.
+            RowsUnaccounted: By the files' statistics, other rows than the old ones would be removed.
         """
-        from pyspark.sql import functions as F
-
-        spark, added = self.rows.sparkSession, added or Staged()
-        transaction = start_transaction(spark, self._log, self._snapshot)
-        if added.metadata is not None:
-            transaction.updateMetadata(added.metadata, False)
-        kept = self._beside
-        if _tells_changes(spark, transaction):
-            # Delta's writer puts what has a kind of change into files of the change feed, and the rest into the table.
-            kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
-        # Few files of one date: the rows come from joins, and each task would write a file of its own.
-        told = jvm_of(spark).scala.Option.apply(delta_options(spark, {"optimizeWrite": "true"}))
-        written = transaction.writeFiles(kept._jdf, told, scala_seq(spark, []))
-        again = staged_of(written, date_column=self._date_column)
-        removed = [add.removeWithTimestamp(int(time.time() * 1000), True) for add in self._adds]
+        added = added or Staged()
+        written = self._write_kept_rows(changes, added)
+        kept = staged_of(written, date_column=self._date_column)
+        removals = [add.removeWithTimestamp(int(time.time() * 1000), True) for add in self._adds]
         staged = Staged(
-            actions=scala_seq(spark, [*_listed(added.actions), *_listed(written), *removed]),
-            files=(*added.files, *again.files),
+            actions=scala_seq(self._spark, [*_listed(added.actions), *_listed(written), *removals]),
+            files=(*added.files, *kept.files),
             rows_by_date=added.rows_by_date,
-            bytes=added.bytes + again.bytes,
+            bytes=added.bytes + kept.bytes,
             metadata=added.metadata,
             replaces=self.names,
-            removed_by_date=_difference(self._rows_in_files(), again.rows_by_date),
+            removed_by_date=_difference(self._rows_in_files(), kept.rows_by_date),
         )
         if staged.removed_by_date != self.rows_by_date:
-            expected, gone = sum(self.rows_by_date.values()), sum(staged.removed_by_date.values())
-            raise RowsUnaccounted(uri=self._uri, version=self._snapshot.version(), expected=expected, missing=gone)
+            expected, missing = sum(self.rows_by_date.values()), sum(staged.removed_by_date.values())
+            raise RowsUnaccounted(uri=self._uri, version=self._snapshot.version(), expected=expected, missing=missing)
         return staged
+
+    def _write_kept_rows(self, changes: DataFrame, added: Staged) -> Any:
+        """Delta's actions of the new files."""
+        from pyspark.sql import functions as F
+
+        transaction = start_transaction(self._spark, self._log, self._snapshot)
+        if added.metadata is not None:
+            transaction.updateMetadata(added.metadata, False)
+        kept = self._kept_rows
+        if _has_change_feed(self._spark, transaction):
+            # Delta's writer puts rows with a change type into files of the change feed, and the others into the table.
+            kept = kept.withColumn(CHANGE, F.lit(None).cast("string")).unionByName(changes, allowMissingColumns=True)
+        # Without this option each task of the join would write a file of its own for each date.
+        options = delta_options(self._spark, {"optimizeWrite": "true"})
+        some = jvm_of(self._spark).scala.Option.apply(options)
+        return transaction.writeFiles(kept._jdf, some, scala_seq(self._spark, []))
+
+    @property
+    def _spark(self) -> SparkSession:
+        return self.rows.sparkSession
 
     @property
     def _date_column(self) -> str:
         return physical_name("date", self._snapshot.metadata().schemaString())
 
     def _rows_in_files(self) -> Mapping[date, int]:
-        """By the statistics of the files; by counting where another writer left them without."""
+        """By the statistics of the files; counted if another writer left a file without statistics."""
         counted: Counter[date] = Counter()
         for add in self._adds:
             if not add.numLogicalRecords().isDefined():
@@ -131,21 +140,26 @@ class OldRows:
 def old_rows(
     spark: SparkSession, stream: Stream, uri: str, messages: DataFrame, *, version: int, within: Bounds
 ) -> OldRows | None:
-    """The rows that a version of a table has of some messages; ``None`` if it has none.
+    """The rows of some messages in one version of a table; ``None`` if it has none.
 
     Args:
         messages: ``partition: int, offset: bigint, timestamp: timestamp``.
-        within: Bounds of their offsets: what lies elsewhere is not looked at.
+        within: Bounds of their offsets; rows outside are not read.
 
     Raises:
-        AssertionError: The version does not have the files that its rows lie in.
+        AssertionError: The log does not name the files that hold the rows.
     """
     from pyspark.sql import functions as F
 
-    there = of_messages(rows_with_files(spark, stream, uri, version=version, within=within), stream, messages)
+    with_files = rows_with_files(spark, stream, uri, version=version, within=within)
+    old = rows_of_messages(with_files, stream, messages)
     first = F.expr("count_if(index = 0)").alias("messages")
-    at = there.select(F.col(FILE), F.col("date"), *coordinates(there, stream))
-    found = at.groupBy(FILE, "date").agg(F.count("*").alias("rows"), first).collect()
+    found = (
+        old.select(F.col(FILE), F.col("date"), *coordinates(old, stream))
+        .groupBy(FILE, "date")
+        .agg(F.count("*").alias("rows"), first)
+        .collect()
+    )
     if not found:
         return None
     rows_by_date: Counter[date] = Counter()
@@ -156,7 +170,7 @@ def old_rows(
     adds = _files(snapshot, {r[FILE] for r in found}, uri=uri, version=version)
     rows = _frame(spark, log, snapshot, adds)
     return OldRows(
-        of_messages(rows, stream, messages),
+        rows_of_messages(rows, stream, messages),
         dict(sorted(rows_by_date.items())),
         sum(r["messages"] for r in found),
         frozenset(add.path() for add in adds),
@@ -164,26 +178,26 @@ def old_rows(
         log,
         snapshot,
         adds,
-        of_messages(rows, stream, messages, others=True),
+        rows_of_messages(rows, stream, messages, others=True),
     )
 
 
 def rows_with_files(spark: SparkSession, stream: Stream, uri: str, *, version: int, within: Bounds) -> DataFrame:
-    """Rows of a table at a version, and ``_kdi_file: string``, the file that each lies in."""
+    """The rows of a table at a version, with ``_kdi_file: string``, the name of the row's file."""
     table = spark.read.format("delta").option("versionAsOf", version).load(uri)
-    # By the columns themselves: only so Delta leaves files out by their statistics.
-    bounded = table.where(inside(within, struct=stream.coordinates))
+    # Filter by the columns themselves: only then Delta skips files by their statistics.
+    bounded = table.where(bounds_sql(within, struct=stream.coordinates))
     return bounded.selectExpr("*", f"_metadata.file_name AS {FILE}")
 
 
-def of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False) -> DataFrame:
-    """The rows of some messages, or those of all others.
+def rows_of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others: bool = False) -> DataFrame:
+    """The rows of some messages, or of all others.
 
-    A row with the offset of a message and another timestamp is of another message, of a topic that was there before.
+    A row with the offset of a message and another timestamp belongs to a message of an earlier topic.
 
     Args:
         rows: With the columns of the stream's table.
-        messages: ``partition: int, offset: bigint, timestamp: timestamp``; a timestamp may be null where a row's is.
+        messages: ``partition: int, offset: bigint, timestamp: timestamp``; a null timestamp matches a null one.
     """
     from pyspark.sql import functions as F
 
@@ -194,15 +208,15 @@ def of_messages(rows: DataFrame, stream: Stream, messages: DataFrame, *, others:
     return marked.join(named, F.expr(same), "left_anti" if others else "left_semi").drop(_AT)
 
 
-def as_changes(rows: DataFrame, kind: str) -> DataFrame:
-    """Rows as the change feed tells of them: ``insert`` or ``delete``."""
+def as_change_rows(rows: DataFrame, kind: str) -> DataFrame:
+    """Rows as the change feed has them: ``insert`` or ``delete``."""
     from pyspark.sql import functions as F
 
     return rows.drop(FILE).withColumn(CHANGE, F.lit(kind))
 
 
 def _files(snapshot: Any, names: Collection[str], *, uri: str, version: int) -> tuple[Any, ...]:
-    """Delta's actions of the files of a version, by the last step of their paths."""
+    """Delta's actions of the files with these names."""
     adds, wanted = [], sorted(names)
     for start in range(0, len(wanted), _NAMES_AT_ONCE):
         some = ", ".join(f"'{name}'" for name in wanted[start : start + _NAMES_AT_ONCE])
@@ -213,12 +227,12 @@ def _files(snapshot: Any, names: Collection[str], *, uri: str, version: int) -> 
 
 
 def _difference(all_rows: Mapping[date, int], kept: Mapping[date, int]) -> dict[date, int]:
-    gone = {day: rows - kept.get(day, 0) for day, rows in all_rows.items()}
-    return {day: rows for day, rows in sorted(gone.items()) if rows}
+    removed = {day: rows - kept.get(day, 0) for day, rows in all_rows.items()}
+    return {day: rows for day, rows in sorted(removed.items()) if rows}
 
 
-def _tells_changes(spark: SparkSession, transaction: Any) -> bool:
-    """Whether the table has a change feed; one that another writer made may have none."""
+def _has_change_feed(spark: SparkSession, transaction: Any) -> bool:
+    """A table of another writer may have none."""
     reader = jvm_of(spark).org.apache.spark.sql.delta.commands.cdc.CDCReader
     return bool(reader.isCDCEnabledOnTable(transaction.metadata(), spark._jsparkSession))
 
@@ -228,7 +242,7 @@ def _listed(actions: Any) -> list[Any]:
 
 
 def _frame(spark: SparkSession, log: Any, snapshot: Any, adds: Collection[Any]) -> DataFrame:
-    """The rows of files, as a snapshot's table has them."""
+    """The rows of files, with the schema of a snapshot."""
     from pyspark.sql import DataFrame
 
     files = scala_seq(spark, list(adds))

@@ -1,4 +1,4 @@
-"""Routes as a ledger records them: by which conditions of its route group a table is drained, and from where on."""
+"""Routes as a ledger records them: the conditions of the route group, and the positions since which they hold."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ Positions = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The conditions of a route group, as a table of it is drained by them.
+    """The conditions of a route group by which a table is drained.
 
     Attributes:
-        conditions: Stream to its condition; empty: it has the rest alone. Without any the table takes all messages.
-        rest: The stream that has the rest.
-        app_ids: Stream to the prefix of its ledger's ids, by which its table is found also when its document is gone;
-            not of retired streams, which are never drained again.
-        since: Positions at which the table changed over to these conditions; ``None``: it began with them.
-        stopped: Whether nothing is drained until ``accept-routes`` has decided, whatever the documents say.
+        conditions: The condition of each stream; empty for a stream with the rest only. Without any condition the table
+            takes all messages.
+        rest: The stream that takes the messages that match no condition.
+        app_ids: The app id of each stream, to find its table even if its document is gone; without retired streams,
+            which are never drained again.
+        since: Positions since which the table is drained by these conditions; ``None`` if it always was.
+        stopped: Whether nothing is drained until ``accept-routes`` has decided.
     """
 
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class Routes:
 
     @classmethod
     def of(cls, stream: Stream) -> Routes:
-        """What the stream's document says, and those of its group."""
+        """The routes in the documents of the stream and its group."""
         group = stream.route.group if stream.route else {}
         return cls(
             conditions={name: group[name].when for name in sorted(group)},
@@ -41,19 +42,19 @@ class Routes:
         )
 
     def same_as(self, other: Routes) -> bool:
-        """Whether both route every message alike."""
+        """Whether both route every message to the same streams."""
         return (self.rest, _stripped(self.conditions)) == (other.rest, _stripped(other.conditions))
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], topic: str) -> Routes:
-        """As an entry in the log has it."""
-        since = plain["since"]
+    def from_json(cls, value: Mapping[str, Any], topic: str) -> Routes:
+        """Read the JSON of a ledger entry."""
+        since = value["since"]
         positions = None if since is None else {TopicPartition(topic, int(p)): at for p, at in since.items()}
-        return cls(**{**plain, "since": positions})
+        return cls(**{**value, "since": positions})
 
 
 def same_positions(one: Positions | None, other: Positions | None) -> bool:
-    """Whether both are the same offsets; a topic partition that is not in them begins at 0."""
+    """Whether both are the same offsets; an absent topic partition is at 0."""
     if one is None or other is None:
         return one is other
     return {tp: at for tp, at in one.items() if at} == {tp: at for tp, at in other.items() if at}

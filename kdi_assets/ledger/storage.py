@@ -1,17 +1,21 @@
-"""Where a table lies: its folder as delta-rs reaches it, and what is said where that, or its log, is damaged."""
+"""The folder of a Delta table, reached without a JVM: the files of its log, and errors of the storage under it."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.errors import StorageFailed, TableUnreadable
+from kdi_assets.ledger.errors import CommitUnreadable, StorageFailed, TableUnreadable
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+
+Actions = Sequence[Mapping[str, Any]]
+"""The lines of a commit's file (Delta protocol, "Actions")."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
@@ -22,21 +26,68 @@ def storage_uri(uri: str) -> str:
     return uri.replace("s3a://", "s3://", 1) if uri.startswith("s3a://") else uri
 
 
-def storage(uri: str) -> FileSystem:
-    """The table's folder."""
+def table_folder(uri: str) -> FileSystem:
+    """The table's folder as a file system; paths start in it."""
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
 
     return PyFileSystem(DeltaStorageHandler(storage_uri(uri)))
 
 
+def commit_path(version: int) -> str:
+    """The path of a commit's file, from the table's folder."""
+    return f"_delta_log/{version:020}.json"
+
+
+def read_actions(folder: FileSystem, uri: str, version: int) -> Actions:
+    """Read the file of one commit.
+
+    Raises:
+        CommitUnreadable: The file is not there, or is not whole.
+        StorageFailed: The storage does not answer.
+    """
+    with storage_failures(uri):
+        try:
+            with folder.open_input_stream(commit_path(version)) as file:
+                actions = [json.loads(line) for line in file.read().splitlines() if line.strip()]
+        except FileNotFoundError as gone:
+            raise CommitUnreadable(uri, version, gone=True) from gone
+        except ValueError as torn:
+            raise CommitUnreadable(uri, version) from torn
+    if not actions:
+        raise CommitUnreadable(uri, version, why="is an empty file")
+    return actions
+
+
+def commit_files(folder: FileSystem, uri: str) -> dict[int, datetime]:
+    """The versions of the commits in the log, each with the time at which its file was written.
+
+    Raises:
+        StorageFailed: The storage does not list them.
+    """
+    from pyarrow.fs import FileSelector
+
+    with storage_failures(uri):
+        listed = folder.get_file_info(FileSelector("_delta_log", recursive=False))
+    return {int(name[1]): file.mtime for file in listed if (name := _COMMIT.fullmatch(file.base_name))}
+
+
+def last_checkpoint(folder: FileSystem) -> int | None:
+    """The version of the newest checkpoint that ``_last_checkpoint`` names; ``None`` if it names none."""
+    try:
+        with folder.open_input_stream("_delta_log/_last_checkpoint") as file:
+            return int(json.loads(file.read())["version"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
 def holds_files(uri: str) -> bool:
-    """Whether anything lies there; hidden names aside: another creator may have made ``_delta_log`` just now."""
+    """Whether the folder has files, apart from hidden names: another process may just have made ``_delta_log``."""
     from deltalake.exceptions import TableNotFoundError
     from pyarrow.fs import FileSelector
 
     try:
-        found = storage(uri).get_file_info(FileSelector("", recursive=False))
+        found = table_folder(uri).get_file_info(FileSelector("", recursive=False))
     except (OSError, TableNotFoundError):
         return False
     return any(not info.base_name.startswith(("_", ".")) for info in found)
@@ -44,66 +95,50 @@ def holds_files(uri: str) -> bool:
 
 @contextmanager
 def storage_failures(uri: str) -> Iterator[None]:
-    """Name the failure of the storage under a table.
+    """Turn an ``OSError`` into the error for a storage that fails.
 
     Raises:
-        StorageFailed: The body met one.
+        StorageFailed: The body raised an ``OSError``.
     """
     try:
         yield
     except OSError as failed:
-        raise StorageFailed(uri=uri, detail=said(failed)) from failed
+        raise StorageFailed(uri=uri, detail=error_line(failed)) from failed
 
 
-def unreadable(uri: str, refused: Exception, files: FileSystem) -> TableUnreadable:
-    """The refusal of a log that delta-rs could not read.
-
-    Args:
-        files: The table's folder.
-    """
-    detail = said(refused)
+def table_unreadable(uri: str, error: Exception) -> TableUnreadable:
+    """The error for a log that delta-rs cannot read."""
+    detail = error_line(error)
     spare: tuple[str, ...] = ()
     if re.search("checkpoint|parquet", detail, re.IGNORECASE):
         with suppress(OSError):
-            spare = spare_files(files)
+            spare = removable_checkpoint_files(table_folder(uri))
     return TableUnreadable(uri=uri, detail=detail, spare=spare)
 
 
-def said(failed: Exception) -> str:
-    """What delta-rs says, on one line: the storage's cause stands in the last of several, a stack behind them."""
-    lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(failed).strip().splitlines()]
-    told = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
-    return ": ".join(line for line in lines[:told] if line)[:500]
+def error_line(error: Exception) -> str:
+    """An error of delta-rs on one line: the last of its lines has the cause, and a stack trace may follow."""
+    lines = [re.sub(r"\x1b\[\d*m|↳", "", line).strip() for line in str(error).strip().splitlines()]
+    trace = next((i for i, line in enumerate(lines) if re.match(r"\d+: ", line)), len(lines))
+    return ": ".join(line for line in lines[:trace] if line)[:500]
 
 
-def spare_files(files: FileSystem) -> tuple[str, ...]:
-    """What can be removed from a log whose checkpoint cannot be read: a checkpoint, and the file that names it.
-
-    Args:
-        files: The table's folder.
+def removable_checkpoint_files(folder: FileSystem) -> tuple[str, ...]:
+    """Name patterns of the files to remove where a checkpoint cannot be read: the checkpoint and ``_last_checkpoint``.
 
     Returns:
-        Patterns of names; none if commits are missing that only the checkpoint still tells of.
+        Nothing if only the checkpoint still holds some commits.
     """
     from pyarrow.fs import FileSelector
 
-    names = [f.base_name for f in files.get_file_info(FileSelector("_delta_log", recursive=False))]
+    names = [f.base_name for f in folder.get_file_info(FileSelector("_delta_log", recursive=False))]
     commits, checkpoints = _versions(_COMMIT, names), _versions(_CHECKPOINT, names)
-    named = last_checkpoint(files)
+    named = last_checkpoint(folder)
     damaged = max(checkpoints) if checkpoints and named in (None, max(checkpoints)) else None
     before = max((c for c in checkpoints if c != damaged), default=-1)
     if not commits or not set(range(before + 1, max(commits) + 1)) <= commits:
         return ()
     return ("_last_checkpoint", *([f"{damaged:020}.checkpoint.*"] if damaged is not None else []))
-
-
-def last_checkpoint(files: FileSystem) -> int | None:
-    """The version that the log names as its newest checkpoint, if it names any."""
-    try:
-        with files.open_input_stream("_delta_log/_last_checkpoint") as file:
-            return int(json.loads(file.read())["version"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _versions(pattern: re.Pattern[str], names: Collection[str]) -> set[int]:

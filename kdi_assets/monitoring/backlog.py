@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from kdi_assets.errors import KdiError, Transient
-from kdi_assets.ledger.recent_commits import USUAL_PACE, Pace
+from kdi_assets.ledger.recent_commits import DEFAULT_PACE, Pace
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 PATIENCE = 3
@@ -154,7 +154,7 @@ class Backlog:
     open_transaction_offsets: int
     unsettled: bool = False
     bytes: int | None = None
-    pace: Pace = USUAL_PACE
+    pace: Pace = DEFAULT_PACE
 
     @property
     def known(self) -> bool:

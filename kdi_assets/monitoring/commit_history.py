@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from kdi_assets.audit.foreign_changes import predicate, removed_by_count
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.audit.foreign_changes import deleted_row_count, predicate
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
-from kdi_assets.ledger.transaction_ids import RETIRED
+from kdi_assets.ledger.positions import RETIRED
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 _BECAME = {
@@ -65,7 +65,7 @@ def commit_history(stream: Stream, lake: str) -> Iterator[Event]:
         return
     waiting: list[tuple[LoggedCommit, LedgerEntry | None]] = []
     for commit in walk_back(log, stream.archive_uri(lake)):
-        entry = entry_of(commit.info.user_metadata, commit.version, stream.app_id) if commit.info else None
+        entry = parse_entry(commit.info.user_metadata, commit.version, stream.app_id) if commit.info else None
         if entry:  # where positions stood before the next one
             yield from (_event(*newer, entry.positions) for newer in waiting)
             waiting = []
@@ -137,7 +137,7 @@ def _of_other(commit: CommitInfo) -> str:
         target = commit.restored_to if commit.restored_to is not None else commit.parameters.get("version")
         return f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"
     if removes_rows(commit):
-        counted = removed_by_count(commit)
+        counted = deleted_row_count(commit)
         return "; ".join(filter(None, [predicate(commit), f"{counted:,} rows" if counted else ""]))
     return ""
 

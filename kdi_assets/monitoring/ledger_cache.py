@@ -11,7 +11,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.latest_version import LatestVersion, LatestVersions, LogCache
 from kdi_assets.ledger.positions import LedgerState
-from kdi_assets.ledger.recent_commits import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
+from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, pace, recent_commits
 from kdi_assets.monitoring.backlog import PositionSample
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -37,7 +37,7 @@ class Recent:
 
     window: Mapping[TopicPartition, tuple[PositionSample, ...]] = field(default_factory=dict)
     last_at: datetime | None = None
-    pace: Pace = USUAL_PACE
+    pace: Pace = DEFAULT_PACE
     bytes_per_offset: float | None = None
 
     @classmethod

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.freshness import SHARES, freshness
 from kdi_assets.ledger.history import live_commits
 from kdi_assets.ledger.latest_version import LogCache
 from kdi_assets.ledger.recent_commits import drains_among
+from kdi_assets.monitoring.freshness import QUANTILES, freshness
 from kdi_assets.stream.stream import Stream
 
 DAY, HOUR = timedelta(hours=24), timedelta(hours=1)
@@ -164,5 +163,5 @@ def _facts(seen: _SeenLog, now: datetime) -> TableFacts:
         messages_1h=sum(d.messages for d in hour),
         dead_letters_1h=sum(d.dead_letters for d in hour),
         files=seen.files,
-        freshness={s: p for s, p in zip(SHARES, (fresh.p50, fresh.p95, fresh.p99), strict=True) if p is not None},
+        freshness={s: p for s, p in zip(QUANTILES, (fresh.p50, fresh.p95, fresh.p99), strict=True) if p is not None},
     )

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdi_assets.drain.plan import positions_of
 from kdi_assets.drain.route_change import in_words, lies_before, positions_in_words, recorded_routes
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit
-from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.routes import Positions, Routes, same_positions
 from kdi_assets.recovery.errors import NothingToResolve
@@ -72,7 +71,7 @@ class Member:
     table: RoutedTable
 
     def commit(
-        self, spark: SparkSession, routes: Routes, *, behind: int, decided_by: str = "", because: str = ""
+        self, spark: SparkSession, routes: Routes, *, read_version: int, decided_by: str = "", because: str = ""
     ) -> LedgerEntry:
         """Commit conditions behind a version of the table; raises ``OvertakenCommit``."""
         entry = next_entry(
@@ -85,7 +84,7 @@ class Member:
             because=because,
         )
         with spark_failures(self.stream, "committing route conditions"):
-            return commit(spark, Staged(), self.ledger.uri, behind=behind, entry=entry)
+            return commit(spark, Staged(), self.ledger.uri, read_version=read_version, entry=entry)
 
 
 class RouteDecision(NamedTuple):
@@ -152,14 +151,16 @@ def commit_routes(
     members = decision.members
     try:
         for name, one in members.items():
-            stopped[name] = one.commit(spark, replace(one.table.recorded, stopped=True), behind=one.ledger.version)
+            stopped[name] = one.commit(
+                spark, replace(one.table.recorded, stopped=True), read_version=one.ledger.version
+            )
     except OvertakenCommit:
         for name, entry in stopped.items():
-            members[name].commit(spark, members[name].table.recorded, behind=entry.version)
+            members[name].commit(spark, members[name].table.recorded, read_version=entry.version)
         raise
     said = {"decided_by": decided_by, "because": because}
     return {
-        name: one.commit(spark, decision.accepted.routes[name], behind=stopped[name].version, **said)
+        name: one.commit(spark, decision.accepted.routes[name], read_version=stopped[name].version, **said)
         for name, one in members.items()
     }
 
@@ -177,7 +178,7 @@ def _members(stream: Stream, documents: Mapping[str, Stream], lake: str, topic: 
         recorded, wanted = recorded_routes(one, ledger), Routes.of(one)
         if not recorded.conditions and not wanted.conditions and recorded.since is None:
             continue  # it takes all messages of the topic, and always did
-        if not (ledger.knows_table and ledger.knows_topic) or ledger.restored_to is not None:
+        if not (ledger.table_id_matches and ledger.topic_id_matches) or ledger.restored_to is not None:
             detail = f"a RESTORE, another table or another topic is to be decided first for {one.name}"
             raise _no(stream.name, detail, then=f"kdi drain {one.name}   (says so, or answers it)")
         yield Member(one, ledger, topic, RoutedTable(positions_of(ledger, topic), recorded, wanted))

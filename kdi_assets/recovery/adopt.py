@@ -20,7 +20,7 @@ def adopt(case: ResolveContext) -> ProposedPositions:
         NothingToResolve: There is nothing to adopt, or nothing tells where the table ends.
     """
     ledger = case.ledger
-    if ledger.knows_table:
+    if ledger.table_id_matches:
         raise case.no("the ledger knows the table and its positions")
     if ledger.ledger_version is None and ledger.positions:
         raise case.no(f"another writer left its positions under app_id {case.stream.app_id!r}; a drain takes them over")

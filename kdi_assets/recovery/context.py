@@ -73,9 +73,9 @@ class ResolveContext:
         ledger = self.ledger
         if ledger.ledger_version is None:
             return
-        if not ledger.knows_topic and self.action != "new-topic":
+        if not ledger.topic_id_matches and self.action != "new-topic":
             raise self.no("the topic is another one; new-topic decides that")
-        if not ledger.knows_table and self.action != "adopt" and ledger.knows_topic:
+        if not ledger.table_id_matches and self.action != "adopt" and ledger.topic_id_matches:
             raise self.no("the table is another one; adopt decides that")
 
     def refuse_gap(self) -> None:

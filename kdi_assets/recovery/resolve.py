@@ -7,14 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
-from kdi_assets.ledger.entry import LastRead, LedgerEntry, still_last
+from kdi_assets.ledger.entry import LastRead, LedgerEntry, unmoved_last_read
 from kdi_assets.ledger.errors import LedgerGap
-from kdi_assets.ledger.next_entry import next_entry
-from kdi_assets.ledger.positions import LedgerState, ledger_as_logged, read_ledger
-from kdi_assets.ledger.transaction_ids import RETIRED
+from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
 from kdi_assets.recovery.accept_loss import accept_loss, losses
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action as Action
@@ -159,7 +157,7 @@ def carry_out_decision(
         **decision.fields,
     )
     uri = stream.table_uri(lake)
-    return commit(spark, staged, uri, behind=decision.table_version, entry=entry)
+    return commit(spark, staged, uri, read_version=decision.table_version, entry=entry)
 
 
 def the_case(stream: Stream, lake: str, action: Action, session: Callable[[], SparkSession]) -> ResolveContext:
@@ -174,7 +172,7 @@ def the_case(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
     try:
         ledger = read_ledger(stream, lake, topic_id=topic_id, topic_partitions=count)
     except LedgerGap:
-        gap, ledger = True, ledger_as_logged(stream, lake, topic_id=topic_id, topic_partitions=count)
+        gap, ledger = True, read_ledger_despite_gap(stream, lake, topic_id=topic_id, topic_partitions=count)
     if ledger is None:
         raise NothingToResolve(stream=stream.name, action=action, detail="the table does not exist")
     log = TableLog.existing(ledger.uri, ledger.version)
@@ -191,7 +189,7 @@ def new_topic(case: ResolveContext) -> ProposedPositions:
     """
     ledger, held = case.ledger, case.topic.partitions
     vanished = ledger.positions.keys() - held.keys()
-    if ledger.knows_topic and not case.gap and not vanished:
+    if ledger.topic_id_matches and not case.gap and not vanished:
         raise case.no(f"topic id {case.topic.topic_id} is the one that the positions belong to")
     if ledger.ledger_version is None:
         why = "the table has no ledger that knows the old topic, so its rows could not be told from the new ones"
@@ -209,7 +207,7 @@ def _behind_rewind(case: ResolveContext, after: Mapping[TopicPartition, int]) ->
         return PastPosition(), {}
     version, session = case.ledger.version, case.session()
     rows = RowsPastPosition(session, case.stream, case.lake, version, case.topic, from_positions(back), case.before)
-    last_read = {**still_last(case.ledger.entry, after), **_last_before(case, rows)}
+    last_read = {**unmoved_last_read(case.ledger.entry, after), **_last_before(case, rows)}
     beyond = rows.look()
     if beyond.untold:
         raise case.no(

@@ -114,7 +114,7 @@ def _at_version(
         raise case.no(why) from unreadable
     if then is None or then.ledger_version is None:
         raise case.no(f"version {version} is from before the stream's first ledger commit")
-    if not then.knows_topic:
+    if not then.topic_id_matches:
         raise case.no(f"at version {version} the positions were those of another topic of this name")
     # One that appeared later had position 0, as after a RESTORE.
     after = {tp: then.positions.get(tp, 0) for tp in chosen}

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kdi_assets.drain.errors import AccountingMismatch
-from kdi_assets.ledger.coordinates import Bounds, coordinates, inside
+from kdi_assets.ledger.coordinates import Bounds, bounds_sql, coordinates
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.history import LiveHistory, live_history
-from kdi_assets.ledger.letters import standing_letters
-from kdi_assets.ledger.rewrite import FILE, MESSAGE, as_changes, of_messages, old_rows, rows_with_files
-from kdi_assets.ledger.superseded_offsets import ENDLESS
+from kdi_assets.ledger.letters import dead_letters_with_state
+from kdi_assets.ledger.rewrite import FILE, MESSAGE, as_change_rows, old_rows, rows_of_messages, rows_with_files
+from kdi_assets.ledger.superseded_offsets import NO_END
 from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.sources.kafka.topic import TopicState
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -138,10 +138,10 @@ class RowsPastPosition:
         there = sum(old.rows_by_date.values()) if old else 0
         if old is None or there != expected.row_count:
             raise self._mismatch(f"{there:,} rows would be taken out, of {expected.row_count:,} that were counted")
-        only_copies = of_messages(old.rows, self.stream, self._messages, others=True)
+        only_copies = rows_of_messages(old.rows, self.stream, self._messages, others=True)
         if (kept := self._keep(only_copies) if expected.only_copies else 0) != expected.only_copies:
             raise self._mismatch(f"{kept:,} rows were kept, of {expected.only_copies:,} that the broker does not have")
-        return old.exchanged(as_changes(old.rows, "delete"))
+        return old.rewrite_files(as_change_rows(old.rows, "delete"))
 
     def _keep(self, rows: DataFrame) -> int:
         """Append rows to the table of those that were removed; how many they were."""
@@ -171,9 +171,11 @@ class RowsPastPosition:
         rows = self._within()
         if not self._doubtful:
             return rows
-        certain = rows.where(f"NOT ({inside(self._doubtful)})")
+        certain = rows.where(f"NOT ({bounds_sql(self._doubtful)})")
         # A row says of when its message is, and not of which topic: the topic itself knows its messages.
-        return certain.unionByName(rows.where(inside(self._doubtful)).join(self._messages, list(MESSAGE), "left_semi"))
+        return certain.unionByName(
+            rows.where(bounds_sql(self._doubtful)).join(self._messages, list(MESSAGE), "left_semi")
+        )
 
     def _within(self) -> DataFrame:
         table = rows_with_files(self.spark, self.stream, self.uri, version=self.version, within=self.within)
@@ -182,7 +184,7 @@ class RowsPastPosition:
     def _untold(self) -> int:
         if not self._doubtful:
             return 0
-        return self._within().where(f"({inside(self._doubtful)}) AND timestamp IS NULL").count()
+        return self._within().where(f"({bounds_sql(self._doubtful)}) AND timestamp IS NULL").count()
 
     def _held(self, r: OffsetRange) -> OffsetRange:
         offsets, drained = self.topic.partitions[r.topic_partition], self.drained.get(r.topic_partition, 0)
@@ -200,10 +202,12 @@ class RowsPastPosition:
         entries = self._history.entries if self._history else ()
         if self._history is None or not any(e.dead_letters or e.letters_by_date for e in entries):
             return 0, 0
-        letters = standing_letters(self.spark, self.stream, self.lake, self._history, with_messages=False)
-        of_topic = letters.where(f"state = 'open' AND topic_id = '{self.topic.topic_id}'").where(inside(self.within))
+        letters = dead_letters_with_state(self.spark, self.stream, self.lake, self._history, with_messages=False)
+        of_topic = letters.where(f"state = 'open' AND topic_id = '{self.topic.topic_id}'").where(
+            bounds_sql(self.within)
+        )
         there = self._messages.withColumnRenamed("timestamp", "held")
-        lost = inside(from_positions({tp: held.high_watermark for tp, held in self.topic.partitions.items()}))
+        lost = bounds_sql(from_positions({tp: held.high_watermark for tp, held in self.topic.partitions.items()}))
         replaced = F.expr(f"count_if(held <> timestamp OR ({lost}))").alias("replaced")
         both = of_topic.join(there, ["partition", "offset"], "left")
         found = both.agg(F.count("*").alias("letters"), replaced).collect()[0]
@@ -216,7 +220,7 @@ class RowsPastPosition:
 
 def from_positions(positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
     """All that lies at or behind positions."""
-    return {tp: OffsetRange(tp, at, ENDLESS) for tp, at in sorted(positions.items())}
+    return {tp: OffsetRange(tp, at, NO_END) for tp, at in sorted(positions.items())}
 
 
 def of_older_topics(history: LiveHistory | None, topic_id: str, within: Bounds) -> dict[TopicPartition, OffsetRange]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.coordinates import inside
+from kdi_assets.ledger.coordinates import bounds_sql
 from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import DeadLetterState, standing_letters
+from kdi_assets.ledger.letters import DeadLetterState, dead_letters_with_state
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class DeadLetterFilter:
     offsets: OffsetRange | None = None
 
     def sql(self) -> str:
-        """Spark SQL over what ``standing_letters`` gives."""
+        """Spark SQL over what ``dead_letters_with_state`` gives."""
         asked = [f"date >= DATE'{self.first}'"] if self.first else []
         asked += [f"date <= DATE'{self.last}'"] if self.last else []
         asked += [f"reason = {literal(self.reason)}"] if self.reason else []
         asked += [f"field = {literal(self.field)}"] if self.field else []
-        asked += [inside({self.offsets.topic_partition: self.offsets})] if self.offsets else []
+        asked += [bounds_sql({self.offsets.topic_partition: self.offsets})] if self.offsets else []
         return " AND ".join(f"({condition})" for condition in asked) or "true"
 
     def options(self) -> str:
@@ -82,7 +82,7 @@ def groups(letters: DataFrame, topic: str, *by: str) -> tuple[DeadLetterGroup, .
     """Letters by state and reason: open ones first, then the most frequent.
 
     Args:
-        letters: As ``standing_letters`` gives them.
+        letters: As ``dead_letters_with_state`` gives them.
         by: Other columns that tell groups apart.
     """
     from pyspark.sql import functions as F
@@ -128,7 +128,7 @@ def standing_by_date(
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     if history is None:
         return Standing()
-    letters = standing_letters(session(), stream, lake, history, with_messages=False).where(chosen.sql())
+    letters = dead_letters_with_state(session(), stream, lake, history, with_messages=False).where(chosen.sql())
     with spark_failures(stream, "counting dead letters"):
         found = groups(letters, stream.topic, "date")
     days = sorted({group.first for group in found})

@@ -10,7 +10,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdi_assets.audit.coverage import coverage
-from kdi_assets.audit.offsets_in_spark import ours
+from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.dead_letters import refuse_too_many_letters
 from kdi_assets.drain.rules.contract import refuse_other_types, refuse_unknown
@@ -133,7 +133,7 @@ def judged_again(
         stream,
         case.ledger.table,
         now=case.now,
-        files=FileSize(together=SHUFFLED_BYTES_PER_FILE_BYTE * (stream.target_file_size or USUAL_FILE)),
+        files=FileSize(shuffled_bytes=SHUFFLED_BYTES_PER_FILE_BYTE * (stream.target_file_size or USUAL_FILE)),
         dry=dry,
     )
     stream = decoder.stream  # its record may have gained fields
@@ -197,7 +197,7 @@ def _news() -> str:
 def _became(said: DataFrame, case: ReplayTransaction) -> tuple[Became, ...]:
     from pyspark.sql import functions as F
 
-    ledgers = F.expr(ours(coverage(case.history.entries).begin))
+    ledgers = F.expr(covered_sql(coverage(case.history.entries).begin))
     marked = said.withColumns({"known": ledgers, "news": F.expr(_news())})
     found = tallies_by(marked, "partition", IS_LETTER, "known", OUTCOME, "news", _JUDGED)
     return tuple(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import literal
-from kdi_assets.ledger.coordinates import DIGEST, inside, rows_at
-from kdi_assets.ledger.letters import OUTCOME, WITHHELD, standing_letters
+from kdi_assets.ledger.coordinates import DIGEST_SQL, bounds_sql, rows_at
+from kdi_assets.ledger.letters import OUTCOME, WITHHELD, dead_letters_with_state
 from kdi_assets.ledger.rewrite import MESSAGE
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import Tally
@@ -34,7 +34,7 @@ class OpenLetters:
     """Open letters at one version of the table and of the letters.
 
     Attributes:
-        frame: As ``standing_letters`` gives them, and ``there``: whether the message is a row by now.
+        frame: As ``dead_letters_with_state`` gives them, and ``there``: whether the message is a row by now.
         returned: Those whose message is a row by now, by topic partition.
         there: All of these.
         withheld: Of the others, those that do not hold all of their message.
@@ -72,7 +72,7 @@ def open_letters(case: ReplayTransaction, chosen: DeadLetterFilter) -> Iterator[
     # Of a topic partition that is gone, or of a topic that was there before, nothing is drained any more.
     behind = " OR ".join(f"(partition = {tp.partition} AND offset >= {at})" for tp, at in case.ledger.positions.items())
     waits = f"topic_id = {literal(case.topic.topic_id)} AND ({behind or 'false'}) AS {_WAITS}"
-    standing = standing_letters(case.spark, stream, case.lake, case.history)
+    standing = dead_letters_with_state(case.spark, stream, case.lake, case.history)
     meant = standing.where("state = 'open'").where(chosen.sql())
     # Letters and rows are each looked at several times, and each time would be sorted anew.
     with cached(meant.selectExpr("*", waits)) as meant:
@@ -100,7 +100,7 @@ def tallies_by(letters: DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally
     """By the values of all of these columns."""
     from pyspark.sql import functions as F
 
-    groups = letters.groupBy(*columns).agg(F.count("*").alias("n"), F.expr(DIGEST).alias("digest"))
+    groups = letters.groupBy(*columns).agg(F.count("*").alias("n"), F.expr(DIGEST_SQL).alias("digest"))
     return {tuple(r[column] for column in columns): Tally(r["n"], r["digest"]) for r in groups.collect()}
 
 
@@ -121,6 +121,6 @@ def _rows_of(letters: DataFrame, case: ReplayTransaction, ranges: tuple[OffsetRa
     from pyspark.sql import functions as F
 
     rows = rows_at(case.spark, case.stream, case.ledger.uri, version=case.ledger.version)
-    rows = rows.where(inside({r.topic_partition: r for r in ranges})).select(*MESSAGE)
+    rows = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).select(*MESSAGE)
     both = rows.join(letters.select(*MESSAGE), list(MESSAGE), "left_semi")
     return both.distinct().withColumn(THERE, F.lit(True))

@@ -21,9 +21,9 @@ from kdi_assets.drain.rules.tally import PassTally
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.ledger.delta_transaction import Staged
-from kdi_assets.ledger.entry import LedgerEntry, Untraced
+from kdi_assets.ledger.entry import LedgerEntry, RowlessCounts
 from kdi_assets.ledger.letters import OUTCOME
-from kdi_assets.ledger.rewrite import FILE, of_messages, old_rows, rows_with_files
+from kdi_assets.ledger.rewrite import FILE, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.replay.judged_again import JudgedAgain, judged_again
 from kdi_assets.replay.open_letters import WAS
 from kdi_assets.replay.replay_transaction import ReplayTransaction
@@ -128,13 +128,13 @@ def _exchanged(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> tupl
             changes = counts(differing)
             same = added.rows - sum(n for change, n in changes.items() if change != "gone")
             # What came out the same stays as it is.
-            exchanged = old.exchanged(feed(differing), added) if changes else Staged()
+            exchanged = old.rewrite_files(feed(differing), added) if changes else Staged()
     return exchanged, {**changes, "same": same} if same else changes
 
 
 def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: LedgerEntry) -> LedgerEntry:
     returned: Counter[TopicPartition] = Counter()
-    withdrawn: defaultdict[TopicPartition, Untraced] = defaultdict(Untraced)
+    withdrawn: defaultdict[TopicPartition, RowlessCounts] = defaultdict(RowlessCounts)
     digest = 0
     for became in judged.became:
         tp, count = became.topic_partition, became.messages.count
@@ -145,7 +145,7 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
         elif became.outcome == VERDICTS[DEAD_LETTER]:
             returned[tp] -= count
         elif kind := _UNTRACED.get(became.outcome):
-            withdrawn[tp] += Untraced(**{kind: count})
+            withdrawn[tp] += RowlessCounts(**{kind: count})
             digest ^= became.messages.digest
     entry = replace(
         entry,
@@ -170,9 +170,9 @@ def _side_by_side(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> I
     table = rows_with_files(case.spark, stream, case.ledger.uri, version=version, within=held.meant.bounds).drop(FILE)
     decoder, tally = judged.decoder, PassTally(case.spark, case.now)
     now = judge(held.messages, decoder.stream, decoder, now=case.now, tally=tally)
-    both = compared(of_messages(table, stream, judged.rows_that_go), now, stream)
+    both = compared(rows_of_messages(table, stream, judged.rows_that_go), now, stream)
     if held.lacking is not None:
-        lost = compared(of_messages(table, stream, held.lacking), now.limit(0), stream)
+        lost = compared(rows_of_messages(table, stream, held.lacking), now.limit(0), stream)
         both = both.unionByName(lost.withColumn("change", F.lit("missing")))
     with cached(both) as side_by_side:
         yield side_by_side

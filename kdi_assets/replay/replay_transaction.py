@@ -13,12 +13,11 @@ from kdi_assets.drain.position_commit import commit_positions
 from kdi_assets.drain.route_change import routes_to_drain_by
 from kdi_assets.drain.snapshot import take_snapshot
 from kdi_assets.drain.spark_errors import jvm_loss_named, refused_to, spark_failures
-from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import Kind, LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.ledger.history import LiveHistory, live_history
-from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.replay.report import ReplayReport, Tally
 from kdi_assets.sources.kafka.topic import TopicState
@@ -76,7 +75,7 @@ class ReplayTransaction:
         for counted_on in {self.ledger.dead_letters_at, entry.dead_letters_at}:
             refuse_gone(self.stream, self.lake, counted_on)
         with spark_failures(self.stream, "committing"):
-            return commit(self.spark, staged, self.ledger.uri, behind=self.ledger.version, entry=entry)
+            return commit(self.spark, staged, self.ledger.uri, read_version=self.ledger.version, entry=entry)
 
 
 def until_not_overtaken(

@@ -16,9 +16,9 @@ from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.rules.records import KAFKA_DDL
 from kdi_assets.drain.rules.verdict import ROW, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
-from kdi_assets.ledger.coordinates import DIGEST, Bounds, coordinates, explodes
+from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, coordinates, explodes
 from kdi_assets.ledger.letters import WITHHELD
-from kdi_assets.ledger.rewrite import MESSAGE, of_messages
+from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.open_letters import THERE, WAS, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
@@ -92,7 +92,7 @@ def select_messages(case: ReplayTransaction, first: date, last: date) -> Iterato
     with ExitStack() as until_done:
         torn = 0
         if explodes(table, case.stream):
-            torn_ones = until_done.enter_context(cached(_torn(of_messages(table, case.stream, rows), case.stream)))
+            torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, case.stream, rows), case.stream)))
             rows = rows.join(torn_ones, list(MESSAGE), "left_anti")
             torn = torn_ones.count()
         letters = until_done.enter_context(open_letters(case, DeadLetterFilter(first=first, last=last)))
@@ -134,7 +134,7 @@ def grouped(frame: DataFrame) -> DataFrame:
 
     return frame.groupBy(F.expr(_PLACED).alias("placed"), "partition", IS_LETTER).agg(
         F.count("*").alias("n"),
-        F.expr(DIGEST).alias("digest"),
+        F.expr(DIGEST_SQL).alias("digest"),
         F.min("offset").alias("start"),
         F.expr("max(offset) + 1").alias("end"),
         F.sum(_ROWS).alias(_ROWS),
@@ -238,5 +238,5 @@ def _missing(case: ReplayTransaction, lacking: DataFrame, meant: SelectedMessage
     tally = _tallies(lacking)
     table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
     of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
-    rows = of_messages(of_dates, case.stream, lacking.where(f"NOT {IS_LETTER}")).groupBy("date").count().collect()
+    rows = rows_of_messages(of_dates, case.stream, lacking.where(f"NOT {IS_LETTER}")).groupBy("date").count().collect()
     return Missing((tally[False] + tally[True]).count, tally[True].count, {r["date"]: r["count"] for r in rows})

@@ -16,12 +16,11 @@ from kdi_assets.drain.snapshot import Snapshot, take_snapshot
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.errors import Terminal
 from kdi_assets.ledger.archive import copy_to_archive, open_archive, uncopied
-from kdi_assets.ledger.commit import commit
+from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import CommitUnreadable
-from kdi_assets.ledger.next_entry import next_entry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.storage import storage_failures, storage_uri
 from kdi_assets.stream.stream import Stream
@@ -146,7 +145,7 @@ def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
     ledger = _settled(stream, seen)
     entry = next_entry(stream, ledger, kind="renewal", topic_id=seen.topic.topic_id)
     with spark_failures(stream, "renewing the positions"):
-        return commit(spark, Staged(), ledger.uri, behind=ledger.version, entry=entry)
+        return commit(spark, Staged(), ledger.uri, read_version=ledger.version, entry=entry)
 
 
 def _checkpoint(stream: Stream, uri: str) -> None:

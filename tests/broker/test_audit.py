@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.core
-def test_what_someone_removed_is_named_with_its_commit_and_missing_once_nobody_can_say_which_rows(
+def test_deleted_rows_are_reported_with_their_commit_and_are_missing_if_its_changes_cannot_be_read(
     driven: DrivenFactory,
 ) -> None:
     """Procedure: rows are deleted, one is updated, and letters are deleted; then the change files are removed as by
@@ -65,7 +65,7 @@ def test_what_someone_removed_is_named_with_its_commit_and_missing_once_nobody_c
     assert any(note.startswith("v2 DELETE (") and "can no longer be read" in note for note in unnamed.notes)
 
 
-def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_it(
+def test_missing_and_doubled_offsets_are_reported_with_the_commits_that_removed_or_added_them(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Procedure: an overwrite leaves rows out, an append adds others a second time; audit again, in stretches of 8
@@ -89,7 +89,7 @@ def test_what_is_missing_or_twice_is_named_with_the_commits_that_took_or_added_i
     assert by_stretch == whole
     assert (whole.complete, whole.missing, whole.tombstones) == (False, taken, before.tombstones)
     assert {(h.version, h.taken_by, h.operation) for h in whole.holes} == {(1, 2, "WRITE")}
-    assert "taken away by v2 WRITE" in whole.line()
+    assert "removed by v2 WRITE" in whole.line()
     assert {d.versions for d in whole.doubles} == {(1, 3)}
     assert (beside.complete, beside.missing, beside.deleted) == (False, 0, before.rows - beside.rows + beside.twice)
     assert (beside.twice, {d.versions for d in beside.doubles}) == (whole.twice, {(1, 3)})
@@ -152,7 +152,7 @@ def test_an_audit_during_a_drain_sees_one_version(
     assert within[0].ghosts > 0  # letters of the drain that had not committed yet
 
 
-def test_an_audit_without_spark_says_what_one_in_spark_says(
+def test_an_audit_without_spark_has_the_same_result_as_one_in_spark(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Procedure: all messages become dead letters; some are replayed; tombstones follow; columns are mapped; rows are
@@ -213,7 +213,7 @@ def publish(web: DrivenStream, values: list[str | None], *, partition: int = 0) 
         web.send(value, partition=partition, timestamp=NOON + timedelta(minutes=number))
 
 
-def test_bounds_cut_ranges_by_offset_and_say_what_only_a_count_tells(driven: DrivenFactory) -> None:
+def test_bounds_cut_ranges_by_offset_and_note_what_is_known_only_by_its_count(driven: DrivenFactory) -> None:
     """Procedure: audits of parts of a table; then an overwrite leaves rows of one topic partition out."""
     web = driven(partitions=2)
     publish(web, [GOOD, "bad", None, GOOD, GOOD, None, GOOD, "bad"])
@@ -231,7 +231,7 @@ def test_bounds_cut_ranges_by_offset_and_say_what_only_a_count_tells(driven: Dri
 
     assert (cut.complete, cut.offsets, cut.rows, cut.dead_letters, cut.tombstones) == (True, 5, 2, 1, 2)
     assert cut.notes[0] == f"only {web.tp()} [1, 6)"
-    assert any("known by their count alone" in note for note in cut.notes)
+    assert any("known only by their count" in note for note in cut.notes)
     assert (one.complete, one.offsets, one.rows, len(one.notes)) == (True, 6, 6, 1)
     assert (by_time.complete, by_time.offsets, by_time.rows, by_time.tombstones) == (True, 4, 3, 1)
     assert all(adds_up(r) for r in (cut, one, by_time))
@@ -261,7 +261,7 @@ def deep(number: int) -> str:
     return json.dumps({"id": number, "tags": tags, "price": number / 3, "at": f"2026-03-0{1 + number % 3}"})
 
 
-def test_rows_letters_and_tombstones_agree_with_what_kafka_holds(driven: DrivenFactory) -> None:
+def test_rows_dead_letters_and_tombstones_agree_with_the_messages_in_kafka(driven: DrivenFactory) -> None:
     web = driven(partitions=2, **DEEP)
     web.send(*map(deep, range(12)), None, "bad", None)
     web.send("also bad", key="k", headers=[("h", b"\x00\xff"), ("n", None)], partition=1)
@@ -278,7 +278,7 @@ def test_rows_letters_and_tombstones_agree_with_what_kafka_holds(driven: DrivenF
     assert (deleted.agreed, deleted.agrees) == (16, True)
 
 
-def test_what_was_changed_or_taken_is_named_with_the_commit_that_brought_it(driven: DrivenFactory) -> None:
+def test_changed_and_absent_messages_are_reported_with_the_commit_that_drained_them(driven: DrivenFactory) -> None:
     """Procedure: compare by another document; update rows and a letter; then an overwrite leaves rows out."""
     web = driven(partitions=1, **DEEP)
     for values in ([*map(deep, range(5)), "bad"], map(deep, range(5, 8))):

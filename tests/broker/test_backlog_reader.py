@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 from kdi_assets.drain.errors import StreamRetired, TableNotMoved
 from kdi_assets.drain.snapshot import fresh_ledger
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.freshness import quantiles
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring import ledger_cache
 from kdi_assets.monitoring.backlog import State
 from kdi_assets.monitoring.backlog_reader import BacklogReader, read_backlog
+from kdi_assets.monitoring.freshness import quantiles
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream
 from tests.faults.topics import delete_records

@@ -113,7 +113,7 @@ def test_a_drain_of_many_tasks_writes_files_of_the_size_that_is_asked_for(
     """
     monkeypatch.setattr(reader, "OFFSETS_PER_TASK", 200)
     monkeypatch.setattr(stage, "OFFSETS_PER_TASK", 200)
-    monkeypatch.setattr(stage, "LARGE", 500)
+    monkeypatch.setattr(stage, "LARGE_DRAIN_OFFSETS", 500)
     web = driven(partitions=4)
     for seed, target in enumerate((None, 1 << 20, 10_000)):
         produced = web.produce(1000, bad=0.1, seed=seed)
@@ -242,7 +242,7 @@ def test_every_ledger_commit_names_every_position(driven: DrivenFactory) -> None
     assert start.positions == {web.tp(p): 0 for p in range(3)}
     assert drained.positions == {web.tp(0): 0, web.tp(1): 1, web.tp(2): 0}
     log = TableLog.existing(web.uri)
-    ids = [log.transaction(f"{web.stream.app_id}-{p}") for p in range(3)]
+    ids = [log.transaction_version(f"{web.stream.app_id}-{p}") for p in range(3)]
     assert ids == [-1, 0, -1]  # inclusive: the last offset covered, and -1 for none yet
 
 

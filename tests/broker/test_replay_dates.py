@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.history import live_history
-from kdi_assets.ledger.letters import standing_letters
+from kdi_assets.ledger.letters import dead_letters_with_state
 from kdi_assets.replay.replay_dates import replay_dates
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit
@@ -64,7 +64,7 @@ def hosts(web: DrivenStream) -> Counter[tuple[date, bool]]:
 
 
 def files_of(web: DrivenStream, day: date) -> set[str]:
-    return {file for file in TableLog.existing(web.uri).files if f"date={day}" in file}
+    return {file for file in TableLog.existing(web.uri).file_uris if f"date={day}" in file}
 
 
 @pytest.mark.core
@@ -139,7 +139,9 @@ def letters(web: DrivenStream) -> Counter[tuple[int, int, str]]:
     """The open ones."""
     history = live_history(web.uri, web.stream.app_id)
     assert history is not None
-    found = standing_letters(web.session(), web.stream, web.lake, history, with_messages=False).where("state = 'open'")
+    found = dead_letters_with_state(web.session(), web.stream, web.lake, history, with_messages=False).where(
+        "state = 'open'"
+    )
     return Counter((r["partition"], r["offset"], r["reason"]) for r in found.collect())
 
 

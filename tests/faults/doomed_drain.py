@@ -209,13 +209,13 @@ def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:
         if doom.point == COMMIT_LANDED and doom.to_jvm:
             wait_until(lambda: not _works(victim))
 
-    real, port = delta_transaction.send, gateway_port(spark)
+    real, port = delta_transaction.send_commit, gateway_port(spark)
 
     def send(spark: SparkSession, transaction: Any, *rest: Any) -> int:
         watched = _Transaction(transaction, lambda: _before_commit(doom, reached, victim, port), landed)
         return real(spark, watched, *rest)
 
-    adapter.send = send  # type: ignore[attr-defined,assignment]  # the process does nothing else
+    adapter.send_commit = send  # type: ignore[attr-defined,assignment]  # the process does nothing else
     return at
 
 

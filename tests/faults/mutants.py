@@ -32,7 +32,7 @@ from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta_transaction
 from kdi_assets.ledger import letters as ledger_letters
 from kdi_assets.ledger.entry import RangeCounts
-from kdi_assets.ledger.positions import _Ledger
+from kdi_assets.ledger.positions import _LedgerReader
 from kdi_assets.replay import open_letters
 from kdi_assets.replay.replay_letters import replay_letters
 from kdi_assets.sources.kafka import reader
@@ -108,7 +108,7 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
     """The commit lands, and the connection breaks before the answer."""
     web.drain_rounds(1, 12)
     web.produce(12)
-    real = delta_transaction.send
+    real = delta_transaction.send_commit
     lost: list[int] = []
 
     def send(*arguments: Any) -> int:
@@ -119,7 +119,7 @@ def answer_lost(web: DrivenStream) -> Sequence[Produced]:
         return version
 
     with MonkeyPatch.context() as breaking:
-        breaking.setattr(adapter, "send", send)
+        breaking.setattr(adapter, "send_commit", send)
         _drain(web)
     return web.publisher.flush()
 
@@ -245,7 +245,7 @@ def position_off_by(step: int) -> Callable[[MonkeyPatch], None]:
 
 
 def expectation_unchecked(patch: MonkeyPatch) -> None:
-    patch.setattr(adapter, "refuse_if_concerned", lambda newest, **_: None)
+    patch.setattr(adapter, "check_for_conflicts", lambda newest, **_: None)
 
 
 def commit_again_without_looking(patch: MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def gap_unconfirmed(patch: MonkeyPatch) -> None:
 
 
 def restore_ignored(patch: MonkeyPatch) -> None:
-    patch.setattr(_Ledger, "_last_restore", lambda self, log, since: None)
+    patch.setattr(_LedgerReader, "_last_restore", lambda self, log, since: None)
 
 
 def committed_letters_are_ghosts(patch: MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ def totals_from_the_plan(patch: MonkeyPatch) -> None:
 
 
 def replay_with_planned_positions(patch: MonkeyPatch) -> None:
-    patch.setattr(adapter, "behind_other", lambda entry, other: entry)
+    patch.setattr(adapter, "rebase", lambda entry, other: entry)
 
 
 def replay_blind_to_rows(patch: MonkeyPatch) -> None:

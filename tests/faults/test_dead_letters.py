@@ -35,7 +35,7 @@ def died(driven: DrivenFactory) -> tuple[DrivenStream, list[Produced]]:
 
 @pytest.mark.core
 @scenario("killed between dead letters and commit")
-def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
+def test_dead_letters_of_an_attempt_that_never_committed_do_not_count(driven: DrivenFactory) -> None:
     """Purpose: the two tables share no transaction, so an attempt may leave letters and no commit.
     Procedure: a drain ends between dead letters and commit; drain again.
     Pass: the letters are there twice, and count once.
@@ -53,7 +53,7 @@ def test_letters_of_a_try_that_never_committed_do_not_count(driven: DrivenFactor
 
 
 @scenario("killed between dead letters and commit", "RESTORE and time travel")
-def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(driven: DrivenFactory) -> None:
+def test_orphaned_dead_letters_are_removed_only_below_the_position(driven: DrivenFactory) -> None:
     """Purpose: the letters of a dead attempt must be removed one day, but for a while they may be those of a live
     attempt.
     Procedure: an attempt ends before its commit; remove orphaned letters before and after the next drain; then restore
@@ -78,7 +78,7 @@ def test_ghosts_go_once_the_position_passed_them_and_letters_that_count_stay(dri
 
 @scenario("RESTORE and time travel", "killed between dead letters and commit")
 @pytest.mark.parametrize("happened", ["restored", "dropped", "replaced"])
-def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_it_is(
+def test_a_drain_whose_dead_letters_are_removed_before_its_commit_does_not_commit(
     driven: DrivenFactory, happened: str
 ) -> None:
     """Purpose: a commit that counts on missing letters would move the position past their messages for good.
@@ -115,7 +115,7 @@ def test_letters_that_are_taken_away_before_the_commit_keep_the_position_where_i
 
 @scenario("dead letters cannot be written")
 @pytest.mark.parametrize("written", [False, True])
-def test_few_letters_that_cannot_be_appended_hold_the_commit_back(
+def test_a_drain_whose_dead_letters_cannot_be_appended_does_not_commit(
     driven: DrivenFactory, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     """Purpose: few letters are appended without Spark, and storage may fail there as well, or its answer may be lost.

@@ -55,7 +55,7 @@ CHECKPOINT, NEWEST = "*.checkpoint.parquet", "_last_checkpoint"
     ("name", "damage"),
     [(CHECKPOINT, cut), (CHECKPOINT, empty), (CHECKPOINT, Path.unlink), (NEWEST, stale), (NEWEST, garbage)],
 )
-def test_a_damaged_checkpoint_or_hint_is_seen_through_or_named_and_loses_nothing(
+def test_a_damaged_checkpoint_or_hint_is_ignored_or_refused_and_loses_nothing(
     web: DrivenStream, name: str, damage: Damage
 ) -> None:
     """Purpose: a checkpoint only repeats the commits, and the file that names the newest one is a hint.
@@ -93,7 +93,7 @@ def remove_as_told(run: str) -> None:
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
 @pytest.mark.parametrize(("damage", "version"), [(cut, 2), (garbage, 1), (empty, 1), (empty, 2)])
-def test_a_commit_that_is_not_whole_stops_the_stream_until_it_is_back(
+def test_a_damaged_commit_stops_the_stream_until_it_is_restored(
     web: DrivenStream, damage: Damage, version: int
 ) -> None:
     """Purpose: readers take an empty commit file for a commit without actions: its rows would be missing silently.
@@ -136,7 +136,7 @@ def test_positions_outlast_the_commits_that_set_them(web: DrivenStream) -> None:
 
 
 @pytest.mark.scenario("log clean-up, transaction ids expire", "RESTORE and time travel")
-def test_a_log_whose_end_is_gone_is_decided_by_the_rows_that_are_there(web: DrivenStream) -> None:
+def test_a_log_without_its_newest_commits_is_decided_by_the_rows(web: DrivenStream) -> None:
     """Purpose: after the newest ledger commit someone else's commit may have been a RESTORE, and it is gone.
     Procedure: two drains, a RESTORE to the first, a checkpoint; the log is cleaned by delta-rs without retention;
     drain; then rewind to the end of the rows; drain again.
@@ -159,7 +159,7 @@ def test_a_log_whose_end_is_gone_is_decided_by_the_rows_that_are_there(web: Driv
 
 
 @pytest.mark.scenario("log clean-up, transaction ids expire")
-def test_a_table_that_forgets_transaction_ids_is_drained_on_once_it_no_longer_does(web: DrivenStream) -> None:
+def test_a_table_that_drops_transaction_ids_is_refused_until_its_property_is_removed(web: DrivenStream) -> None:
     """Purpose: positions of idle topic partitions would expire, and look as if they had never been read.
     Procedure: two drains; set the table property that expires transaction ids; drain; unset it; drain again.
     Pass: nothing is read while the property is set, and the error names the command that unsets it; every offset is

@@ -131,7 +131,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
     web = driven(partitions=1)
     web.drain_rounds(1, 6)
     produced = web.produce(6, seed=2)
-    real, left = delta_transaction.latest, [1000]
+    real, left = delta_transaction.latest_snapshot, [1000]
 
     def someone_first(*arguments: Any) -> Any:
         if left[0]:
@@ -139,7 +139,7 @@ def test_commits_that_do_not_concern_the_ledger_never_pass_for_another_drain(
             web.as_another_writer("someone", last=left[0])
         return real(*arguments)
 
-    monkeypatch.setattr(adapter, "latest", someone_first)
+    monkeypatch.setattr(adapter, "latest_snapshot", someone_first)
     with pytest.raises(TableBusy, match="other writers committed first"):
         web.drain()
     left[0] = 12
@@ -242,13 +242,13 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_log(
     web = driven(partitions=1)
     web.drain_rounds(1, 10, bad=0.2)
     produced = web.produce(10, bad=0.2, seed=2)
-    real = delta_transaction.send
+    real = delta_transaction.send_commit
 
     def answer_lost(*arguments: object) -> int:
         real(*arguments)  # type: ignore[arg-type]
         raise Py4JNetworkError("the connection broke")
 
-    monkeypatch.setattr(adapter, "send", answer_lost)
+    monkeypatch.setattr(adapter, "send_commit", answer_lost)
     report = web.drain()
 
     assert ([c.version for c in report.commits], web.version()) == ([2], 2)

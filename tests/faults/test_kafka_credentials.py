@@ -135,7 +135,7 @@ def test_gaps_are_not_explained_by_transactions_that_we_may_not_see(guarded: Gua
             knows_transactions(cluster)
         with pytest.raises(AccessRefused, match=rf"refuses authorization \(Describe on topic {TRANSACTIONS}"):
             mine.drain()
-        assert not TableLog.existing(mine.uri).files
+        assert not TableLog.existing(mine.uri).file_uris
 
     assert found == {topic: Verdict.OK, TRANSACTIONS: Verdict.WARNING}
     wait_until(lambda: can_have_gaps(cluster, topic), seconds=20)

@@ -99,7 +99,7 @@ def test_a_restore_by_delta_rs_is_answered_too(driven: DrivenFactory) -> None:
 
 
 @pytest.mark.parametrize("action", ["rewind", "adopt-dead-letters"])
-def test_a_decision_behind_a_restore_leaves_out_no_topic_partition(driven: DrivenFactory, action: Action) -> None:
+def test_a_decision_after_a_restore_includes_every_topic_partition(driven: DrivenFactory, action: Action) -> None:
     """Purpose: a topic partition newer than the restored version has no position there; a decision must include it.
     Procedure: drain ten; a topic partition is added; drain ten more of both; a RESTORE to the first drain; decide,
     before any drain; drain.

@@ -14,13 +14,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.foreign_changes import letters_taken
+from kdi_assets.audit.foreign_changes import deleted_letters
 from kdi_assets.drain.dead_letters import append_letters
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts
 from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.letters import letters_now, standing_letters
-from kdi_assets.ledger.letters_view import condemning, select_sql, view_sql
+from kdi_assets.ledger.letters import dead_letters_with_state, letters_without_rows
+from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
 from kdi_assets.replay.dead_letter_filter import DeadLetterGroup, groups
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 
@@ -71,9 +71,9 @@ def told(lake: str) -> str:
     return written(lake, *letters, *again, ghost, later, outcome=outcome)
 
 
-def test_a_row_that_is_condemned_again_is_a_letter_again(spark: SparkSession, lake: str, told: str) -> None:
-    standing = standing_letters(spark, STREAM, lake, HISTORY, with_messages=False)
-    counted = letters_now(spark, told, ENTRIES)
+def test_a_row_that_became_a_dead_letter_again_counts_as_one(spark: SparkSession, lake: str, told: str) -> None:
+    standing = dead_letters_with_state(spark, STREAM, lake, HISTORY, with_messages=False)
+    counted = letters_without_rows(spark, told, ENTRIES)
 
     assert {(r["offset"], r["state"], r["reason"]) for r in standing.collect()} == {
         (5, "open", "worse"),
@@ -84,7 +84,7 @@ def test_a_row_that_is_condemned_again_is_a_letter_again(spark: SparkSession, la
     assert sorted((r["offset"], r["counts"]) for r in counted.collect()) == [(5, True), (7, True)]
 
 
-def test_letters_of_messages_that_nobody_read_again_stay_open(spark: SparkSession, lake: str) -> None:
+def test_dead_letters_of_messages_that_were_not_read_again_stay_open(spark: SparkSession, lake: str) -> None:
     """Procedure: a drain of [0, 10) rejects 5 to 9, of which 6 became a row since and 9 was discarded; a decision
     removes rows from 5 on; another one gives [5, 8) up; the next drain reads 8 and 9.
     """
@@ -99,7 +99,7 @@ def test_letters_of_messages_that_nobody_read_again_stay_open(spark: SparkSessio
 
     def states(*entries: LedgerEntry) -> list[str]:
         history = LiveHistory(5, (drained, ENTRIES[1], *entries), 0, ())
-        found = standing_letters(spark, STREAM, lake, history, with_messages=False)
+        found = dead_letters_with_state(spark, STREAM, lake, history, with_messages=False)
         return [r["state"] for r in found.orderBy("offset").collect()]
 
     assert states() == ["open", "resolved", "open", "open", "discarded"]
@@ -109,7 +109,7 @@ def test_letters_of_messages_that_nobody_read_again_stay_open(spark: SparkSessio
 
 def test_letters_are_counted_by_date_state_and_reason(spark: SparkSession, lake: str, told: str) -> None:
     written(lake, {"offset": 9, "attempt_id": "later", "timestamp": NOW - timedelta(seconds=1), "field": "a.b"})
-    letters = standing_letters(spark, STREAM, lake, HISTORY, with_messages=False)
+    letters = dead_letters_with_state(spark, STREAM, lake, HISTORY, with_messages=False)
 
     counted = groups(letters, "orders", "date")
 
@@ -136,12 +136,12 @@ def test_letters_are_counted_by_the_days_of_their_timestamps_when_written(spark:
     assert (appended.count, appended.by_date) == (4, {date(2026, 2, 28): 2, date(2026, 3, 1): 1})
 
 
-def test_only_a_deleted_letter_explains_a_missing_one(spark: SparkSession, lake: str, told: str) -> None:
+def test_only_a_deleted_dead_letter_explains_a_missing_one(spark: SparkSession, lake: str, told: str) -> None:
     """Its row does not: that it is or was there says nothing about the row that it became."""
     DeltaTable(told).delete("offset IN (7, 8)")
     missing = spark.createDataFrame([(0, 6), (0, 7), (0, 8)], "partition int, offset bigint")
 
-    taken = letters_taken(spark, TableLog.open(told), ENTRIES, missing)
+    taken = deleted_letters(spark, TableLog.open(told), ENTRIES, missing)
 
     assert [(r["offset"], r["changed_by"]) for r in taken.collect()] == [(7, 1)]
 
@@ -163,17 +163,17 @@ LETTERS = {
 """Values, and what they are: unchanged JSON, or other bytes."""
 
 
-def test_letters_that_count_have_the_four_columns_of_kafka_delta_ingest(spark: SparkSession, lake: str) -> None:
+def test_the_view_has_the_four_columns_of_kafka_delta_ingest(spark: SparkSession, lake: str) -> None:
     letters = ({"offset": n, "value": v, "field": "id", "attempt_id": "first"} for n, v in enumerate(LETTERS))
     again = {"offset": 0, "value": b"[]", "reason": "worse", "attempt_id": "later"}
     ghost = {"offset": 20, "value": b"{}", "attempt_id": "never committed"}
     withheld = {"offset": 21, "value": None, "attempt_id": "later"}
     written(lake, *letters, again, ghost, withheld)
-    before = spark.sql(select_sql(STREAM, lake, condemning(TIMED))).collect()
+    before = spark.sql(select_sql(STREAM, lake, entries_with_dead_letters(TIMED))).collect()
     became_a_row = {"offset": 1, "reason": None, "outcome": "row", "attempt_id": "again"}
     written(lake, became_a_row, outcome=pa.string())
 
-    spark.sql(view_sql("letters", select_sql(STREAM, lake, condemning(TIMED))))
+    spark.sql(view_sql("letters", select_sql(STREAM, lake, entries_with_dead_letters(TIMED))))
 
     seen = spark.sql("SELECT * FROM letters").collect()
     assert sorted(map(str, seen)) == sorted(map(str, before)), "what became of one later is no letter"
@@ -186,12 +186,12 @@ def test_letters_that_count_have_the_four_columns_of_kafka_delta_ingest(spark: S
 
 
 @pytest.mark.parametrize("history", [LiveHistory(0, (), 0, ()), TIMED], ids=["no drain", "no letters"])
-def test_without_letters_the_view_is_empty(spark: SparkSession, lake: str, history: LiveHistory) -> None:
-    seen = spark.sql(select_sql(STREAM, lake, condemning(history)))
+def test_without_dead_letters_the_view_is_empty(spark: SparkSession, lake: str, history: LiveHistory) -> None:
+    seen = spark.sql(select_sql(STREAM, lake, entries_with_dead_letters(history)))
 
     assert (seen.columns, seen.count()) == (["base64_bytes", "json_string", "error", "timestamp"], 0)
 
 
-def test_a_name_in_a_schema_is_that_of_a_view_that_stays() -> None:
+def test_a_view_with_a_schema_in_its_name_is_permanent() -> None:
     assert view_sql("a`b", "SELECT 1") == "CREATE OR REPLACE TEMPORARY VIEW `a``b` AS\nSELECT 1"
     assert view_sql("audit.letters", "SELECT 1") == "CREATE OR REPLACE VIEW `audit`.`letters` AS\nSELECT 1"

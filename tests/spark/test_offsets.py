@@ -9,9 +9,8 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from kdi_assets.audit.offsets_in_spark import Found, count, messages_in
-from kdi_assets.ledger.coordinates import DIGEST
-from kdi_assets.ledger.digests import digest_of
+from kdi_assets.audit.offsets_in_spark import OffsetCounts, count_offsets, merge_rows_of_messages
+from kdi_assets.ledger.coordinates import DIGEST_SQL, digest_of
 from kdi_assets.replay.selected_messages import grouped
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -45,34 +44,34 @@ CASES: list[tuple[str, Rows, bool, dict[int, int]]] = [
 
 
 @pytest.fixture(scope="module", name="told")
-def _told(spark: SparkSession) -> tuple[dict[int, Found], dict[int, Counter[int]]]:
+def _told(spark: SparkSession) -> tuple[dict[int, OffsetCounts], dict[int, Counter[int]]]:
     """The cases as topic partitions of one table."""
     all_rows = [(number, *row) for number, case in enumerate(CASES) for row in [*OTHERS, *case[1]]]
     frame = spark.createDataFrame(all_rows, "partition int, offset bigint, index int, count int, timestamp timestamp")
     found = frame.selectExpr("*", "true AS is_row", "true AS counts", "1L AS rows")
     messages: dict[int, Counter[int]] = {number: Counter() for number in range(len(CASES))}
-    for message in messages_in(found).collect():
+    for message in merge_rows_of_messages(found).collect():
         messages[message["partition"]][message["offset"]] += 1
-    return count(found), messages
+    return count_offsets(found), messages
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0] for case in CASES])
 def test_a_message_is_whole_only_if_each_of_its_rows_is_there_as_often_as_the_others(
-    told: tuple[dict[int, Found], dict[int, Counter[int]]], number: int
+    told: tuple[dict[int, OffsetCounts], dict[int, Counter[int]]], number: int
 ) -> None:
     _, case, whole, there = CASES[number]
     found, messages = told[0][number], told[1][number]
 
     assert found.is_whole == whole
     assert messages == {1: 1, 2: 1, 3: 1, **there}
-    assert (found.rows, found.letters, found.ghosts) == (len(OTHERS) + len(case), 0, 0)
+    assert (found.rows, found.letters, found.orphaned) == (len(OTHERS) + len(case), 0, 0)
     assert found.became_rows == 3 + sum(index == 0 for _, index, _, _ in case)
 
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_rows_that_do_not_say_where_their_message_stood_are_counted_and_are_no_messages(spark: SparkSession) -> None:
+def test_rows_without_coordinates_are_counted_and_are_no_messages(spark: SparkSession) -> None:
     rows = [(0, 5, AT, 1), (0, 6, AT, 4), (0, 9, AT, 1), (1, 3, AT, 2), (None, None, None, 3), (1, 2, None, 2)]
     letters = [(0, 8, AT, 1), (0, 9, AT, 1)]
     frame = spark.createDataFrame(
@@ -101,7 +100,7 @@ def test_the_digest_of_ranges_is_that_of_the_offsets_in_them(spark: SparkSession
 
     frame = spark.createDataFrame(rows, "partition int, start bigint, end bigint")
     offsets = frame.selectExpr("partition", "explode(sequence(start, end - 1)) AS offset")
-    (answer,) = offsets.selectExpr(f"{DIGEST} AS digest").collect()
+    (answer,) = offsets.selectExpr(f"{DIGEST_SQL} AS digest").collect()
 
     assert digest_of(ranges) == answer["digest"]
     assert digest_of([]) == 0

@@ -16,7 +16,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import FileSize, Staged, stage_rows
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import OvertakenCommit
-from kdi_assets.ledger.rewrite import as_changes, old_rows
+from kdi_assets.ledger.rewrite import as_change_rows, old_rows
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import orders
 
@@ -42,13 +42,13 @@ def messages(spark: SparkSession, *offsets: int) -> DataFrame:
 def staged_removal(spark: SparkSession, uri: str, *offsets: int, version: int) -> Staged:
     old = old_rows(spark, STREAM, uri, messages(spark, *offsets), version=version, within=WITHIN)
     assert old is not None
-    return old.exchanged(as_changes(old.rows, "delete"))
+    return old.rewrite_files(as_change_rows(old.rows, "delete"))
 
 
 def removed(spark: SparkSession, uri: str, staged: Staged, *, behind: int) -> int:
     table_id = TableLog.existing(uri).table_id
     entry = LedgerEntry(-1, "replay", STREAM.app_id, "try", STREAM.topic, "t", table_id, {TP: 0})
-    return commit(spark, staged, uri, behind=behind, entry=entry).version
+    return commit(spark, staged, uri, read_version=behind, entry=entry).version
 
 
 @pytest.fixture(name="uri")
@@ -65,7 +65,7 @@ def _uri(spark: SparkSession, lake: str) -> str:
     return uri
 
 
-def test_rows_go_with_the_commit_and_the_change_feed_tells_of_these_alone(spark: SparkSession, uri: str) -> None:
+def test_the_commit_removes_the_rows_and_only_they_are_in_the_change_feed(spark: SparkSession, uri: str) -> None:
     before = TableLog.existing(uri)
 
     staged = staged_removal(spark, uri, 3, 10, 42, 5000, version=2)
@@ -75,14 +75,14 @@ def test_rows_go_with_the_commit_and_the_change_feed_tells_of_these_alone(spark:
     assert sorted(r["id"] for r in table.collect()) == [i for i in range(200) if i not in (3, 10, 42)]
     assert staged.removed_by_date == {date(2026, 1, 1): 2, date(2026, 1, 2): 1}
     assert (staged.rows, len(staged.replaces)) == (0, 2)  # the files of the offsets from 100 on stay
-    assert len(before.files - TableLog.existing(uri).files) == 2
+    assert len(before.file_uris - TableLog.existing(uri).file_uris) == 2
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version).load(uri)
     assert Counter((r["id"], r["_change_type"]) for r in feed.collect()) == Counter(
         {(3, "delete"): 1, (10, "delete"): 1, (42, "delete"): 1}
     )
 
 
-def test_a_file_that_someone_else_exchanged_meanwhile_is_not_exchanged_again(spark: SparkSession, uri: str) -> None:
+def test_a_file_that_another_commit_replaced_is_not_replaced_again(spark: SparkSession, uri: str) -> None:
     """Procedure: one commit appends rows and deletes rows of another file; then one deletes rows of the same file."""
     staged = staged_removal(spark, uri, 3, version=2)
     stale = staged_removal(spark, uri, 5, version=2)
@@ -124,14 +124,14 @@ def requests(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_rows_of_a_date_come_together_up_to_a_size_and_a_number_of_rows(spark: SparkSession, lake: str) -> None:
+def test_files_of_a_date_are_limited_by_size_and_number_of_rows(spark: SparkSession, lake: str) -> None:
     """Pass: every row is written and counted once, however the files are made; settings are restored."""
     uri, rows = f"{lake}/requests", requests(spark)
     rows.limit(0).write.format("delta").partitionBy("date").save(uri)
 
     as_it_comes = stage_rows(spark, rows, uri)
-    by_two = stage_rows(spark, rows, uri, files=FileSize(together=2 * MIB))
-    together_and_cut = stage_rows(spark, rows, uri, files=FileSize(together=256 * MIB, rows=15_000))
+    by_two = stage_rows(spark, rows, uri, files=FileSize(shuffled_bytes=2 * MIB))
+    together_and_cut = stage_rows(spark, rows, uri, files=FileSize(shuffled_bytes=256 * MIB, max_rows=15_000))
 
     for staged in (as_it_comes, by_two, together_and_cut):
         assert set(staged.rows_by_date.values()) == {ROWS // 2}

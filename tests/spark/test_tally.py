@@ -11,8 +11,8 @@ from kdi_assets.drain.rules import tally as tallies
 from kdi_assets.drain.rules.judge import judge, letters_of, to_dead_letters
 from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.drain.rules.tally import Counts, PassTally
-from kdi_assets.ledger.digests import digest_of
-from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE
+from kdi_assets.ledger.coordinates import digest_of
+from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.judged import stream_of
 
@@ -75,7 +75,7 @@ def test_ages_are_told_in_buckets_and_messages_without_a_time_in_none(spark: Spa
         )
     )
 
-    assert _judged(messages).ages == {3 * PER_OCTAVE: 1, LOWEST: 1, HIGHEST: 1}
+    assert _judged(messages).ages == {3 * BUCKETS_PER_OCTAVE: 1, LOWEST_BUCKET: 1, HIGHEST_BUCKET: 1}
 
 
 def _micros(seconds_ago: float) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
-from kdi_assets.ledger.recent_commits import USUAL_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
+from kdi_assets.ledger.recent_commits import DEFAULT_PACE, LedgerCommit, Pace, bytes_per_offset, bytes_to_expect, pace
 from kdi_assets.monitoring.backlog import PATIENCE, Backlog, PartitionBacklog, PositionSample, State, status_word, worst
 from kdi_assets.monitoring.backlog_reader import time_to_loss
 from kdi_assets.sources.kafka.errors import TopicMissing
@@ -38,7 +38,7 @@ def waits(
     return Backlog(stream, {P0: seen}, offsets, lag, refusal, held)
 
 
-def backlog(*partitions: PartitionBacklog, pace: Pace = USUAL_PACE) -> Backlog:
+def backlog(*partitions: PartitionBacklog, pace: Pace = DEFAULT_PACE) -> Backlog:
     held = dict(zip((P0, P1), partitions, strict=False))
     return Backlog("orders", held, sum(p.offsets for p in partitions), None, None, 0, pace=pace)
 
@@ -85,8 +85,8 @@ def test_time_to_close_counts_what_arrives_meanwhile() -> None:
 
 
 def test_small_drains_tell_the_fixed_part_and_large_ones_the_rate() -> None:
-    assert pace([]) == USUAL_PACE
-    assert pace([a_drain(10, 1.5), a_drain(20, 1.2)]) == Pace(1.2, USUAL_PACE.offsets_per_second)
+    assert pace([]) == DEFAULT_PACE
+    assert pace([a_drain(10, 1.5), a_drain(20, 1.2)]) == Pace(1.2, DEFAULT_PACE.offsets_per_second)
     assert pace([a_drain(10, 1.0), a_drain(100_000, 3.0)]) == Pace(1.0, 50_000.0)
 
 

@@ -15,9 +15,10 @@ from kdi_assets.cli.output import plain
 from kdi_assets.cli.status import HEAD, StreamStatus, text
 from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
+from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET
 from kdi_assets.ledger.errors import NotADeltaTable
-from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE, middle
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State
+from kdi_assets.monitoring.freshness import bucket_seconds
 from kdi_assets.monitoring.table_facts import DataFiles, TableFacts
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, Status, Stream, TopicPartition
@@ -27,15 +28,15 @@ from tests.table_by_hand import TableByHand
 from tests.typed import Kdi
 from tests.unit.test_backlog import waits
 
-ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * PER_OCTAVE, 8 * PER_OCTAVE  # buckets
+ONE_SECOND, EIGHT_SECONDS, A_WHILE = 0, 3 * BUCKETS_PER_OCTAVE, 8 * BUCKETS_PER_OCTAVE  # buckets
 
 
 @pytest.mark.parametrize("seconds", [0.2, 7.3, 86_400.0 * 30])
 def test_the_middle_of_a_bucket_is_within_five_per_cent_of_every_age_in_it(seconds: float) -> None:
-    bucket = math.floor(math.log2(seconds) * PER_OCTAVE)
+    bucket = math.floor(math.log2(seconds) * BUCKETS_PER_OCTAVE)
 
-    assert LOWEST < bucket < HIGHEST
-    assert middle(bucket) == pytest.approx(seconds, rel=0.05)
+    assert LOWEST_BUCKET < bucket < HIGHEST_BUCKET
+    assert bucket_seconds(bucket) == pytest.approx(seconds, rel=0.05)
 
 
 def test_quantiles_are_of_the_messages_of_the_last_hours_and_of_all_their_drains(kdi: Kdi, lake: str) -> None:

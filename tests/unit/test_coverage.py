@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from kdi_assets.audit.coverage import Coverage, Recorded, coverage
-from kdi_assets.audit.rowless_messages import BY_COUNT, AbsentOffsets, settle
-from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, Untraced
+from kdi_assets.audit.coverage import Coverage, RowlessRecord, coverage
+from kdi_assets.audit.rowless_messages import BY_COUNT, AbsentOffsets, match_rowless
+from kdi_assets.ledger.entry import Kind, LedgerEntry, RangeCounts, RowlessCounts
 from kdi_assets.ledger.history import LiveHistory
-from kdi_assets.ledger.superseded_offsets import ENDLESS, read_again, superseded
+from kdi_assets.ledger.superseded_offsets import NO_END, superseded_by_decisions, superseded_by_drains
 from kdi_assets.recovery.rows_past_position import from_positions, of_older_topics
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
@@ -45,12 +45,12 @@ def pieces(covered: Coverage) -> list[tuple[int, int, int]]:
 START = settled(0, "start", {P0: 0})
 
 
-def test_of_a_cleaned_log_the_ledger_speaks_from_where_its_oldest_entry_began() -> None:
+def test_coverage_of_a_cleaned_log_begins_where_its_oldest_entry_began() -> None:
     covered = coverage([drained(7, [r(P0, 30, 50)]), drained(8, [r(P0, 50, 60), r(P1, 0, 5)])])
 
     assert covered.begin == {P0: 30}  # a later topic partition begins at 0
     assert covered.bounds() == {P0: r(P0, 30, 60), P1: r(P1, 0, 5)}
-    assert covered.torn == ()
+    assert covered.discontinuities == ()
 
 
 def test_a_set_back_position_cuts_what_was_drained_before_and_its_losses() -> None:
@@ -60,7 +60,7 @@ def test_a_set_back_position_cuts_what_was_drained_before_and_its_losses() -> No
 
     assert (pieces(covered), covered.declared_losses, covered.offsets) == ([(1, 0, 12)], (), 12)
     assert covered.set_back == ("v3 set orders/0 back from 25 to 12",)
-    assert (covered.digest, set(covered.untraced)) == (None, {0, 3})
+    assert (covered.digest, set(covered.rowless)) == (None, {0, 3})
 
 
 def test_bounds_cut_ranges_and_their_gaps() -> None:
@@ -70,55 +70,61 @@ def test_bounds_cut_ranges_and_their_gaps() -> None:
 
     assert (pieces(covered), covered.gaps, covered.offsets) == ([(1, 6, 16)], 3, 10)
     assert list(covered.visible()) == [(1, r(P0, 8, 15))]
-    assert coverage([START, gapped]).within({P0: r(P0, 0, 20)}).untraced.keys() == {0, 1}
+    assert coverage([START, gapped]).within({P0: r(P0, 0, 20)}).rowless.keys() == {0, 1}
 
 
-def test_gaps_of_an_older_topic_are_not_those_of_the_one_made_anew() -> None:
+def test_gaps_of_an_older_topic_are_not_gaps_of_the_recreated_topic() -> None:
     old = replace(drained(1, [r(P0, 0, 10)]), gaps=(r(P0, 2, 4),))
     renewed = settled(2, "resolve", {P0: 0}, "another")
 
     covered = coverage([START, old, renewed, drained(3, [r(P0, 0, 10)], topic_id="another")])
 
-    assert covered.renewed
+    assert covered.topic_recreated
     assert [part for version, part in covered.visible() if version == 3] == [r(P0, 0, 10)]
 
 
-def test_what_is_missing_is_a_tombstone_where_count_and_digest_say_so() -> None:
+def test_missing_offsets_are_tombstones_if_count_and_digest_match() -> None:
     covered = coverage([START, drained(1, [r(P0, 0, 10), r(P1, 0, 10)], tombstones=2, digest=0b0110)])
 
-    proved = settle([AbsentOffsets(1, 0, 2, 0b0100), AbsentOffsets(1, 1, 2, 0b0010)], covered)
-    others = settle([AbsentOffsets(1, 0, 2, 0b0100), AbsentOffsets(1, 1, 2, 0b0011)], covered)
-    more = settle([AbsentOffsets(1, 0, 3, 0b0101), AbsentOffsets(1, 1, 2, 0b0010)], covered)
-    fewer = settle([AbsentOffsets(1, 0, 1, 0b0001), AbsentOffsets(1, 1, 2, 0b0010)], covered)
+    proved = match_rowless([AbsentOffsets(1, 0, 2, 0b0100), AbsentOffsets(1, 1, 2, 0b0010)], covered)
+    others = match_rowless([AbsentOffsets(1, 0, 2, 0b0100), AbsentOffsets(1, 1, 2, 0b0011)], covered)
+    more = match_rowless([AbsentOffsets(1, 0, 3, 0b0101), AbsentOffsets(1, 1, 2, 0b0010)], covered)
+    fewer = match_rowless([AbsentOffsets(1, 0, 1, 0b0001), AbsentOffsets(1, 1, 2, 0b0010)], covered)
 
-    assert (proved.untraced, proved.open) == (Untraced(4), frozenset())
-    assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0), (1, 1)})  # the same number, other offsets
-    assert (more.untraced, set(more.open), more.among_suspects) == (Untraced(2), {(1, 0)}, Untraced(2))
-    assert len(fewer.at_odds) == 1
+    assert (proved.rowless, proved.unmatched) == (RowlessCounts(4), frozenset())
+    assert (others.rowless, set(others.unmatched)) == (
+        RowlessCounts(),
+        {(1, 0), (1, 1)},
+    )  # the same number, other offsets
+    assert (more.rowless, set(more.unmatched), more.among_unmatched) == (RowlessCounts(2), {(1, 0)}, RowlessCounts(2))
+    assert len(fewer.contradictions) == 1
 
 
 def test_tombstones_of_a_cut_range_are_bounded_by_their_count() -> None:
     covered = coverage([START, drained(1, [r(P0, 0, 10)], tombstones=2, digest=1)]).within({P0: r(P0, 0, 5)})
 
-    within, beyond = settle([AbsentOffsets(1, 0, 1, 9)], covered), settle([AbsentOffsets(1, 0, 3, 9)], covered)
+    within, beyond = (
+        match_rowless([AbsentOffsets(1, 0, 1, 9)], covered),
+        match_rowless([AbsentOffsets(1, 0, 3, 9)], covered),
+    )
 
-    assert (within.untraced, within.notes) == (Untraced(1), (BY_COUNT,))
-    assert (beyond.untraced, set(beyond.open)) == (Untraced(), {(1, 0)})
+    assert (within.rowless, within.notes) == (RowlessCounts(1), (BY_COUNT,))
+    assert (beyond.rowless, set(beyond.unmatched)) == (RowlessCounts(), {(1, 0)})
 
 
 def test_tombstones_and_filtered_messages_are_proved_by_one_digest() -> None:
     covered = coverage([START, with_filtered(drained(1, [r(P0, 0, 10)], tombstones=2, digest=0b0110), 3, 0b1000)])
 
     proved, others = (
-        settle([AbsentOffsets(1, 0, 5, 0b1110)], covered),
-        settle([AbsentOffsets(1, 0, 5, 0b0110)], covered),
+        match_rowless([AbsentOffsets(1, 0, 5, 0b1110)], covered),
+        match_rowless([AbsentOffsets(1, 0, 5, 0b0110)], covered),
     )
-    fewer = settle([AbsentOffsets(1, 0, 4, 0b0110)], covered)
+    fewer = match_rowless([AbsentOffsets(1, 0, 4, 0b0110)], covered)
 
-    assert proved.untraced == Untraced(tombstones=2, filtered=3)
-    assert (others.untraced, set(others.open)) == (Untraced(), {(1, 0)})
-    assert fewer.at_odds == (
-        "v1 recorded 2 tombstones and 3 filtered messages in orders/0 [0, 10); rows lie where some of them were",
+    assert proved.rowless == RowlessCounts(tombstones=2, filtered=3)
+    assert (others.rowless, set(others.unmatched)) == (RowlessCounts(), {(1, 0)})
+    assert fewer.contradictions == (
+        "v1 recorded 2 tombstones and 3 filtered messages in orders/0 [0, 10); some of these offsets have rows",
     )
 
 
@@ -128,20 +134,23 @@ def test_gaps_that_no_entry_lists_are_proved_by_the_same_digest_and_count_as_gap
     gapped = replace(entry, ranges=(counts,), digest=0b0111, gap_digest=0b1001)
 
     covered = coverage([START, gapped])
-    proved, lost = settle([AbsentOffsets(1, 0, 6, 0b1111)], covered), settle([AbsentOffsets(1, 0, 7, 0b1110)], covered)
+    proved, lost = (
+        match_rowless([AbsentOffsets(1, 0, 6, 0b1111)], covered),
+        match_rowless([AbsentOffsets(1, 0, 7, 0b1110)], covered),
+    )
 
     assert (covered.digest, covered.gaps, gapped.gap_offsets) == (0b0001, 0, 4)
-    assert proved.untraced == Untraced(tombstones=2, gaps=4)
-    assert (set(lost.open), str(lost.among_suspects)) == ({(1, 0)}, "2 tombstones and 4 gaps")
+    assert proved.rowless == RowlessCounts(tombstones=2, gaps=4)
+    assert (set(lost.unmatched), str(lost.among_unmatched)) == ({(1, 0)}, "2 tombstones and 4 gaps")
 
 
-def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
+def test_replays_change_the_counts_of_rows_and_dead_letters() -> None:
     """Procedure: letters become rows, then more rows become letters; messages of two topic partitions are withdrawn."""
     back = replace(settled(2, "replay", {P0: 20, P1: 9}), returned={P0: 3})
     fallen = replace(
         settled(3, "replay", {P0: 20, P1: 9}),
         returned={P0: -5, P1: -1},
-        withdrawn={P0: Untraced(filtered=2), P1: Untraced(tombstones=1)},
+        withdrawn={P0: RowlessCounts(filtered=2), P1: RowlessCounts(tombstones=1)},
         withdrawn_digest=0b0110,
     )
 
@@ -149,7 +158,7 @@ def test_what_replays_made_of_messages_is_added_up_below_nothing_too() -> None:
 
     assert covered.became_rows == {0: 20 - 2 - 2, 1: 9 - 1 - 1}
     assert covered.dead_letters == {0: 2, 1: 1}
-    assert covered.withdrawn_by == {3: Recorded(Untraced(tombstones=1, filtered=2), 0b0110)}
+    assert covered.withdrawn_by == {3: RowlessRecord(RowlessCounts(tombstones=1, filtered=2), 0b0110)}
     assert covered.digest == 0b0101  # of what is in the tables: of what was read, neither of the two
 
 
@@ -167,11 +176,11 @@ BEGUN, FIRST, SECOND = said(0, "start", 0), said(1, "drain", 20, r(P0, 0, 20)), 
 BACK, AGAIN = said(3, "resolve", 8), said(4, "drain", 14, r(P0, 8, 14))
 
 
-def test_what_is_taken_out_is_spoken_of_by_nobody_until_it_is_drained_again() -> None:
+def test_offsets_whose_rows_a_decision_removed_are_covered_by_no_entry_until_they_are_drained_again() -> None:
     assert words(BEGUN, FIRST, SECOND, BACK) == [(0, 8, 1)]
     assert words(BEGUN, FIRST, SECOND, BACK, AGAIN) == [(0, 8, 1), (8, 14, 4)]
-    assert [s.range for s in superseded([BEGUN, FIRST, SECOND, BACK, AGAIN])] == [r(P0, 8, ENDLESS)]
-    assert superseded([]) == superseded([BEGUN]) == ()
+    assert [s.range for s in superseded_by_decisions([BEGUN, FIRST, SECOND, BACK, AGAIN])] == [r(P0, 8, NO_END)]
+    assert superseded_by_decisions([]) == superseded_by_decisions([BEGUN]) == ()
 
 
 def test_only_a_drain_reads_a_message_again() -> None:
@@ -180,14 +189,14 @@ def test_only_a_drain_reads_a_message_again() -> None:
     drained = replace(said(5, "drain", 40, r(P0, 15, 40)), gaps=(r(P0, 17, 18),))
 
     def again(*entries: LedgerEntry) -> list[tuple[int, int, int]]:
-        return [(s.range.start, s.range.end, s.version) for s in read_again([BEGUN, FIRST, SECOND, *entries])]
+        return [(s.range.start, s.range.end, s.version) for s in superseded_by_drains([BEGUN, FIRST, SECOND, *entries])]
 
     assert again(BACK, given_up) == []
     assert again(BACK, given_up, drained) == [(15, 17, 5), (18, 30, 5)]
     assert again(BACK, AGAIN, replace(AGAIN, version=6, topic_id="other")) == [(8, 14, 4)]
 
 
-def test_a_range_cut_in_two_keeps_in_each_part_the_gaps_that_lie_there() -> None:
+def test_each_part_of_a_range_cut_in_two_keeps_its_own_gaps() -> None:
     gapped = replace(FIRST, gaps=(r(P0, 2, 4), r(P0, 10, 11)))
 
     covered = coverage([BEGUN, gapped, BACK, AGAIN])
@@ -200,13 +209,15 @@ def test_a_range_cut_in_two_keeps_in_each_part_the_gaps_that_lie_there() -> None
     assert covered.gaps == 2
 
 
-def test_a_topic_of_another_id_is_not_drained_again_by_offsets_that_begin_at_0() -> None:
+def test_offsets_from_0_of_a_recreated_topic_are_not_offsets_drained_again() -> None:
     new = said(3, "resolve", 0, topic_id="other")
 
-    assert superseded([BEGUN, FIRST, SECOND, new, said(4, "drain", 9, r(P0, 0, 9), topic_id="other")]) == ()
+    assert (
+        superseded_by_decisions([BEGUN, FIRST, SECOND, new, said(4, "drain", 9, r(P0, 0, 9), topic_id="other")]) == ()
+    )
 
 
-def test_rows_of_another_writer_are_ours_from_where_positions_were_set_back_to() -> None:
+def test_rows_of_another_writer_are_covered_from_where_positions_were_set_back_to() -> None:
     took, ours, back = said(7, "takeover", 20), said(8, "drain", 30, r(P0, 20, 30)), said(9, "resolve", 12)
 
     assert coverage([took, ours]).begin == {P0: 20, P1: 5}

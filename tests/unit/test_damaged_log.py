@@ -48,7 +48,9 @@ def commit(log: Path, version: int) -> Path:
         lambda table, archive: archive.commit(0),
     ],
 )
-def test_silent_storage_is_transient_with_its_cause(log: Path, step: Callable[[TableLog, Archive], object]) -> None:
+def test_storage_that_does_not_answer_is_a_transient_error_with_its_cause(
+    log: Path, step: Callable[[TableLog, Archive], object]
+) -> None:
     table, archive = TableLog.existing(str(log.parent)), Archive(str(log.parent), "any table")
     log.rename(log.with_name("away"))
     log.symlink_to(log.name)
@@ -62,9 +64,9 @@ def test_silent_storage_is_transient_with_its_cause(log: Path, step: Callable[[T
 
 
 @pytest.mark.scenario("storage fails, throttles, is slow")
-def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) -> None:
+def test_files_that_the_storage_refuses_do_not_count_as_removed(log: Path) -> None:
     table = TableLog.existing(str(log.parent))
-    assert table.has_changes_of(1)
+    assert table.has_change_files(1)
     for file in (commit(log, 2), *log.parent.glob("*.parquet")):
         file.unlink()
         file.symlink_to(file.name)
@@ -72,7 +74,7 @@ def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) 
     with pytest.raises(StorageFailed):
         table.commit(2)
     with pytest.raises(StorageFailed):
-        table.has_changes_of(1)
+        table.has_change_files(1)
 
     commit(log, 2).unlink()
     with pytest.raises(CommitUnreadable) as gone:
@@ -81,20 +83,20 @@ def test_files_that_storage_does_not_hand_out_are_not_taken_for_gone(log: Path) 
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
-def test_an_empty_commit_is_refused_only_where_readers_go_by_commits(log: Path) -> None:
+def test_an_empty_commit_is_refused_only_after_the_newest_checkpoint(log: Path) -> None:
     DeltaTable(log.parent).create_checkpoint()
     shutil.copy(commit(log, 3), commit(log, 4))
     commit(log, 2).write_bytes(b"")
 
-    TableLog.existing(str(log.parent)).refuse_torn()  # the checkpoint covers it
+    TableLog.existing(str(log.parent)).refuse_empty_commits()  # the checkpoint covers it
     commit(log, 4).write_bytes(b"")
 
     with pytest.raises(TableUnreadable, match="commit 4 is an empty file"):
-        TableLog.existing(str(log.parent)).refuse_torn()
+        TableLog.existing(str(log.parent)).refuse_empty_commits()
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
-def test_a_damaged_checkpoint_is_spared_only_by_commits_that_are_all_there(log: Path) -> None:
+def test_a_damaged_checkpoint_can_be_removed_only_if_all_commits_are_there(log: Path) -> None:
     DeltaTable(log.parent).create_checkpoint()
     (log / f"{3:020}.checkpoint.parquet").write_bytes(b"no parquet")
 
@@ -102,12 +104,12 @@ def test_a_damaged_checkpoint_is_spared_only_by_commits_that_are_all_there(log: 
         TableLog.open(str(log.parent))
     commit(log, 1).unlink()
 
-    with pytest.raises(TableUnreadable, match="storage's versions"):
+    with pytest.raises(TableUnreadable, match="storage's older versions"):
         TableLog.open(str(log.parent))
 
 
 @pytest.mark.scenario("checkpoint or commit file corrupted")
-def test_the_checkpoint_before_a_damaged_one_spares_the_commits_before_it(log: Path) -> None:
+def test_a_damaged_checkpoint_can_be_removed_if_an_older_one_has_the_older_commits(log: Path) -> None:
     DeltaTable(log.parent, version=2).create_checkpoint()
     DeltaTable(log.parent).create_checkpoint()
     for version in range(2):
@@ -168,7 +170,7 @@ def test_a_piece_holds_the_entries_of_this_ledger_and_ends_where_the_log_does(ta
     assert (versions, piece.through, nothing, behind.through) == ([1, 4], 4, [], 4)
 
 
-def test_a_long_log_is_read_a_piece_at_a_time(table: TableByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_read_in_pieces(table: TableByHand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_log, "COMMITS_PER_TICK", 3)
     for _ in range(6):
         table.drain()
@@ -179,7 +181,7 @@ def test_a_long_log_is_read_a_piece_at_a_time(table: TableByHand, monkeypatch: p
     assert (versions, others, read(table, second)[1]) == ([1, 2], [3, 4, 5], [6])
 
 
-def test_a_log_that_was_cleaned_up_is_read_from_where_it_begins(table: TableByHand) -> None:
+def test_a_cleaned_log_is_read_from_its_oldest_commit(table: TableByHand) -> None:
     table.drain()
     table.drain()
     table.clean()

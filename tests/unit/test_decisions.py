@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from kdi_assets.drain.snapshot import truncation
+from kdi_assets.ledger.commit import may_follow, next_entry, rebase
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
-from kdi_assets.ledger.next_entry import behind, may_pass, next_entry
-from kdi_assets.ledger.positions import LedgerState, read_ledger
+from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.ledger.transaction_ids import RETIRED
 from kdi_assets.recovery.accept_loss import accept_loss, losses
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContext
@@ -82,7 +81,7 @@ def test_behind_a_drain_a_replay_has_its_positions_and_routes_and_the_newest_let
     replay = next_entry(orders(), state({P0: 10}), kind="replay", topic_id="topic")
     drain = entry({P0: 20, P1: 3}, routes=went_over, dead_letters_at=newer)
 
-    landed, other_way = behind(replay, drain), behind(drain, replace(replay, dead_letters_at=LETTERS))
+    landed, other_way = rebase(replay, drain), rebase(drain, replace(replay, dead_letters_at=LETTERS))
 
     assert (landed.positions, landed.routes, landed.dead_letters_at) == ({P0: 20, P1: 3}, went_over, newer)
     assert (other_way.positions, other_way.routes, other_way.dead_letters_at) == ({P0: 20, P1: 3}, went_over, newer)
@@ -106,8 +105,8 @@ def test_behind_a_drain_a_replay_has_its_positions_and_routes_and_the_newest_let
 def test_drains_and_replays_pass_each_other_and_nothing_else_does(kind: Any, other: Any, may: bool) -> None:
     said = entry({P0: 1})
 
-    assert may_pass(replace(said, kind=kind), replace(said, kind=other)) is may
-    assert not may_pass(replace(said, kind=kind), None)
+    assert may_follow(replace(said, kind=kind), replace(said, kind=other)) is may
+    assert not may_follow(replace(said, kind=kind), None)
 
 
 @pytest.fixture
@@ -132,9 +131,9 @@ def test_a_decision_after_a_restore_begins_where_the_restore_left_it(lake: str, 
 
 
 STRANGERS: tuple[dict[str, bool], ...] = (
-    {"knows_topic": False},
-    {"knows_table": False},
-    {"knows_topic": False, "knows_table": False},
+    {"topic_id_matches": False},
+    {"table_id_matches": False},
+    {"topic_id_matches": False, "table_id_matches": False},
     {},
 )
 DECIDING: Mapping[str, tuple[str, str, str, str]] = {
@@ -159,7 +158,7 @@ def test_no_decision_passes_over_another_topic_or_another_table(lake: str, actio
 
 
 def test_a_topic_made_again_begins_at_0_and_what_it_lacks_is_retired(lake: str) -> None:
-    case = case_of(lake, "new-topic", {P0: (3, 10), P2: (0, 0)}, state({P0: 5, P1: 7}, knows_topic=False))
+    case = case_of(lake, "new-topic", {P0: (3, 10), P2: (0, 0)}, state({P0: 5, P1: 7}, topic_id_matches=False))
 
     assert new_topic(case).after == {P0: 0, P1: RETIRED, P2: 0}
     same = case_of(lake, "new-topic", {P0: (0, 10)}, state({P0: 5}))

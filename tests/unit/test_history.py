@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.delta_log import TableLog
+from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.commit_history import commit_history
@@ -125,7 +124,7 @@ def test_replays_say_nothing_of_how_a_stream_is_drained_and_hide_no_drain(tmp_pa
 
     drained = recent_commits(TableLog.open(uri), "orders")
     recent = Recent.of(drained)
-    every = recent_commits(TableLog.open(uri), "orders", without=())
+    every = recent_commits(TableLog.open(uri), "orders", excluding=())
 
     assert [c.entry.kind for c in drained] == ["start", "drain"]
     assert [sample.position for sample in recent.window[TP]] == [0, 100]

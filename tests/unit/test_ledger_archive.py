@@ -13,7 +13,7 @@ from kdi_assets.audit.audit import audited_history
 from kdi_assets.audit.errors import NothingToAudit
 from kdi_assets.ledger.archive import Archive, copy_to_archive
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import OF_REPLAY, DeadLettersAt, LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry import REPLAY_PREFIX, DeadLettersAt, LedgerEntry, RangeCounts
 from kdi_assets.ledger.errors import ArchiveBusy, CommitUnreadable
 from kdi_assets.ledger.history import live_history
 from kdi_assets.ledger.letters import remove_orphaned_dead_letters
@@ -51,7 +51,7 @@ def attempts(lake: str, *, archived: bool = True) -> list[str]:
     return [e.attempt_id for e in history.entries]
 
 
-def test_every_commit_is_copied_once_however_often_it_is_asked_for(table: TableByHand, lake: str) -> None:
+def test_every_commit_is_copied_once_by_repeated_copies(table: TableByHand, lake: str) -> None:
     first, again = copied(lake), copied(lake)
     table.drain()
     behind = copied(lake)
@@ -60,9 +60,7 @@ def test_every_commit_is_copied_once_however_often_it_is_asked_for(table: TableB
     assert versions(lake) == [0, 1, 2, 3]
 
 
-def test_of_two_copiers_at_once_one_copies_every_commit_and_the_other_is_to_look_again(
-    table: TableByHand, lake: str
-) -> None:
+def test_of_two_copies_at_once_one_copies_every_commit_and_the_other_is_refused(table: TableByHand, lake: str) -> None:
     """Purpose: readers would count a commit twice that the archive has twice.
     Procedure: when one copier has compared log and archive, another copies; then the first one writes.
     Pass: it is refused, and every commit is there once, whether they met creating the archive or appending to it.
@@ -80,7 +78,9 @@ def test_of_two_copiers_at_once_one_copies_every_commit_and_the_other_is_to_look
         table.drain()
 
 
-def test_the_archive_tells_what_a_cleaned_log_does_not_and_where_a_restore_went(table: TableByHand, lake: str) -> None:
+def test_the_archive_has_the_commits_of_a_cleaned_log_and_the_target_of_a_restore(
+    table: TableByHand, lake: str
+) -> None:
     table.drain(attempt_id="undone")
     table.restore(2)
     table.drain(attempt_id="behind it")
@@ -98,7 +98,7 @@ def test_the_archive_tells_what_a_cleaned_log_does_not_and_where_a_restore_went(
     assert Archive(STREAM.archive_uri(lake), "a table made anew").commit(4) is None
 
 
-def test_a_log_that_was_cleaned_without_a_copy_is_said_to_be_that(table: TableByHand, lake: str) -> None:
+def test_a_log_that_was_cleaned_without_a_copy_is_refused_with_that_reason(table: TableByHand, lake: str) -> None:
     table.commit(ago=timedelta())
     table.clean()
 
@@ -118,7 +118,9 @@ def left(lake: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", [None, "{cut off"])
-def test_ghosts_are_kept_while_a_commit_cannot_be_read(table: TableByHand, lake: str, text: str | None) -> None:
+def test_orphaned_dead_letters_are_kept_while_a_commit_cannot_be_read(
+    table: TableByHand, lake: str, text: str | None
+) -> None:
     letters(lake, "first", "never committed")
     DeltaTable(table.log.parent).create_checkpoint()
     whole = table.file(1).read_text()
@@ -136,7 +138,9 @@ def test_ghosts_are_kept_while_a_commit_cannot_be_read(table: TableByHand, lake:
     assert (removed, left(lake)) == (1, ["first"])
 
 
-def test_ghosts_are_removed_from_a_cleaned_log_by_what_the_archive_says(table: TableByHand, lake: str) -> None:
+def test_orphaned_dead_letters_are_removed_if_the_archive_has_the_cleaned_commits(
+    table: TableByHand, lake: str
+) -> None:
     letters(lake, "first", "never committed")
     table.drain()
     copied(lake)
@@ -150,19 +154,19 @@ def test_ghosts_are_removed_from_a_cleaned_log_by_what_the_archive_says(table: T
     assert (remove_orphaned_dead_letters(STREAM, lake), left(lake)) == (1, ["first"])
 
 
-def test_what_a_replay_that_never_committed_said_of_letters_is_left_where_it_is(table: TableByHand, lake: str) -> None:
+def test_records_and_dead_letters_of_a_replay_that_never_committed_are_kept(table: TableByHand, lake: str) -> None:
     """The records are below the position, and their replay may be about to commit; so may one that makes dead letters
     of rows.
     """
     letters(lake, "first", "never committed")
-    letters(lake, "a replay", "never committed", f"{OF_REPLAY}of dates", outcome=["row", None, None])
+    letters(lake, "a replay", "never committed", f"{REPLAY_PREFIX}of dates", outcome=["row", None, None])
 
     assert remove_orphaned_dead_letters(STREAM, lake) == 2
-    assert left(lake) == ["a replay", "first", f"{OF_REPLAY}of dates"]
+    assert left(lake) == ["a replay", "first", f"{REPLAY_PREFIX}of dates"]
 
 
 @pytest.mark.parametrize("adopted", [True, False], ids=["adopted", "younger than its letters"])
-def test_letters_of_the_table_that_was_there_before_are_no_ghosts(lake: str, adopted: bool) -> None:
+def test_dead_letters_of_an_earlier_table_are_kept(lake: str, adopted: bool) -> None:
     """They may be the only copies of their messages; no entry of this table's log names their attempts."""
     letters(lake, "of the former table")
     table = TableByHand(lake) if adopted else TableByHand(lake, days_old=-1)
@@ -172,7 +176,9 @@ def test_letters_of_the_table_that_was_there_before_are_no_ghosts(lake: str, ado
     assert (remove_orphaned_dead_letters(STREAM, lake), left(lake)) == (0, ["of the former table"])
 
 
-def test_a_tick_looks_for_ghosts_again_when_the_log_did_not_answer(table: TableByHand, lake: str) -> None:
+def test_a_tick_tries_to_remove_orphaned_dead_letters_again_if_the_log_did_not_answer(
+    table: TableByHand, lake: str
+) -> None:
     letters(lake, "first", "never committed")
     DeltaTable(table.log.parent).create_checkpoint()
     drained = [entry(letters=1, at=1)]  # version 1 of the letters; with one drain only, 0
@@ -194,7 +200,7 @@ def entry(*, letters: int, at: int | None, **fields: dict[str, int]) -> LedgerEn
     return LedgerEntry(1, "drain", *names, {TP: 10}, ranges=(counts,), dead_letters_at=counts_on, **fields)  # type: ignore[arg-type]
 
 
-def test_a_version_of_the_letters_that_no_entry_made_is_looked_into() -> None:
+def test_a_version_of_the_dead_letters_without_an_entry_may_have_orphaned_ones() -> None:
     replay = entry(letters=0, at=2, outcomes={"row": 3})
     drains = [entry(letters=2, at=0), entry(letters=0, at=0), entry(letters=1, at=1), replay]
 

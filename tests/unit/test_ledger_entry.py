@@ -8,16 +8,8 @@ from datetime import date
 
 import pytest
 
-from kdi_assets.ledger.entry import (
-    FORMAT,
-    DeadLettersAt,
-    FieldCounts,
-    LastRead,
-    LedgerEntry,
-    RangeCounts,
-    Untraced,
-    entry_of,
-)
+from kdi_assets.ledger.entry import DeadLettersAt, FieldCounts, LastRead, LedgerEntry, RangeCounts, RowlessCounts
+from kdi_assets.ledger.entry_json import FORMAT, entry_to_json, parse_entry
 from kdi_assets.ledger.errors import WrittenByNewerRelease
 from kdi_assets.ledger.routes import Routes
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
@@ -52,7 +44,7 @@ REPLAY = replace(
     dates=(date(2026, 1, 2), date(2026, 1, 3)),
     outcomes={"row": 5, "filtered": 2},
     returned={P3: -4},
-    withdrawn={P3: Untraced(tombstones=1, filtered=2)},
+    withdrawn={P3: RowlessCounts(tombstones=1, filtered=2)},
     withdrawn_digest=-7,
     removed_by_date={date(2026, 1, 2): 8},
     letters_by_date={date(2026, 1, 4): 1},
@@ -64,57 +56,57 @@ DECIDED = replace(ENTRY, routes=Routes({"a": "x < 1"}, since={P3: 7}, stopped=Tr
 
 @pytest.mark.parametrize("entry", [ENTRY, REPLAY, FILTERED, EXPLODED, DECIDED])
 def test_an_entry_comes_back_from_the_log_as_it_was(entry: LedgerEntry) -> None:
-    assert entry_of(entry.to_json(), 12, "orders") == entry
+    assert parse_entry(entry_to_json(entry), 12, "orders") == entry
 
 
 def test_an_entry_counts_rows_messages_that_became_rows_and_all_messages() -> None:
     assert (EXPLODED.rows, EXPLODED.became_rows, EXPLODED.messages) == (7, 6, 9)
 
 
-def test_what_others_write_there_is_no_entry() -> None:
-    assert entry_of("", 1, "orders") is None
-    assert entry_of("made by hand", 1, "orders") is None
-    assert entry_of(ENTRY.to_json(), 12, "another ledger on the same table") is None
+def test_user_metadata_of_other_writers_is_no_entry() -> None:
+    assert parse_entry("", 1, "orders") is None
+    assert parse_entry("made by hand", 1, "orders") is None
+    assert parse_entry(entry_to_json(ENTRY), 12, "another ledger on the same table") is None
 
 
 @pytest.mark.scenario("table written by an earlier release")
-def test_an_entry_of_a_newer_release_is_not_guessed_at() -> None:
-    newer = json.dumps({**json.loads(ENTRY.to_json()), "kdi_ledger": FORMAT + 1})
+def test_an_entry_of_a_newer_format_is_refused() -> None:
+    newer = json.dumps({**json.loads(entry_to_json(ENTRY)), "kdi_ledger": FORMAT + 1})
 
     with pytest.raises(WrittenByNewerRelease, match="newer release"):
-        entry_of(newer, 12, "orders")
+        parse_entry(newer, 12, "orders")
 
 
 @pytest.mark.scenario("table written by an earlier release")
-def test_fields_that_a_later_release_of_the_same_format_added_are_left_aside() -> None:
-    plain = json.loads(ENTRY.to_json())
+def test_unknown_fields_of_the_same_format_are_ignored() -> None:
+    plain = json.loads(entry_to_json(ENTRY))
     plain |= {"codec": "avro", "ranges": [[*plain["ranges"][0], 7]]}
     plain["dead_letters_at"] |= {"bytes": 4}
 
-    assert entry_of(json.dumps(plain), 12, "orders") == ENTRY
+    assert parse_entry(json.dumps(plain), 12, "orders") == ENTRY
 
 
-def test_fields_that_an_earlier_release_of_the_same_format_did_not_write_are_empty() -> None:
+def test_fields_that_an_earlier_release_did_not_write_are_empty() -> None:
     needed = ("kdi_ledger", "kind", "app_id", "attempt_id", "topic", "topic_id", "table_id", "positions")
-    plain = {name: value for name, value in json.loads(ENTRY.to_json()).items() if name in needed}
+    plain = {name: value for name, value in json.loads(entry_to_json(ENTRY)).items() if name in needed}
 
-    entry = entry_of(json.dumps(plain), 12, "orders")
+    entry = parse_entry(json.dumps(plain), 12, "orders")
 
     assert entry is not None
     assert (entry.positions, entry.ranges, entry.gaps, entry.dead_letters_at) == ({P3: 20}, (), (), None)
 
 
-def test_fields_that_are_not_in_rows_are_kept_by_name_and_added_up() -> None:
+def test_fields_without_a_column_are_counted_by_name_and_added_up() -> None:
     unknown = FieldCounts(5, {"plan": 4, "meta.host": 1}, others=2)
     entry = replace(ENTRY, unknown=unknown, misfits=FieldCounts(1, {"id": 1}))
-    later = json.loads(entry.to_json())
+    later = json.loads(entry_to_json(entry))
     later["unknown"]["of a later release"] = 1
 
-    assert entry_of(entry.to_json(), 12, "orders") == entry_of(json.dumps(later), 12, "orders") == entry
+    assert parse_entry(entry_to_json(entry), 12, "orders") == parse_entry(json.dumps(later), 12, "orders") == entry
     assert unknown + FieldCounts(2, {"meta.host": 2}) == FieldCounts(7, {"plan": 4, "meta.host": 3}, others=2)
     assert unknown.listed(1) == "plan (4) and at least 3 more"
     assert FieldCounts(1, {"plan": 1}).listed() == "plan (1)"
     del later["unknown"], later["misfits"]
-    old = entry_of(json.dumps(later), 12, "orders")
+    old = parse_entry(json.dumps(later), 12, "orders")
     assert old is not None
     assert not old.unknown

@@ -13,8 +13,9 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from kdi_assets.audit.audit import AuditReport, audit
-from kdi_assets.ledger.digests import digest_of
+from kdi_assets.ledger.coordinates import digest_of
 from kdi_assets.ledger.entry import LedgerEntry, RangeCounts
+from kdi_assets.ledger.entry_json import entry_to_json
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 from tests.table_by_hand import TOPIC, orders
 
@@ -69,7 +70,7 @@ def audited(
     kafka = pa.struct({"partition": pa.int32(), "offset": pa.int64(), "index": pa.int32(), "count": pa.int32()})
     table = pa.table({"meta": pa.array([{"kafka": p} for p in places], pa.struct({"kafka": kafka}))})
     for entry in entries:
-        told = CommitProperties(custom_metadata={"userMetadata": entry.to_json()})
+        told = CommitProperties(custom_metadata={"userMetadata": entry_to_json(entry)})
         added = table if entry is entries[min(1, len(entries) - 1)] else table.slice(0, 0)
         write_deltalake(STREAM.table_uri(lake), added, mode="append", commit_properties=told)
     if letters:
@@ -92,14 +93,14 @@ def more(*offsets: int) -> Rows:
     return [(0, offset, None, None) for offset in offsets]
 
 
-def test_what_was_drained_and_is_there_once_needs_no_spark(lake: str) -> None:
+def test_a_complete_table_needs_no_spark(lake: str) -> None:
     report = audited(lake, ROWS, [*LETTERS, (0, 8, "a try that never committed", None)])
 
     assert (report.complete, report.offsets, report.became_rows, report.rows) == (True, 20, 16, 20)
     assert (report.dead_letters, report.tombstones, report.ghosts) == (2, 2, 1)
 
 
-def test_a_letter_that_became_a_row_and_one_that_was_condemned_again_need_no_spark(lake: str) -> None:
+def test_a_dead_letter_that_became_a_row_or_a_dead_letter_again_needs_no_spark(lake: str) -> None:
     """Procedure: a replay makes a row of a letter; in a second table another one makes a letter of it again."""
     replayed = [*LETTERS, (0, LETTER, "replay-1", "row"), (1, LETTER, "replay-of-nobody", "row")]
 
@@ -112,7 +113,7 @@ def test_a_letter_that_became_a_row_and_one_that_was_condemned_again_need_no_spa
     assert (letter.complete, letter.became_rows, letter.dead_letters) == (True, 16, 2)
 
 
-def test_rows_of_the_writer_before_the_takeover_need_no_spark(lake: str) -> None:
+def test_rows_from_before_the_takeover_need_no_spark(lake: str) -> None:
     takeover = replace(START, kind="takeover", attempt_id="takeover")
     before: Rows = [(0, -3, None, None), (None, None, None, None)]
 
@@ -140,7 +141,7 @@ def test_rows_of_the_writer_before_the_takeover_need_no_spark(lake: str) -> None
         pytest.param(more(LETTER), id="nothing of it"),
     ],
 )
-def test_what_counts_and_digests_do_not_prove_is_left_to_spark(lake: str, rows: Rows) -> None:
+def test_rows_that_differ_from_the_entries_need_spark(lake: str, rows: Rows) -> None:
     with pytest.raises(SparkAsked):
         audited(lake, rows, LETTERS)
 
@@ -156,21 +157,21 @@ def test_what_counts_and_digests_do_not_prove_is_left_to_spark(lake: str, rows: 
         pytest.param(LETTERS, (START, DRAIN, replace(REPLAY, kind="resolve", positions={P0: 4, P1: 10})), id="rewound"),
     ],
 )
-def test_letters_that_do_not_suit_the_entries_are_left_to_spark(
+def test_dead_letters_that_differ_from_the_entries_need_spark(
     lake: str, letters: list[Letter], entries: tuple[LedgerEntry, ...]
 ) -> None:
     with pytest.raises(SparkAsked):
         audited(lake, ROWS, letters, entries)
 
 
-def test_a_table_without_the_coordinates_that_the_document_names_is_left_to_spark(lake: str) -> None:
+def test_a_table_without_the_columns_of_the_coordinates_needs_spark(lake: str) -> None:
     audited(lake, ROWS, LETTERS)
 
     with pytest.raises(SparkAsked):
         audit(replace(STREAM, coordinates="kafka"), lake=lake, session=session)
 
 
-def test_a_data_file_that_cannot_be_read_is_left_to_spark(lake: str) -> None:
+def test_a_data_file_that_cannot_be_read_needs_spark(lake: str) -> None:
     audited(lake, ROWS, LETTERS)
     (file,) = Path(STREAM.table_uri(lake)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:100])

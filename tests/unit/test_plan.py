@@ -34,7 +34,7 @@ def orders(**fields: Any) -> Stream:
 
 def ledger(positions: dict[TopicPartition, int], **fields: Any) -> LedgerState:
     ids = {f"orders-{tp.partition}": at - 1 for tp, at in positions.items()}
-    known = {"knows_table": True, "knows_topic": True, "restored_to": None, "entry": None}
+    known = {"table_id_matches": True, "topic_id_matches": True, "restored_to": None, "entry": None}
     given: dict[str, Any] = {"version": 7, "ledger_version": 7, "positions": positions, "transactions": ids, **known}
     return LedgerState(**{"uri": "/lake/bronze/orders", "table_id": "table", **given, **fields})
 
@@ -116,8 +116,13 @@ def test_a_last_stable_offset_below_the_position_is_only_an_open_transaction() -
     [
         (ledger({P0: 9}), {P0: (0, 4)}, BrokerEndBelowPosition, r"\[4, 9\) was drained"),
         (ledger({P0: 1, P1: 1}), {P0: (0, 1)}, TopicPartitionVanished, "orders/1"),
-        (ledger({P0: 1}, knows_table=False), {P0: (5, 6)}, TableReplaced, None),  # before its offsets are looked at
-        (ledger({P0: 1}, knows_topic=False), {P0: (5, 6)}, TopicRecreated, None),
+        (
+            ledger({P0: 1}, table_id_matches=False),
+            {P0: (5, 6)},
+            TableReplaced,
+            None,
+        ),  # before its offsets are looked at
+        (ledger({P0: 1}, topic_id_matches=False), {P0: (5, 6)}, TopicRecreated, None),
     ],
 )
 def test_what_does_not_fit_the_ledger_is_refused(

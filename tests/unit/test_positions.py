@@ -60,7 +60,7 @@ def ledger(lake: str) -> LedgerState:
 
 
 @RESTORES
-def test_a_restore_to_a_time_without_a_zone_is_believed_only_where_the_files_agree(table: Rows, lake: str) -> None:
+def test_a_restore_to_a_time_without_a_zone_is_accepted_only_if_the_files_agree(table: Rows, lake: str) -> None:
     """Procedure: Spark writes the time by the clock of the machine, here UTC, then another."""
     for kind, offset in (("start", 0), ("drain", 10), ("drain", 20)):
         table.ours(kind, P0=offset)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def test_an_empty_table_starts_and_one_with_positions_of_another_writer_is_taken
 
 @REPLACED
 @pytest.mark.parametrize("beside", ["_dead_letters", "_ledger", "_removed"])
-def test_a_missing_table_is_not_made_again_while_what_belongs_to_it_is_there(lake: str, beside: str) -> None:
+def test_a_missing_table_is_not_created_again_while_its_dead_letters_or_archive_exist(lake: str, beside: str) -> None:
     neighbour = orders().table_uri(lake) + beside
     write_deltalake(neighbour, pa.table({"id": [1]}))
 

@@ -143,7 +143,7 @@ def test_tables_that_were_only_stopped_go_on_wherever_they_stand() -> None:
 def test_a_restore_brings_no_former_conditions_back_and_stops_a_table_whose_newest_are_not_known() -> None:
     live, undone = ledger(routes(OLD)), LedgerEntry(5, "drain", "t", "try", "t", "id", "table", at(9))
 
-    assert replace(live, restored_to=3, undone=replace(undone, routes=routes(NEW, 7))).routes == routes(NEW, 7)
+    assert replace(live, restored_to=3, undone_entry=replace(undone, routes=routes(NEW, 7))).routes == routes(NEW, 7)
     assert replace(live, restored_to=3).routes == routes(OLD, stopped=True)
     assert replace(ledger(None), restored_to=3).routes is None
 

@@ -18,7 +18,7 @@ from kdi_assets.drain.rules.mask import letters_hold, unlocated
 from kdi_assets.drain.rules.records import DEAD_LETTER
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.stage import file_size, largest_drain
-from kdi_assets.ledger.delta_transaction import AS_IT_COMES, FileSize
+from kdi_assets.ledger.delta_transaction import ONE_FILE_PER_TASK, FileSize
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import LedgerCommit
 from kdi_assets.stream.message_format import Bytes, Csv
@@ -55,9 +55,9 @@ def test_a_plan_of_one_task_is_cut_and_a_larger_one_joined(monkeypatch: pytest.M
     monkeypatch.setattr(stage, "recent_commits", lambda log, app_id: (drained(100_000, 5_000_000),))
     stream = orders(target_file_size=1_000_000)
 
-    assert file_size(stream, planned(100_000)) == FileSize(None, rows=20_000)
-    assert file_size(stream, planned(100_001)) == FileSize(together=2 * 20_000 * 300, rows=20_000)
-    assert file_size(orders(), planned(100_001)) == AS_IT_COMES
+    assert file_size(stream, planned(100_000)) == FileSize(None, max_rows=20_000)
+    assert file_size(stream, planned(100_001)) == FileSize(shuffled_bytes=2 * 20_000 * 300, max_rows=20_000)
+    assert file_size(orders(), planned(100_001)) == ONE_FILE_PER_TASK
 
 
 def test_before_a_large_drain_nobody_knows_how_many_rows_a_file_may_have() -> None:

@@ -12,8 +12,7 @@ from kdi_assets.drain.rules.contract import FieldsFound, fields_found
 from kdi_assets.drain.rules.expectations import Unmet, unmet_counted
 from kdi_assets.drain.rules.records import DEAD_LETTER, FILTERED, ROW, TOMBSTONE
 from kdi_assets.formats.catalyst import counted_by
-from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.ledger.freshness import HIGHEST, LOWEST, PER_OCTAVE
+from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET, LedgerEntry
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class PassTally:
 
     def __init__(self, spark: SparkSession, now: datetime) -> None:
         jvm: Any = spark._jvm
-        ages = jvm.kdi.drain.Ages(round(now.timestamp() * 1000), PER_OCTAVE, LOWEST, HIGHEST)
+        ages = jvm.kdi.drain.Ages(round(now.timestamp() * 1000), BUCKETS_PER_OCTAVE, LOWEST_BUCKET, HIGHEST_BUCKET)
         letter = jvm.org.apache.spark.sql.types.DataType.fromDDL(LETTER_DDL)
         tally = jvm.kdi.drain.PassTally(ages, letter, LETTERS_BYTES)
         self._spark, self._tally = spark, tally.registered(spark.sparkContext._jsc.sc())
@@ -100,7 +99,7 @@ class Counts:
         dead_letter_digest: The same of the dead letters.
         tombstone_digest: The same of the tombstones.
         filtered_digest: The same of the filtered messages.
-        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.freshness``.
+        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.entry``.
         message_bytes: Of their keys and values.
         unknown_schemas: Those that name a schema which the decoder does not know.
         unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.

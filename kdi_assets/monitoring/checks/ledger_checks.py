@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from kdi_assets.audit.audit import AuditReport, audit
 from kdi_assets.audit.errors import NothingToAudit
-from kdi_assets.ledger.commit_info import CommitInfo
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
-from kdi_assets.ledger.history import readable, walk_back
-from kdi_assets.ledger.transaction_ids import RETIRED, positions_in
+from kdi_assets.ledger.delta_log import CommitInfo
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
+from kdi_assets.ledger.history import until_unreadable, walk_back
+from kdi_assets.ledger.positions import RETIRED, positions_in
 from kdi_assets.monitoring.checks.finding import NO_TABLE, CheckResult, Level
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -60,7 +61,7 @@ def positions_never_go_back(subject: CheckSubject) -> CheckResult:
     if subject.log is None:
         return NO_TABLE
     walked = walk_back(subject.log, subject.stream.archive_uri(subject.lake))
-    commits = list(islice(readable(walked), COMMITS))[::-1]  # undone ones too
+    commits = list(islice(until_unreadable(walked), COMMITS))[::-1]  # undone ones too
     back = steps_back(commits, subject.stream)
     numbers = {"commits_read": len(commits), "steps_back": len(back)}
     if not back:
@@ -78,7 +79,7 @@ def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[str]:
     at: dict[TopicPartition, int] = {}
     found: list[tuple[TopicPartition, str]] = []
     for commit in commits:
-        entry = entry_of(commit.user_metadata, commit.version, stream.app_id)
+        entry = parse_entry(commit.user_metadata, commit.version, stream.app_id)
         positions = dict(entry.positions) if entry else positions_in(commit.transactions, stream)
         if entry and entry.kind == "resolve":
             decided = _decided(entry)

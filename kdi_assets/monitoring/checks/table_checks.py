@@ -57,15 +57,15 @@ def no_duplicate_coordinates(subject: CheckSubject) -> CheckResult:
     }
     if not seen["messages"]:
         return CheckResult("passed", f"no message is there twice in {rows:,} rows of {len(days)} dates", numbers)
-    ranges = islands(doubled.select("partition", "offset").distinct(), (), limit=SHOWN)
-    shown = tuple(f"{stream.topic}/{r['partition']} [{r['start']}, {r['end']})" for r in ranges)
+    ranges = islands(doubled.select("partition", "offset").distinct(), (), topic=stream.topic, limit=SHOWN)
+    shown = tuple(str(r) for r, _ in ranges)
     said = f"{seen['messages']:,} messages are there more than once: {shown[0]}; `kdi audit {stream.name}` says of whom"
     return CheckResult("error", said, numbers, {"offsets": shown})
 
 
 def _touched(subject: CheckSubject) -> list[date]:
     """The dates of the last drains and replays, those of the newest first."""
-    commits = recent_commits(TableLog.open(subject.uri), subject.stream.app_id, without=())
+    commits = recent_commits(TableLog.open(subject.uri), subject.stream.app_id, excluding=())
     return list(dict.fromkeys(day for c in reversed(commits) for day in sorted(c.entry.rows_by_date, reverse=True)))
 
 

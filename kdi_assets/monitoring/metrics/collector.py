@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
-from kdi_assets.ledger.freshness import SHARES
 from kdi_assets.monitoring.backlog import State
 from kdi_assets.monitoring.backlog_reader import ReadBacklogs, by_cluster
+from kdi_assets.monitoring.freshness import QUANTILES
 from kdi_assets.monitoring.metrics import names
 from kdi_assets.monitoring.metrics.names import Metric
 from kdi_assets.monitoring.metrics.snapshot import MetricsSnapshot, SnapshotReader, StreamSnapshot, unseen
@@ -99,7 +99,7 @@ def _gauges(streams: Sequence[StreamSnapshot]) -> Iterator[tuple[Metric, list[Me
     quantiles = (
         ((*labels, f"{share:g}"), table.freshness.get(share, float("nan")))
         for labels, table in tables
-        for share in SHARES
+        for share in QUANTILES
     )
     yield names.FRESHNESS, list(quantiles)
 

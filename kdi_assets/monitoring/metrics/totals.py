@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.errors import CommitUnreadable
 from kdi_assets.ledger.latest_version import LogCache
 from kdi_assets.monitoring.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
@@ -84,7 +85,7 @@ class LedgerTotals:
     @staticmethod
     def _add(log: TableLog, app_id: str, read: _Read, version: int) -> None:
         try:
-            entry = entry_of(log.commit(version).user_metadata, version, app_id)
+            entry = parse_entry(log.commit(version).user_metadata, version, app_id)
         except CommitUnreadable as unreadable:
             if not unreadable.gone:
                 raise

@@ -224,7 +224,7 @@ def _refusals() -> Iterator[None]:
 @contextmanager
 def _dying(dies: str) -> Iterator[None]:
     """End a drain or a decision just before or just after its commit."""
-    send = vars(commit_module)["send"]
+    send = vars(commit_module)["send_commit"]
 
     def dying(spark: SparkSession, transaction: Any, staged: Staged, user_metadata: str) -> int:
         dies_here = dies and json.loads(user_metadata)["kind"] in ("drain", "resolve")
@@ -235,5 +235,5 @@ def _dying(dies: str) -> Iterator[None]:
             raise Died
         return version
 
-    with patch.object(commit_module, "send", dying), suppress(Died):
+    with patch.object(commit_module, "send_commit", dying), suppress(Died):
         yield

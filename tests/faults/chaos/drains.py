@@ -65,7 +65,7 @@ def interfere(world: World) -> str:
 
 def lose_answer(world: World) -> str:
     """The connection to the driver breaks around the commit: before it was sent, or after it landed."""
-    landed, real = world.random.random() < 0.5, delta_transaction.send
+    landed, real = world.random.random() < 0.5, delta_transaction.send_commit
     lost: list[bool] = []
 
     def send(*arguments: Any) -> int:
@@ -76,7 +76,7 @@ def lose_answer(world: World) -> str:
             real(*arguments)
         raise Py4JNetworkError("the connection broke")
 
-    with patch.object(adapter, "send", send):
+    with patch.object(adapter, "send_commit", send):
         try:
             told = _told(world.drain())
         except Transient as failed:

@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger.delta_log import TableLog
-from kdi_assets.ledger.entry import LedgerEntry, entry_of
+from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.entry_json import parse_entry
 from kdi_assets.ledger.history import live_commits
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Produced
@@ -115,7 +116,7 @@ class Readers:
 
     def _entries(self, log: TableLog) -> list[LedgerEntry]:
         """The live ledger entries at the log's version, the newest first."""
-        found = (entry_of(c.user_metadata, c.version, self.stream.app_id) for c in live_commits(log))
+        found = (parse_entry(c.user_metadata, c.version, self.stream.app_id) for c in live_commits(log))
         return [entry for entry in found if entry]
 
     def _rows_by_delta_rs(self, version: int) -> Collection[At]:
