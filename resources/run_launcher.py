@@ -36,7 +36,7 @@ class WatchedRunLauncher(DefaultRunLauncher):
             return CheckRunHealthResult(WorkerStatus.RUNNING, "its code server does not answer")
         if run.run_id in known:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "its code server was started anew, and its process is gone")
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "its code server was restarted, and its process is gone")
 
 
 def _runs_of(server: DagsterGrpcClient) -> list[str]:

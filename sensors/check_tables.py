@@ -77,13 +77,14 @@ def _log_checks(
     costly: bool,
 ) -> list[str]:
     """Make the checks and log each result; return a line for each error."""
-
-    def tag_run(stream: Stream) -> None:
-        context.instance.add_run_tags(context.run_id, {READING_TAG: stream.name})
-
-    errors = []
-    lake = Settings.from_environment().lake
-    for stream, name, result in run_checks(streams, lake=lake, session=session, costly=costly, before_costly=tag_run):
+    errors, lake = [], Settings.from_environment().lake
+    for stream, name, result in run_checks(
+        streams,
+        lake=lake,
+        session=session,
+        costly=costly,
+        before_costly=lambda s: context.instance.add_run_tags(context.run_id, {READING_TAG: s.name}),
+    ):
         if isinstance(result, Transient):
             errors.append(f"{name} of {stream.name} could not be made: {result.parts()[0]}")
             continue

@@ -21,7 +21,7 @@ from kdi_assets.stream.fields import References
 from kdi_assets.stream.stream import Stream
 from kdi_assets.wording import did_you_mean
 
-Connection = TypeVar("Connection", Cluster, Registry)
+ClusterOrRegistry = TypeVar("ClusterOrRegistry", Cluster, Registry)
 
 TOPIC_TABLE = "kdi_assets.components.TopicTable"
 KAFKA_CLUSTER = "kdi_assets.components.KafkaCluster"
@@ -140,10 +140,10 @@ def _names(documents: Sequence[YamlDocument]) -> set[str]:
 
 
 def _read_connections(
-    model: type[Connection], documents: Sequence[YamlDocument], mistakes: list[DocumentMistake]
-) -> dict[str, Connection]:
+    model: type[ClusterOrRegistry], documents: Sequence[YamlDocument], mistakes: list[DocumentMistake]
+) -> dict[str, ClusterOrRegistry]:
     """The clusters or registries that the documents describe, by name."""
-    found: dict[str, Connection] = {}
+    found: dict[str, ClusterOrRegistry] = {}
     places: dict[str, str] = {}
     for document in documents:
         connection = validate_document(model, document)
