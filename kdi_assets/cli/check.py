@@ -1,4 +1,4 @@
-"""`kdi check`: are the documents right, and do their schemas and expressions mean anything to Spark?"""
+"""`kdi check`: are the documents right, and does Spark understand their schemas and expressions?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs
-from kdi_assets.cli.output import EXIT_DECIDE, exit_code, json_line, refuse
-from kdi_assets.cli.session import one_session
+from kdi_assets.cli.output import EXIT_DECIDE, exit_code, print_json, print_refusal
+from kdi_assets.cli.session import lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.stream.message_rules import ROUTE
 
@@ -26,54 +26,55 @@ if TYPE_CHECKING:
     from kdi_assets.formats.registry.errors import SubjectVersionUnknown
     from kdi_assets.stream.stream import Stream
 
-RIGHT = {
+EXPECTED = {
     "schema": "Spark DDL, e.g. id bigint, at timestamp",
     "coordinates": "e.g. kafka",
     "tombstones": "skip or dead_letter",
     "dead_letter_payload": "withhold, or keep if dead letters may hold what is masked",
-    "explode.": "a name of its own, and Spark SQL of an array over the fields of `schema` and the struct kafka",
-    "format.avro": "a schema of Avro, of a record",
-    "format.json": "a JSON Schema of an object, or a schema in the document, which goes ahead of it",
+    "explode.": "a new name, and an array in Spark SQL over the fields of `schema` and the struct kafka",
+    "format.avro": "an Avro schema of a record",
+    "format.json": "a JSON Schema of an object, or `schema` in the document, which replaces it",
     "format.protobuf": "a message that a table can hold",
     "mask.": "the path of a column of the table",
 }
-"""By what the path of a field begins with."""
-
+"""What a field takes, by the beginning of its path."""
+EXPECTED_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 PLAIN_DATE = "current_date()"
-RIGHT_OTHERWISE = "Spark SQL over the fields of `schema` and the struct kafka"
 
 
 def check(defs: Defs = None, as_json: AsJson = False) -> None:
-    """Check every document: fields, clusters, tables, and with Spark the schemas and expressions.
+    """Check every document: fields, clusters and tables; with Spark also schemas and expressions.
 
-    Every mistake is named with file, line, field and what would be right; with one or more the exit code is 1. With
-    none, and a registry that does not answer, it is 75.
+    Prints every mistake with file, line, field, and what the field takes.
+
+    Exit codes: 0 no mistakes; 1 mistakes; 75 no mistakes, but a registry did
+    not answer, and a retry helps.
     """
     from kdi_assets.config.loader import defs_folder, read_streams
     from kdi_assets.config.yaml_documents import sorted_mistakes
 
     loaded = read_streams(defs or defs_folder())
     if not as_json:
-        _show(sorted_mistakes(loaded.mistakes))  # before Spark starts: if it cannot, they have been said
-    found = asked_of_spark(loaded) if loaded.streams else Answers()
+        _print_mistakes(sorted_mistakes(loaded.mistakes))  # before Spark starts: it may not start
+    found = check_with_spark(loaded) if loaded.streams else SparkFindings()
     if as_json:
-        _show_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
+        _print_json(loaded, sorted_mistakes([*loaded.mistakes, *found.mistakes]), found)
     else:
-        _show(sorted_mistakes(found.mistakes))
-        _show_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
+        _print_mistakes(sorted_mistakes(found.mistakes))
+        _print_summary(loaded, mistakes=len(loaded.mistakes) + len(found.mistakes), unchecked=len(found.unchecked))
     for refusal in found.refusals.values():
-        refuse(refusal)
+        print_refusal(refusal)
     if code := EXIT_DECIDE if loaded.mistakes or found.mistakes else exit_code(found.refusals.values()):
         raise typer.Exit(code)
 
 
 @dataclass
-class Answers:
-    """What was found out about the streams that were read.
+class SparkFindings:
+    """What Spark and the schema registries found in the streams.
 
     Attributes:
-        refusals: Why registries could not be asked, each by its name.
-        unchecked: The streams whose schemas are kept there.
+        refusals: Why a registry did not answer, by its name.
+        unchecked: The streams whose schemas are in such a registry.
     """
 
     mistakes: list[DocumentMistake] = field(default_factory=list)
@@ -81,59 +82,59 @@ class Answers:
     unchecked: list[str] = field(default_factory=list)
 
 
-def asked_of_spark(loaded: LoadedFolder) -> Answers:
-    """What Spark, and the registries of their schemas, do not understand in the streams that were read.
+def check_with_spark(loaded: LoadedFolder) -> SparkFindings:
+    """What Spark and the schema registries do not understand in the streams.
 
-    A registry that refuses is not asked for the next stream: each of its silences takes seconds.
+    A registry that did not answer is not asked again: each attempt takes seconds.
 
     Raises:
-        JavaMissing, JarMissing, DriverGone: There is no Spark to ask.
+        JavaMissing, JarMissing, DriverGone: Spark cannot be used.
     """
-    answers = Answers()
-    with one_session("check") as session:
+    findings = SparkFindings()
+    with lazy_session("check") as session:
         for name, stream in loaded.streams.items():
-            _ask(stream, loaded.documents[name], session(), answers)
-    return answers
+            _check_stream(stream, loaded.documents[name], session(), findings)
+    return findings
 
 
-def _ask(stream: Stream, document: YamlDocument, session: SparkSession, answers: Answers) -> None:
+def _check_stream(stream: Stream, document: YamlDocument, session: SparkSession, findings: SparkFindings) -> None:
     from kdi_assets.formats.registry.errors import SubjectVersionUnknown
 
     registry = stream.registry.name if stream.registry else ""
-    if registry in answers.refusals:
-        answers.unchecked.append(stream.name)
+    if registry in findings.refusals:
+        findings.unchecked.append(stream.name)
         return
     try:
-        for wrong in _refusals(stream, session):
-            right = next((right for path, right in RIGHT.items() if wrong.field.startswith(path)), RIGHT_OTHERWISE)
-            answers.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), right))
+        for wrong in _shape_mistakes(stream, session):
+            takes = next((t for path, t in EXPECTED.items() if wrong.field.startswith(path)), EXPECTED_OTHERWISE)
+            findings.mistakes.append(document.mistake(wrong.field, wrong.message.rstrip("; "), takes))
     except SubjectVersionUnknown as unknown:
-        answers.mistakes.append(_unknown(unknown, document))
+        findings.mistakes.append(_unknown_schema(unknown, document))
     except KdiError as refusal:
         if not registry:
             raise
-        answers.refusals[registry] = refusal
-        answers.unchecked.append(stream.name)
+        findings.refusals[registry] = refusal
+        findings.unchecked.append(stream.name)
 
 
-def _unknown(unknown: SubjectVersionUnknown, document: YamlDocument) -> DocumentMistake:
-    """The mistake of a document that asks for what its registry does not have."""
-    given = (re.fullmatch(r"attributes\.(format\.\w+)\.registry", path) for path in document.lines)
-    format_ = next((found[1] for found in given if found), "format")
+def _unknown_schema(unknown: SubjectVersionUnknown, document: YamlDocument) -> DocumentMistake:
+    """The mistake of a document that names a subject or version that its registry does not have."""
+    matches = (re.fullmatch(r"attributes\.(format\.\w+)\.registry", path) for path in document.lines)
+    format_ = next((found[1] for found in matches if found), "format")
     has_no = f"registry {unknown.registry} has no"
     if unknown.knows_subject:
         message = f"{has_no} version {unknown.version} of {unknown.subject}"
-        return document.mistake(f"{format_}.version", message, "one that it has, or none for the latest")
+        return document.mistake(f"{format_}.version", message, "an existing version, or none for the latest")
     return document.mistake(f"{format_}.subject", f"{has_no} subject {unknown.subject}", "the subject of the schemas")
 
 
-def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
-    """All that is wrong with a stream: ``analyse`` stops at the first, so it is taken out and the rest asked again."""
+def _shape_mistakes(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
+    """All mistakes of a stream: ``analyse`` stops at the first, so its field is removed and the rest analysed."""
     from kdi_assets.drain.rules.errors import ShapeMistake
     from kdi_assets.drain.rules.shape import analyse
 
     rest: Stream | None = stream
-    if stream.route and stream.route.others:  # each is asked for in its own document
+    if stream.route and stream.route.others:  # each is checked with its own document
         rest = replace(stream, route=replace(stream.route, others={}))
     while rest is not None:
         try:
@@ -145,39 +146,39 @@ def _refusals(stream: Stream, session: SparkSession) -> Iterator[ShapeMistake]:
 
 
 def _without(stream: Stream, field: str) -> Stream | None:
-    """The stream without one expression, or none if everything else builds on the field."""
-    of, _, name = field.partition(".")
-    if of in ("columns", "expectations", "mask") and name in getattr(stream, of):
-        rest: dict[str, Any] = {of: {key: value for key, value in getattr(stream, of).items() if key != name}}
+    """The stream without one expression; ``None`` if all other expressions depend on the field."""
+    group, _, name = field.partition(".")
+    if group in ("columns", "expectations", "mask") and name in getattr(stream, group):
+        rest: dict[str, Any] = {group: {key: value for key, value in getattr(stream, group).items() if key != name}}
         return replace(stream, **rest)
     if field == "date" and stream.date_expression == PLAIN_DATE:
         return None
-    plain: dict[str, dict[str, Any]] = {
+    defaults: dict[str, dict[str, Any]] = {
         ROUTE: {"route": None},
         "filter": {"filter": ""},
         "tombstones": {"tombstones": "skip"},
         "dead_letter_payload": {"dead_letter_payload": None},
         "date": {"date_expression": PLAIN_DATE},
     }
-    return replace(stream, **plain[field]) if field in plain else None
+    return replace(stream, **defaults[field]) if field in defaults else None
 
 
-def _show(mistakes: Iterable[DocumentMistake]) -> None:
+def _print_mistakes(mistakes: Iterable[DocumentMistake]) -> None:
     for mistake in mistakes:
         typer.echo(mistake.text())
 
 
-def _show_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
+def _print_summary(loaded: LoadedFolder, *, mistakes: int, unchecked: int) -> None:
     if not loaded.streams and not mistakes:
         typer.echo("no document describes a stream")
         return
-    silent = f", not checked for want of a registry: {unchecked}" if unchecked else ""
-    typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}{silent}")
+    skipped = f", not checked, a registry did not answer: {unchecked}" if unchecked else ""
+    typer.echo(f"streams: {len(loaded.streams)}, mistakes: {mistakes}{skipped}")
 
 
-def _show_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: Answers) -> None:
+def _print_json(loaded: LoadedFolder, mistakes: Iterable[DocumentMistake], found: SparkFindings) -> None:
     from dataclasses import asdict
 
     streams = [{"stream": name, "file": d.file, "line": d.line} for name, d in sorted(loaded.documents.items())]
-    silent = {"unchecked": found.unchecked, "errors": list(found.refusals.values())} if found.refusals else {}
-    json_line({"streams": streams, "mistakes": [asdict(mistake) for mistake in mistakes], **silent})
+    skipped = {"unchecked": found.unchecked, "errors": list(found.refusals.values())} if found.refusals else {}
+    print_json({"streams": streams, "mistakes": [asdict(mistake) for mistake in mistakes], **skipped})

@@ -1,4 +1,4 @@
-"""`kdi check-assets`: the gate of a pipeline; drains streams, makes all their checks, fails if one finds an error."""
+"""`kdi check-assets`: for CI pipelines; drains streams, runs all their checks, fails if a check finds an error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kdi_assets.cli.errors import NothingToCheck
-from kdi_assets.cli.options import AsJson, Defs, StreamNames, streams_meant
-from kdi_assets.cli.output import EXIT_DECIDE, columns, json_line, progress
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.output import EXIT_DECIDE, print_json, print_progress, table_text
 
 if TYPE_CHECKING:
     from kdi_assets.components.gate import Gate
-    from kdi_assets.stream.stream import Stream
 
-HEAD = ("STREAM", "CHECK", "RESULT", "WHAT IT FOUND")
+HEAD = ("STREAM", "CHECK", "RESULT", "DETAIL")
 
 
 def check_assets(
@@ -27,13 +26,13 @@ def check_assets(
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Materialize streams in this process and make all their checks; for pipelines.
+    """Drain streams in this process and run all their checks; for CI pipelines.
 
-    Runs Dagster without its services, on an instance that is thrown away.
-    A paused stream is drained only if it is named; a retired one never.
+    Runs Dagster without its services, on a temporary instance. A paused stream
+    is drained only if it is named; a retired stream is never drained.
 
     Exit codes: 0 every run succeeded and no check found an error; 1 otherwise,
-    and where there is nothing to check. A warning is shown, and fails nothing.
+    or no document describes a stream. Warnings are shown and do not fail.
     """
     import dagster as dg
 
@@ -42,26 +41,22 @@ def check_assets(
 
     logging.getLogger("dagster").setLevel(logging.CRITICAL)
     gates = []
-    chosen = streams_meant(streams or (), defs)
+    chosen = selected_streams(streams or (), defs)
     if not chosen:
         raise NothingToCheck(folder=str(defs or defs_folder()))
     with dg.DagsterInstance.ephemeral() as instance:
         for stream in chosen:
-            drains = drain and _may_drain(stream, named=bool(streams))
-            progress(f"{'draining and checking' if drains else 'checking'} {stream.name}")
+            # A person paused the stream for everything that drains all streams; a person who names it decides again.
+            drains = drain and (stream.status == "active" or (bool(streams) and stream.status == "paused"))
+            print_progress(f"{'draining and checking' if drains else 'checking'} {stream.name}")
             gates.append(run_gate(stream, instance, drains=drains, costly=costly))
     if as_json:
         for gate in gates:
-            json_line({**asdict(gate), "passed": gate.passed})
+            print_json({**asdict(gate), "passed": gate.passed})
     else:
         typer.echo(_text(gates))
     if not all(gate.passed for gate in gates):
         raise typer.Exit(EXIT_DECIDE)
-
-
-def _may_drain(stream: Stream, *, named: bool) -> bool:
-    """A pause is somebody's decision against whatever drains all streams; who names the stream has decided anew."""
-    return stream.status == "active" or (named and stream.status == "paused")
 
 
 def _text(gates: Sequence[Gate]) -> str:
@@ -70,7 +65,7 @@ def _text(gates: Sequence[Gate]) -> str:
         rows += [(gate.stream, o.check, _result(o.level, blocking=o.blocking), o.said) for o in gate.outcomes]
         rows += [(gate.stream, "run", "FAILED", gate.failure.splitlines()[0])] if gate.failure else []
     failures = [gate.failure for gate in gates if gate.failure]
-    return "\n".join([columns(HEAD, rows, align="<<<<"), *failures])
+    return "\n".join([table_text(HEAD, rows, align="<<<<"), *failures])
 
 
 def _result(level: str, *, blocking: bool) -> str:

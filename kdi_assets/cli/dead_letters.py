@@ -1,4 +1,4 @@
-"""`kdi dead-letters`: messages that could not become rows: look at them, judge them again, or give them up."""
+"""`kdi dead-letters`: list, show, replay and discard the messages that could not become rows."""
 
 from __future__ import annotations
 
@@ -7,42 +7,52 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.dead_letters_output import letter_fields, letter_text, listed
 from kdi_assets.cli.options import (
     DATE,
     AsJson,
     Defs,
     StreamName,
-    refuse_empty_span,
-    stream_meant,
-    topic_partition_meant,
+    parse_topic_partition,
+    refuse_reversed_dates,
+    selected_stream,
     whoami,
 )
-from kdi_assets.cli.output import answer, refusal_in_json
-from kdi_assets.cli.replay_output import tell
-from kdi_assets.cli.session import session_over
+from kdi_assets.cli.output import (
+    print_result,
+    printable,
+    refusal_in_json,
+    table_text,
+    utc_text,
+    value_excerpt,
+    value_text,
+)
+from kdi_assets.cli.replay_output import place_text, print_replay
+from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
-    from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
+    from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, DeadLetterGroup
 
 app = typer.Typer(no_args_is_help=True, help="Messages that could not become rows: list, show, replay, discard, view.")
 
-
 First = Annotated[
-    datetime | None, typer.Option("--from", metavar="DATE", formats=[DATE], help="Of the messages' timestamps, UTC.")
+    datetime | None,
+    typer.Option("--from", metavar="DATE", formats=[DATE], help="The first date of the messages' timestamps, UTC."),
 ]
 Last = Annotated[
     datetime | None, typer.Option("--to", metavar="DATE", formats=[DATE], help="The last date, inclusive.")
 ]
-ReasonOption = Annotated[str, typer.Option(help="Only those with this reason, as `list` shows it.")]
-FieldOption = Annotated[str, typer.Option(help="Only those that failed at this field.")]
-AtOption = Annotated[str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this topic partition.")]
-Offset = Annotated[int | None, typer.Option(min=0, help="Only this offset; needs one topic partition.")]
-WhichState = Annotated[
+ReasonOption = Annotated[str, typer.Option(help="Only dead letters with this reason, as `list` shows it.")]
+FieldOption = Annotated[str, typer.Option(help="Only dead letters that failed at this field.")]
+OnlyTopicPartition = Annotated[
+    str | None, typer.Option("--topic-partition", metavar="TOPIC/NUMBER", help="Only this topic partition.")
+]
+OffsetOption = Annotated[int | None, typer.Option("--offset", min=0, help="Only this offset; needs --topic-partition.")]
+StateOption = Annotated[
     Literal["open", "resolved", "discarded", "all"], typer.Option("--state", help="open, resolved, discarded or all.")
 ]
 
@@ -50,56 +60,56 @@ WhichState = Annotated[
 @app.command("list")
 def list_(
     stream: StreamName,
-    state: WhichState = "all",
+    state: StateOption = "all",
     first: First = None,
     last: Last = None,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Dead letters by state and reason, with an example of each.
+    """Count dead letters by state and reason, with an example of each.
 
-    A letter is open until a replay makes a row of its message (resolved), or
+    A dead letter is open until a replay makes rows of its message (resolved) or
     someone gives it up (discarded).
 
     Exit codes: 0 listed; 1 someone must decide; 75 a retry helps.
     """
     from kdi_assets.replay.dead_letter_filter import groups
 
-    chosen = stream_meant(stream, defs)
-    which = _chosen(chosen, first, last)
-    with session_over(chosen, "dead-letters list", as_json=as_json) as session:
+    chosen = selected_stream(stream, defs)
+    which = _filter(chosen, first, last)
+    with stream_session(chosen, "dead-letters list", as_json=as_json) as session:
         letters = _letters(session(), chosen, state, which, with_messages=False)
         found = () if letters is None else groups(letters, chosen.topic)
     fields = {"stream": chosen.name, "groups": [g._asdict() for g in found]}
-    answer(listed(chosen, found), fields, as_json=as_json)
+    print_result(_groups_text(chosen, found), fields, as_json=as_json)
 
 
 @app.command()
 def show(
     stream: StreamName,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="Letters at most.")] = 5,
-    state: WhichState = "open",
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Show so many dead letters at most.")] = 5,
+    state: StateOption = "open",
     first: First = None,
     last: Last = None,
     reason: ReasonOption = "",
     field: FieldOption = "",
-    topic_partition: AtOption = None,
-    offset: Offset = None,
+    topic_partition: OnlyTopicPartition = None,
+    offset: OffsetOption = None,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Single dead letters, with what they hold of their message.
+    """Show single dead letters with their messages.
 
     Exit codes: 0 shown; 1 someone must decide; 75 a retry helps.
     """
-    chosen = stream_meant(stream, defs)
-    which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
-    with session_over(chosen, "dead-letters show", as_json=as_json) as session:
+    chosen = selected_stream(stream, defs)
+    which = _filter(chosen, first, last, reason, field, topic_partition, offset)
+    with stream_session(chosen, "dead-letters show", as_json=as_json) as session:
         letters = _letters(session(), chosen, state, which, with_messages=True)
         found = [] if letters is None else letters.orderBy("partition", "offset").limit(count).collect()
-    text = "\n".join(map(letter_text, found)) or f"{chosen.name}: no such dead letter"
-    fields = {"stream": chosen.name, "dead_letters": [letter_fields(r) for r in found]}
-    answer(text, fields, as_json=as_json)
+    text = "\n".join(map(_letter_text, found)) or f"{chosen.name}: no such dead letter"
+    fields = {"stream": chosen.name, "dead_letters": [_letter_fields(r) for r in found]}
+    print_result(text, fields, as_json=as_json)
 
 
 @app.command()
@@ -109,47 +119,46 @@ def replay(
     last: Last = None,
     reason: ReasonOption = "",
     field: FieldOption = "",
-    topic_partition: AtOption = None,
-    offset: Offset = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become of them.")] = False,
+    topic_partition: OnlyTopicPartition = None,
+    offset: OffsetOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the result, change nothing.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge open dead letters again, by the stream's definition of now.
+    """Judge open dead letters again by the stream's current document.
 
-    What is good now becomes a row, exactly once, on the date where it belongs.
-    What is not keeps its new reason. Positions do not move, and drains may run
-    meanwhile.
+    A message that is good now becomes rows, exactly once, on the rows' own
+    dates. Others stay open and keep their new reason. Positions do not move,
+    and drains may run meanwhile.
 
-    Exit codes: 0 done, whatever became of them; 1 someone must decide; 75 a
-    retry helps.
+    Exit codes: 0 done; 1 someone must decide; 75 a retry helps.
     """
     from kdi_assets.replay.replay_letters import replay_letters
 
-    chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
-    which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
-    with session_over(chosen, "dead-letters replay", as_json=as_json) as session:
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    which = _filter(chosen, first, last, reason, field, topic_partition, offset)
+    with stream_session(chosen, "dead-letters replay", as_json=as_json) as session:
         done = replay_letters(chosen, lake=lake, session=session, chosen=which, dry=dry_run)
-    tell(done, as_json=as_json, looked=dry_run)
+    print_replay(done, as_json=as_json, dry_run=dry_run)
 
 
 @app.command()
 def discard(
     stream: StreamName,
-    because: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stays in the table's ledger.")],
+    because: Annotated[str, typer.Option(metavar="TEXT", help="The reason; the table's ledger keeps it.")],
     first: First = None,
     last: Last = None,
     reason: ReasonOption = "",
     field: FieldOption = "",
-    topic_partition: AtOption = None,
-    offset: Offset = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only counted.")] = False,
+    topic_partition: OnlyTopicPartition = None,
+    offset: OffsetOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only count them.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give open dead letters up: no replay looks at them again.
+    """Give up open dead letters: later replays skip them.
 
-    They stay in their table. Who did it, and why, stays in the ledger.
+    They stay in their table. The ledger keeps who gave them up, and why.
 
     Exit codes: 0 counted, or done with --yes; 1 someone must decide; 75 a
     retry helps.
@@ -157,46 +166,46 @@ def discard(
     from kdi_assets.replay.replay_letters import discard_letters
 
     if not because.strip():
-        raise typer.BadParameter("say why; whoever looks for the messages will ask", param_hint="--because")
-    chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
-    which = _chosen(chosen, first, last, reason, field, topic_partition, offset)
-    with session_over(chosen, "dead-letters discard", as_json=as_json) as session:
+        raise typer.BadParameter("say why: someone will look for these messages", param_hint="--because")
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
+    which = _filter(chosen, first, last, reason, field, topic_partition, offset)
+    with stream_session(chosen, "dead-letters discard", as_json=as_json) as session:
         done = discard_letters(
             chosen, lake=lake, session=session, chosen=which, decided_by=whoami(), because=because, dry=not yes
         )
-    tell(done, as_json=as_json, looked=not yes, to_do_it="the same command with --yes does it")
+    print_replay(done, as_json=as_json, dry_run=not yes, to_do_it="the same command with --yes does it")
 
 
 @app.command()
 def view(
     stream: StreamName,
     name: Annotated[
-        str, typer.Option(help="Of the view; in a schema (audit.letters) it stays. Default: TABLE_dead_letters.")
+        str, typer.Option(help="Name of the view; with a schema (audit.letters) it stays. Default: TABLE_dead_letters.")
     ] = "",
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """A statement for Spark that makes a view of four columns.
+    """Print a Spark SQL statement that creates a view of the dead letters.
 
-    base64_bytes, json_string, error and timestamp, as kafka-delta-ingest's
-    dead letter tables have them. It shows every dead letter that counts by
-    the table's newest version, and those of later drains when it is made
-    anew. Needs neither Spark nor a broker.
+    Its columns are those of kafka-delta-ingest's dead letter tables:
+    base64_bytes, json_string, error and timestamp. It shows every dead letter
+    that counts at the table's newest version; for those of later drains, create
+    it again. Needs neither Spark nor a broker.
 
     Exit codes: 0 printed; 1 the log cannot be read; 75 a retry helps.
     """
     from kdi_assets.ledger.history import live_history
     from kdi_assets.ledger.letters_view import entries_with_dead_letters, select_sql, view_sql
 
-    chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     with refusal_in_json(chosen.name, as_json=as_json):
         history = live_history(chosen.table_uri(lake), chosen.app_id, archive_uri=chosen.archive_uri(lake))
         commits = entries_with_dead_letters(history) if history else ()
         statement = view_sql(
             name or f"{chosen.table.rpartition('/')[2]}_dead_letters", select_sql(chosen, lake, commits)
         )
-    version = f"version {history.version}" if history else "no version yet"
-    text = f"-- {chosen.name}: the dead letters that count by {version} of its table\n{statement};"
+    version = f"at version {history.version} of its table" if history else "before the first version of its table"
+    text = f"-- {chosen.name}: the dead letters that count {version}\n{statement};"
     fields = {
         "stream": chosen.name,
         "table_version": history.version if history else None,
@@ -204,10 +213,10 @@ def view(
         "condemned_by": [{"attempt_id": c.attempt_id, "version": c.version, "at": c.planned_at} for c in commits],
         "statement": statement,
     }
-    answer(text, fields, as_json=as_json)
+    print_result(text, fields, as_json=as_json)
 
 
-def _chosen(
+def _filter(
     stream: Stream,
     first: datetime | None,
     last: datetime | None,
@@ -218,8 +227,8 @@ def _chosen(
 ) -> DeadLetterFilter:
     from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 
-    refuse_empty_span(first, last)
-    only = topic_partition_meant(topic_partition, stream)
+    refuse_reversed_dates(first, last)
+    only = parse_topic_partition(topic_partition, stream)
     if offset is not None and only is None:
         raise typer.BadParameter("it needs --topic-partition", param_hint="--offset")
     offsets = None
@@ -231,7 +240,7 @@ def _chosen(
 def _letters(
     spark: SparkSession, stream: Stream, state: str, chosen: DeadLetterFilter, *, with_messages: bool
 ) -> DataFrame | None:
-    """The letters that are meant; ``None`` where there is no table."""
+    """The selected dead letters; ``None`` if the stream has no table."""
     from kdi_assets.ledger.history import live_history
     from kdi_assets.ledger.letters import dead_letters_with_state
 
@@ -241,3 +250,44 @@ def _letters(
         return None
     letters = dead_letters_with_state(spark, stream, lake, history, with_messages=with_messages).where(chosen.sql())
     return letters if state == "all" else letters.where(f"state = '{state}'")
+
+
+def _groups_text(stream: Stream, found: tuple[DeadLetterGroup, ...]) -> str:
+    """The number of open dead letters, and a line for each state, reason and field."""
+    if not found:
+        return f"{stream.name}: no dead letters"
+    rows = [(g.state, g.reason, printable(g.field), g.letters, g.first, g.last, place_text(g.example)) for g in found]
+    head = ("STATE", "REASON", "FIELD", "LETTERS", "FIRST DATE", "LAST DATE", "EXAMPLE")
+    open_ = sum(g.letters for g in found if g.state == "open")
+    return f"{stream.name}: {counted(open_, 'open dead letter')}\n{table_text(head, rows, align='<<<><<<')}"
+
+
+def _letter_text(letter: Row) -> str:
+    """A dead letter's coordinates, state and reason; on a second line, the beginning of its value."""
+    place = f"{letter['topic']}/{letter['partition']} offset {letter['offset']}"
+    when = utc_text(letter["timestamp"], date=True)
+    field = f" in {printable(letter['field'])}" if letter["field"] else ""
+    value = letter["value"]
+    if value is None:
+        text = "(its message is withheld)" if letter["withheld"] else "(no value)"
+    else:
+        text = value_excerpt(value) + ("  (masked; key and headers are withheld)" if letter["withheld"] else "")
+    return f"{place}, {when}: {letter['state']}: {letter['reason']}{field}\n  {text}"
+
+
+def _letter_fields(letter: Row) -> dict[str, object]:
+    """A dead letter for ``--json``, with its whole value as text.
+
+    Returns:
+        Two of the fields are versions of the stream's table: ``drained_by_version`` of the drain that wrote the dead
+        letter, ``said_by_version`` of the commit that set its present state.
+    """
+    value = letter["value"]
+    return {
+        **{name: letter[name] for name in ("topic", "partition", "offset", "state", "reason", "field", "schema_id")},
+        "timestamp": letter["timestamp"],
+        "value": None if value is None else value_text(value),
+        "withheld": letter["withheld"],
+        "drained_by_version": letter["drained_by"],
+        "said_by_version": letter["said_by"],
+    }

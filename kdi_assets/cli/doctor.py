@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kdi_assets.cli.options import AsJson, Defs, StreamNames
-from kdi_assets.cli.output import columns, exit_code, json_line, printable
+from kdi_assets.cli.output import exit_code, print_json, printable, table_text
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -17,19 +17,15 @@ if TYPE_CHECKING:
 HEAD = ("EXAMINATION", "OF", "VERDICT", "FOUND")
 
 
-def doctor(
-    streams: StreamNames = None,
-    defs: Defs = None,
-    as_json: AsJson = False,
-) -> None:
-    """Examine everything that a drain needs: documents, disk, packages, Java, jars, storage, Dagster, brokers, rights
-    and retention.
+def doctor(streams: StreamNames = None, defs: Defs = None, as_json: AsJson = False) -> None:
+    """Examine everything that a drain needs: documents, disk, packages, Java, jars, storage, Dagster, brokers, access
+    rights and retention.
 
-    Each part is tried, side by side and bounded in time; nothing is changed, and
-    Spark is not started. A warning is not in the way of a drain, as yet.
+    All examinations run at the same time, each with a timeout. Nothing is
+    changed, and Spark is not started. A warning does not stop drains yet.
 
     Exit codes: 0 all fine, or warnings only; 1 something is wrong; 2 usage;
-    75 all that is wrong may heal by itself, a retry helps.
+    75 something is wrong, and a retry helps.
     """
     from kdi_assets.config.loader import defs_folder, read_streams, select_streams
     from kdi_assets.doctor.doctor import examine
@@ -42,8 +38,8 @@ def doctor(
     findings = examine(Settings.from_environment(), loaded, folder, streams=chosen)
     if as_json:
         for finding in findings:
-            said = {name: getattr(finding, name) for name in ("examination", "of", "verdict", "found", "facts")}
-            json_line({**said, "error": finding.trouble})
+            own = {name: getattr(finding, name) for name in ("examination", "of", "verdict", "found", "facts")}
+            print_json({**own, "error": finding.trouble})
     else:
         typer.echo(text(findings))
     wrong = [f.trouble for f in findings if f.trouble and f.verdict is Verdict.WRONG]
@@ -52,7 +48,7 @@ def doctor(
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """The table, and below it every trouble once, in full."""
+    """The table; after it every trouble once, in full."""
     rows = [(f.examination, printable(f.of), f.verdict.value, printable(f.found)) for f in findings]
     troubles = dict.fromkeys(str(f.trouble) for f in findings if f.trouble)
-    return "\n".join([columns(HEAD, rows, align="<<<<"), *troubles])
+    return "\n".join([table_text(HEAD, rows, align="<<<<"), *troubles])

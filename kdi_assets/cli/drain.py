@@ -1,4 +1,4 @@
-"""`kdi drain`: bring what waits into the tables, one stream after the other."""
+"""`kdi drain`: bring the waiting messages into the tables, one stream after the other."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, streams_meant
-from kdi_assets.cli.output import answer, counted, exit_code, progress, refuse
-from kdi_assets.cli.session import OneSession, one_session
+from kdi_assets.cli.options import AsJson, Defs, selected_streams
+from kdi_assets.cli.output import exit_code, print_progress, print_refusal, print_result
+from kdi_assets.cli.session import LazySession, lazy_session
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,20 +24,20 @@ def drain(
     streams: Annotated[
         list[str] | None, typer.Argument(metavar="STREAM", help="Tables' paths, their last parts, or topics.")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every stream that a document describes.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Drain every stream that a document describes.")] = False,
     accept_dead_letters: Annotated[
-        bool, typer.Option("--accept-dead-letters", help="This once, however many: `dead_letter_limit` does not count.")
+        bool, typer.Option("--accept-dead-letters", help="Ignore the documents' `dead_letter_limit` this time.")
     ] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drain everything that waits now into the streams' tables, exactly once; one stream after the other.
+    """Drain the backlog of streams into their tables, exactly once; one stream after the other.
 
-    Streams that share a topic by their routes are drained in one pass over it. A
-    stream that is refused does not stop the others.
+    Streams that share a topic by their routes are drained with one read of it.
+    A refused stream does not stop the others.
 
-    Exit codes: 0 all were drained; 1 a refusal among them that someone must
-    decide; 75 refusals, and a retry may heal them all.
+    Exit codes: 0 all were drained; 1 a stream was refused, and someone must
+    decide; 75 streams were refused, and a retry helps.
     """
     if bool(streams) == all_:
         raise typer.BadParameter("name streams, or give --all" if not all_ else "give --all, or names, not both")
@@ -47,8 +48,8 @@ def drain(
     from kdi_assets.drain.shared_read import in_passes
 
     refusals: list[KdiError] = []
-    chosen = streams_meant(streams or (), defs)
-    with one_session("drain") as session:
+    chosen = selected_streams(streams or (), defs)
+    with lazy_session("drain") as session:
         for together in in_passes(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
     if refusals:
@@ -56,13 +57,13 @@ def drain(
 
 
 def _drain(
-    together: Sequence[Stream], session: OneSession, *, accept_dead_letters: bool, as_json: bool
+    together: Sequence[Stream], session: LazySession, *, accept_dead_letters: bool, as_json: bool
 ) -> Iterator[KdiError]:
-    """Drain streams in one pass, with a line of progress for every step; say what became of each."""
+    """Drain streams with one read, print the result of each, and give back their refusals."""
     from kdi_assets.drain.shared_read import drain_together
 
     def on_commit(stream: Stream, commit: Commit) -> None:
-        progress(f"{stream.name}: committed v{commit.version}: {counted(commit.rows, 'row')}")
+        print_progress(f"{stream.name}: committed v{commit.version}: {counted(commit.rows, 'row')}")
 
     with session.watched():
         drained = drain_together(
@@ -70,7 +71,7 @@ def _drain(
             lake=Settings.from_environment().lake,
             session=session,
             accept_dead_letters=accept_dead_letters,
-            report=progress,
+            report=print_progress,
             on_commit=on_commit,
         )
     for stream in together:
@@ -82,10 +83,10 @@ def _drain(
                 report = done.result()
         except KdiError as refused:
             refusal = refused
-            refuse(refused)
+            print_refusal(refused)
             yield refused
-        said, fields = _text(stream, done.did, report), _fields(stream, done.did, report)
-        answer(said, fields, as_json=as_json, error=refusal)
+        text, fields = _text(stream, done.did, report), _fields(stream, done.did, report)
+        print_result(text, fields, as_json=as_json, error=refusal)
 
 
 def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
@@ -93,8 +94,8 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     if not did.commits:
         if report is None:
             return f"{name}: not drained"
-        committed = "positions committed; " if report.position_commits else ""
-        return f"{name}: {committed}nothing was waiting ({report.seconds:.1f} s)"
+        positions = "positions committed; " if report.position_commits else ""
+        return f"{name}: {positions}no backlog ({report.seconds:.1f} s)"
     facts = [counted(did.rows_added, "row"), counted(did.dead_letters, "dead letter")]
     facts += [*([f"{did.filtered:,} filtered"] if did.filtered else ()), _versions(did.commits)]
     if report is None:
@@ -104,10 +105,11 @@ def _text(stream: Stream, did: Commits, report: DrainReport | None) -> str:
     facts += [f"{unknown.messages:,} with unknown fields: {unknown.listed()}"] if unknown else []
     facts += [f"{misfits.messages:,} without values of other types: {misfits.listed()}"] if misfits else []
     facts.append(f"{report.seconds:.1f} s")
-    later = f"; {counted(report.backlog_after, 'offset')} came meanwhile" if report.backlog_after else ""
+    arrived = f"; {counted(report.backlog_after, 'offset')} arrived meanwhile" if report.backlog_after else ""
     dates = did.rows_by_date
     width = max((len(f"{rows:,}") for rows in dates.values()), default=0)
-    return "\n".join([f"{name}: {', '.join(facts)}{later}", *(f"  {d}  {rows:>{width},}" for d, rows in dates.items())])
+    lines = (f"  {day}  {rows:>{width},}" for day, rows in dates.items())
+    return "\n".join([f"{name}: {', '.join(facts)}{arrived}", *lines])
 
 
 def _fields(stream: Stream, did: Commits, report: DrainReport | None) -> dict[str, object]:

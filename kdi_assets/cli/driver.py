@@ -1,4 +1,4 @@
-"""`kdi driver`: run, look at and stop the warm driver."""
+"""`kdi driver`: run, inspect and stop the warm driver."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Annotated
 import typer
 
 from kdi_assets.cli.options import AsJson
-from kdi_assets.cli.output import answer
+from kdi_assets.cli.output import print_result
 from kdi_assets.settings import Settings
 
-app = typer.Typer(help="The warm driver: a JVM with Spark that runs attach to in half a second.", no_args_is_help=True)
+app = typer.Typer(help="The warm driver: a JVM with Spark to which runs attach in half a second.", no_args_is_help=True)
 
 
 @app.command()
 def run(
     idle_exit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="End after so long without a client; 0: never.")
+        float, typer.Option(metavar="SECONDS", min=0, help="End after so many seconds without a client; 0: never.")
     ] = 3600,
     recycle_after: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Start a new JVM after N clients, when none is attached; 0: never.")
+        int, typer.Option(metavar="N", min=0, help="After N clients, start a new JVM once none is attached; 0: never.")
     ] = 1000,
 ) -> None:
-    """Own a warm driver in the foreground, until Ctrl-C."""
+    """Run a warm driver in the foreground until Ctrl-C."""
     from kdi_assets.runtime.driver.driver import Ending, run_driver
 
     ending = Ending.RECYCLED
@@ -37,19 +37,18 @@ def run(
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Say who is attached to the warm driver."""
+    """Show the clients and jobs of the warm driver."""
     from kdi_assets.runtime.driver.control import driver_status
 
-    told = driver_status(Settings.from_environment().home)
-    idle = "" if told["idle_seconds"] is None else f", idle for {told['idle_seconds']:.0f} s"
-    attached = f"{len(told['clients'])} attached, {told['jobs']} jobs running, {told['served']} served"
-    line = f"driver: process {told['pid']}, {attached}{idle}"
-    answer(line, told, as_json=as_json)
+    fields = driver_status(Settings.from_environment().home)
+    idle = "" if fields["idle_seconds"] is None else f", idle for {fields['idle_seconds']:.0f} s"
+    clients = f"{len(fields['clients'])} attached, {fields['jobs']} jobs running, {fields['served']} served"
+    print_result(f"driver: process {fields['pid']}, {clients}{idle}", fields, as_json=as_json)
 
 
 @app.command()
 def stop() -> None:
-    """Stop the warm driver, and the jobs of whoever is attached."""
+    """Stop the warm driver and the jobs of attached clients."""
     from kdi_assets.runtime.driver.driver import stop_driver
 
     stop_driver(Settings.from_environment().home)

@@ -6,7 +6,7 @@ from kdi_assets.errors import Terminal, Transient
 
 
 class NothingToCheck(Terminal):
-    """No document describes a stream: a gate that passed here could never fail."""
+    """No document describes a stream; a check of nothing must not pass."""
 
     folder: str
 
@@ -16,7 +16,7 @@ class NothingToCheck(Terminal):
 
 
 class SparkFailed(Transient):
-    """Spark could not do what a command asked for."""
+    """Spark failed during a command."""
 
     stream: str
     command: str
@@ -24,4 +24,4 @@ class SparkFailed(Transient):
 
     what_happened = "{stream}: {command}: Spark failed: {detail}"
     what_is_safe = "what was committed stays committed; nothing else was written."
-    what_to_run = "the same command once more"
+    what_to_run = "the same command again"

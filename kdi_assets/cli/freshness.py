@@ -1,4 +1,4 @@
-"""`kdi freshness`: how long messages took until they were in the table; from the ledger, without a JVM or a broker."""
+"""`kdi freshness`: how long messages took until they were in the table; reads the ledger, no broker and no Spark."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames, streams_meant
-from kdi_assets.cli.output import columns, duration, exit_code, json_line, refuse
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.output import exit_code, print_json, print_refusal, table_text
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
+from kdi_assets.wording import duration
 
 if TYPE_CHECKING:
     from kdi_assets.monitoring.freshness import Freshness
@@ -21,25 +22,25 @@ HEAD = ("STREAM", "DRAINS", "MESSAGES", "P50", "P95", "P99", "LIMITS")
 
 def freshness(
     streams: StreamNames = None,
-    hours: Annotated[float, typer.Option(min=0.01, help="Of the drains of so many hours until now.")] = 24.0,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours to look back.")] = 24.0,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the time from a message's timestamp until it was in the table. Needs no Spark and no broker.
 
-    P50, P95 and P99 are over messages, to within 5 per cent of the age that a
-    message had when its drain began; LIMITS are those of `freshness` in the
+    P50, P95 and P99 are percentiles over messages, exact to 5 percent of a
+    message's age at the beginning of its drain. LIMITS are `freshness` of the
     stream's document.
 
-    Exit codes: 0 it could look; 1 documents are wrong, or a table's log cannot
-    be read; 75 a retry helps.
+    Exit codes: 0 shown; 1 documents are wrong, or a table's log cannot be read;
+    75 a retry helps.
     """
     from kdi_assets.monitoring.freshness import freshness_since
 
     lake, since = Settings.from_environment().lake, datetime.now(UTC) - timedelta(hours=hours)
     rows: list[tuple[str, ...]] = []
     refusals: list[KdiError] = []
-    for stream in streams_meant(streams or (), defs):
+    for stream in selected_streams(streams or (), defs):
         found: Freshness | None = None
         refusal: KdiError | None = None
         try:
@@ -49,25 +50,25 @@ def freshness(
             refusals.append(refused)
         rows.append(_row(stream, found, "?" if refusal else "-"))
         if as_json:
-            json_line(_fields(stream, found, refusal, hours))
+            print_json(_fields(stream, found, refusal, hours))
     if not as_json:
-        typer.echo(columns(HEAD, rows, align="<>>>>><") if rows else "no document describes a stream")
+        typer.echo(table_text(HEAD, rows, align="<>>>>><") if rows else "no document describes a stream")
         for each in refusals:
-            refuse(each)
+            print_refusal(each)
     if refusals:
         raise typer.Exit(exit_code(refusals))
 
 
-def _row(stream: Stream, found: Freshness | None, nothing: str) -> tuple[str, ...]:
+def _row(stream: Stream, found: Freshness | None, unknown: str) -> tuple[str, ...]:
     limits = stream.freshness
-    said = f"warn {_span(limits.warn_seconds)}, fail {_span(limits.fail_seconds)}" if limits else "-"
+    limits_text = f"warn {_seconds(limits.warn_seconds)}, fail {_seconds(limits.fail_seconds)}" if limits else "-"
     if found is None:
-        return (stream.name, *5 * nothing, said)
-    spans = map(_span, (found.p50, found.p95, found.p99))
-    return (stream.name, f"{found.drains:,}", f"{found.messages:,}", *spans, said)
+        return (stream.name, *5 * unknown, limits_text)
+    percentiles = map(_seconds, (found.p50, found.p95, found.p99))
+    return (stream.name, f"{found.drains:,}", f"{found.messages:,}", *percentiles, limits_text)
 
 
-def _span(seconds: float | None) -> str:
+def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)

@@ -1,4 +1,4 @@
-"""`kdi history`: the life of a stream: drains, replays, restores, decisions, upkeep."""
+"""`kdi history`: the commits of a stream's table: drains, replays, restores, decisions, upkeep."""
 
 from __future__ import annotations
 
@@ -7,58 +7,57 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant
-from kdi_assets.cli.output import answer, clock, columns, printable, refusal_in_json
+from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream
+from kdi_assets.cli.output import print_result, printable, refusal_in_json, table_text, utc_text
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
     from kdi_assets.monitoring.commit_history import Event
 
-
 _MARKS = {True: "", False: "[undone]", None: "[undone?]"}
-_OF_ENTRY: dict[str, object] = {
+_ENTRY_FIELDS: dict[str, object] = {
     **dict.fromkeys(("decided_by", "because", "run_id"), ""),
     **dict.fromkeys(("rows_by_date", "removed_by_date", "outcomes"), {}),
     "dates": None,
     "declared_losses": [],
 }
-"""Fields of a ledger entry, and what stands there of a commit that is none."""
+"""Fields of a ledger entry, with the values for commits without an entry."""
 
 
 def history(
     stream: StreamName,
-    count: Annotated[int, typer.Option(min=1, help="Commits at most, the newest.")] = 30,
-    decisions: Annotated[bool, typer.Option("--decisions", help="Leave plain drains out.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="Show so many of the newest commits.")] = 30,
+    decisions: Annotated[bool, typer.Option("--decisions", help="Leave out plain drains.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """What happened to a stream's table, the newest first.
+    """Show the commits of a stream's table, the newest first.
 
-    Drains, replays, decisions, and what others did: RESTORE, OPTIMIZE, DELETE. A
-    commit that a RESTORE undid is marked [undone], or [undone?] where nobody can
-    say. Needs neither Spark nor a broker.
+    Drains, replays, decisions, and commits of others: RESTORE, OPTIMIZE, DELETE.
+    A commit that a RESTORE undid is marked [undone]; [undone?] means that this
+    is unknown. Needs neither Spark nor a broker.
 
     Exit codes: 0 shown; 1 the log cannot be read; 75 a retry helps.
     """
     from kdi_assets.monitoring.commit_history import commit_history
 
-    chosen = stream_meant(stream, defs)
+    chosen = selected_stream(stream, defs)
     with refusal_in_json(chosen.name, as_json=as_json):
-        told = commit_history(chosen, Settings.from_environment().lake)
-        events = list(islice((e for e in told if not (decisions and e.what == "drain")), count))
-    text = _text(events) if events else f"{chosen.name}: nothing happened yet; the table does not exist"
-    answer(text, {"stream": chosen.name, "commits": [_fields(e) for e in events]}, as_json=as_json)
+        newest = commit_history(chosen, Settings.from_environment().lake)
+        events = list(islice((e for e in newest if not (decisions and e.what == "drain")), count))
+    text = _text(events) if events else f"{chosen.name}: no commit yet; the table does not exist"
+    print_result(text, {"stream": chosen.name, "commits": [_fields(e) for e in events]}, as_json=as_json)
 
 
 def _text(events: list[Event]) -> str:
     rows = []
     for e in events:
-        when = clock(e.committed_at, date=True) if e.committed_at else "-"
+        when = utc_text(e.committed_at, date=True) if e.committed_at else "-"
         because, by = (e.entry.because, e.entry.decided_by) if e.entry else ("", "")
         who = " by ".join(filter(None, [because and f'"{printable(because)}"', printable(by)]))
-        told = " ".join(filter(None, [printable(e.told), f"({who})" if who else "", _MARKS[e.live]]))
-        rows.append((f"v{e.version}", when, e.what, told))
-    return columns(("VERSION", "TIME", "WHAT", "TOLD"), rows, align="><<<")
+        detail = " ".join(filter(None, [printable(e.told), f"({who})" if who else "", _MARKS[e.live]]))
+        rows.append((f"v{e.version}", when, e.what, detail))
+    return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
 
 
 def _fields(e: Event) -> dict[str, object]:
@@ -71,5 +70,5 @@ def _fields(e: Event) -> dict[str, object]:
         "positions_before": {tp: was for tp, (was, _) in e.set_positions.items()},
         "positions_after": {tp: at for tp, (_, at) in e.set_positions.items()},
         "rows_kept_aside": e.entry.kept_aside if e.entry else 0,
-        **{name: getattr(e.entry, name, empty) for name, empty in _OF_ENTRY.items()},
+        **{name: getattr(e.entry, name, empty) for name, empty in _ENTRY_FIELDS.items()},
     }

@@ -1,7 +1,6 @@
-"""The `kdi` command: its sub-commands, and the exit code of what they refuse.
+"""The `kdi` command: its subcommands, and the exit code of refusals.
 
-A command's module imports Typer and nothing heavier at its top; what the command works with is imported in its body,
-so that `kdi --help` answers at once.
+The modules of commands import nothing heavier than Typer at their top, so that `kdi --help` answers at once.
 """
 
 from __future__ import annotations
@@ -32,14 +31,15 @@ from kdi_assets.cli import (
     status,
     upkeep,
 )
-from kdi_assets.cli.output import exit_code, refuse
+from kdi_assets.cli.options import AsJson, Defs
+from kdi_assets.cli.output import exit_code, print_refusal
 from kdi_assets.errors import KdiError
 from kdi_assets.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # an error that nobody translated is a bug: its plain traceback, no local values
+    pretty_exceptions_enable=False,  # an unexpected exception is a bug: show its plain traceback, no local values
 )
 app.command()(doctor.doctor)
 app.command()(new.new)
@@ -52,7 +52,7 @@ app.command()(peek.peek)
 app.command()(history.history)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command()(replay.replay)
-app.command()(resolve.resolve)
+app.command(help=resolve.HELP)(resolve.resolve)
 app.command()(upkeep.upkeep)
 app.command()(check.check)
 app.command("check-assets")(check_assets.check_assets)
@@ -64,15 +64,19 @@ app.command()(generate.generate)
 
 
 @app.callback()
-def kdi() -> None:
+def kdi(defs: Defs = None, as_json: AsJson = False) -> None:
     """Kafka topics as Delta tables, every message exactly once.
+
+    The options may stand before or after the command; if an option is given
+    twice, the one after the command counts. Commands without --json ignore it.
 
     Exit codes: 0 done, 1 someone must decide, 2 usage, 75 a retry helps.
 
-    Environment: KDI_LAKE is the root of the tables, KDI_KAFKA the bootstrap
-    servers of the cluster main, KDI_SPARK_MASTER Spark's master, KDI_DRIVER own
-    or shared, KDI_DEFS the folder of the YAML documents, KDI_HOME what is made,
-    KDI_ALERT_WEBHOOK where the lag sensor sends alerts.
+    Environment: KDI_LAKE: root of the tables. KDI_KAFKA: bootstrap servers of
+    the cluster main. KDI_SPARK_MASTER: Spark's master. KDI_DRIVER: own or
+    shared. KDI_DEFS: folder of the YAML documents. KDI_HOME: folder of jars,
+    broker data and the default lake. KDI_ALERT_WEBHOOK: where the lag sensor
+    sends alerts.
     """
     try:
         Settings.from_environment()
@@ -81,9 +85,9 @@ def kdi() -> None:
 
 
 def main() -> None:
-    """Run the command line; a refusal goes to stderr and into the exit code."""
+    """Run the command line; print a refusal on stderr and exit with its code."""
     try:
         app(prog_name="kdi")
     except KdiError as refusal:
-        refuse(refusal)
+        print_refusal(refusal)
         sys.exit(exit_code([refusal]))

@@ -1,4 +1,4 @@
-"""What commands say: data on stdout, as columns or as JSON; progress and refusals on stderr; and the exit codes."""
+"""What commands print, data on stdout, progress and refusals on stderr; and their exit codes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ import typer
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
-from kdi_assets.wording import counted as counted
-from kdi_assets.wording import duration as duration
+from kdi_assets.wording import duration
 
 EXIT_DECIDE, EXIT_USAGE, EXIT_RETRY = 1, 2, 75
-"""0 is done, 2 is Click's for usage; 75 is EX_TEMPFAIL of sysexits.h. Ctrl-C ends with 130, as shells expect."""
+"""0 is done; 2 is Click's code for wrong usage; 75 is EX_TEMPFAIL of sysexits.h; Ctrl-C ends with 130."""
 
 UNCHANGED = "Nothing was changed; the same command with --yes does it."
-SHOWN_CHARACTERS = 500
-"""Of a value."""
+SHOWN_CHARACTERS = 500  # of a message's value
 
 
-def progress(line: str) -> None:
-    """A line about what goes on, for whoever watches."""
+def print_progress(line: str) -> None:
+    """Print a line about a step of the command, on stderr."""
     typer.echo(line, err=True)
 
 
-def refuse(refusal: KdiError) -> None:
-    """Show a refusal in full, on stderr."""
-    progress(str(refusal))
+def print_refusal(refusal: KdiError) -> None:
+    """Print a refusal in full, on stderr."""
+    print_progress(str(refusal))
 
 
 def exit_code(refusals: Iterable[KdiError]) -> int:
-    """The code of the worst: what a person must decide goes before what a retry may heal; 0 of none."""
+    """The exit code of the worst refusal: usage, then a decision, then a retry; 0 without refusals."""
     codes = {_code(refusal) for refusal in refusals}
     return next((code for code in (EXIT_USAGE, EXIT_DECIDE, EXIT_RETRY) if code in codes), 0)
 
@@ -47,36 +45,32 @@ def _code(refusal: KdiError) -> int:
     from kdi_assets.config.errors import AmbiguousStream, DefsFolderMissing, UnknownStream
 
     if isinstance(refusal, AmbiguousStream | UnknownStream | DefsFolderMissing):
-        return EXIT_USAGE  # what was typed is wrong, not what it was about
+        return EXIT_USAGE  # the command line is wrong, not the stream
     return EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE
 
 
 @contextmanager
 def refusal_in_json(stream: str, *, as_json: bool) -> Iterator[None]:
-    """With ``--json``, a refusal is an answer as well: an object with ``error`` goes before it.
-
-    Raises:
-        KdiError: The body's, in either case; whoever runs the command shows it and takes the exit code of it.
-    """
+    """With ``--json``, print a refusal of the body as an object with ``error``; then raise it, as without."""
     try:
         yield
     except KdiError as refusal:
         if as_json:
-            json_line({"stream": stream, "error": refusal})
+            print_json({"stream": stream, "error": refusal})
         raise
 
 
-def answer(text: str, fields: Mapping[str, object], *, as_json: bool, error: KdiError | None = None) -> None:
-    """Print an answer: for people, or as one JSON object with ``error`` as its last field."""
+def print_result(text: str, fields: Mapping[str, object], *, as_json: bool, error: KdiError | None = None) -> None:
+    """Print a result: text for people, or one JSON object with ``error`` as its last field."""
     if as_json:
-        json_line({**fields, "error": error})
+        print_json({**fields, "error": error})
     else:
         typer.echo(text)
 
 
-def json_line(answer: Mapping[str, object]) -> None:
-    """One JSON object on a line of its own."""
-    typer.echo(json.dumps(plain(answer), ensure_ascii=False))
+def print_json(fields: Mapping[str, object]) -> None:
+    """Print one JSON object on one line."""
+    typer.echo(json.dumps(to_json(fields), ensure_ascii=False))
 
 
 def error_fields(refusal: KdiError) -> dict[str, object]:
@@ -87,8 +81,8 @@ def error_fields(refusal: KdiError) -> dict[str, object]:
     return {**own, **kind, "happened": happened, "safe": safe, "run": run}
 
 
-def plain(value: object) -> object:
-    """The value as JSON knows it: ``topic/number`` for topic partitions, UTC for moments, text for the unknown."""
+def to_json(value: object) -> object:
+    """The value in JSON's types: topic partitions as ``topic/number``, timestamps in UTC, unknown classes as text."""
     match value:
         case TopicPartition():
             return str(value)
@@ -99,27 +93,27 @@ def plain(value: object) -> object:
         case StrEnum():
             return value.value
         case float() if isinf(value):
-            return None  # JSON has no number for it
+            return None  # JSON has no infinity
         case None | bool() | int() | float() | str():
             return value
         case datetime():
-            return clock(value, date=True)
+            return utc_text(value, date=True)
         case date():
             return value.isoformat()
         case Mapping():
-            return {str(plain(key)): plain(item) for key, item in value.items()}
+            return {str(to_json(key)): to_json(item) for key, item in value.items()}
         case KdiError():
-            return plain(error_fields(value))
+            return to_json(error_fields(value))
         case list() | tuple():
-            return [plain(item) for item in value]
+            return [to_json(item) for item in value]
     return str(value)
 
 
-def columns(head: Sequence[str], rows: Iterable[Sequence[object]], *, align: str) -> str:
-    """A table as text: as wide as what is in it, however narrow the terminal, so that it can be piped and copied.
+def table_text(head: Sequence[str], rows: Iterable[Sequence[object]], *, align: str) -> str:
+    """A table as text. Its width does not depend on the terminal, so that it can be piped and copied.
 
     Args:
-        rows: Texts, numbers, whatever says itself; ``None`` is a dash.
+        rows: Cells; ``None`` is printed as a dash.
         align: A ``<`` or ``>`` for each column.
     """
     lines = [head, *(list(map(_cell, row)) for row in rows)]
@@ -136,29 +130,29 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with what would steer a terminal escaped; messages are other people's."""
+    """The text with control characters escaped: a message must not control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def decoded(value: bytes) -> str:
-    """The bytes as text; what is no UTF-8 as ``\\x..``."""
+def value_text(value: bytes) -> str:
+    """A message's value as text; bytes that are no UTF-8 as ``\\x..``."""
     return bytes(value).decode("utf-8", "backslashreplace")
 
 
-def shown(value: bytes) -> str:
+def value_excerpt(value: bytes) -> str:
     """The beginning of a message's value, control characters escaped."""
-    text = decoded(value)
+    text = value_text(value)
     more = f" … ({len(text):,} characters)" if len(text) > SHOWN_CHARACTERS else ""
     return printable(text[:SHOWN_CHARACTERS]) + more
 
 
-def clock(moment: datetime, *, date: bool) -> str:
-    """A moment in UTC, to the second; with or without its date."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ" if date else "%H:%M:%SZ")
+def utc_text(timestamp: datetime, *, date: bool) -> str:
+    """A timestamp in UTC, to the second, with or without its date."""
+    return timestamp.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ" if date else "%H:%M:%SZ")
 
 
-def brief(seconds: float) -> str:
-    """A length of time as narrow as a column wants it: ``38s``, ``2h 5m``, ``12d 3h``; days alone from a hundred on."""
+def short_duration(seconds: float) -> str:
+    """A duration for a table's cell: ``38s``, ``2h 5m``, ``12d 3h``; from 100 days on, days alone."""
     if seconds >= 100 * 86400:
         return f"{seconds / 86400:,.0f}d"
     return re.sub(r" (d|h|min|s)\b", lambda unit: unit[1][0], duration(seconds))

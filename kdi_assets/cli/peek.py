@@ -1,4 +1,4 @@
-"""`kdi peek`: a few messages as the stream's own definition sees them: rows, or the reason why not. Read-only."""
+"""`kdi peek`: decode a few messages by the stream's document: their rows, or the reason why not. Read-only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant, topic_partition_meant
-from kdi_assets.cli.output import answer, clock, decoded, printable, progress, shown
-from kdi_assets.cli.session import session_over
+from kdi_assets.cli.options import AsJson, Defs, StreamName, parse_topic_partition, selected_stream
+from kdi_assets.cli.output import print_progress, print_result, printable, utc_text, value_excerpt, value_text
+from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.message_rules import TombstonePolicy
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from kdi_assets.monitoring.backlog_reader import Backlog
 
 WINDOW = 1000
-"""Offsets of a topic partition looked through for its first or last messages; markers and compacted ones are none."""
-SHOWN_ROWS = 10
-"""Of one message."""
+"""Offsets of a topic partition in which messages are searched; transaction markers and compacted offsets hold none."""
+SHOWN_ROWS = 10  # of one message
 Which = Literal["next", "newest", "from offset"]
-TITLES = {"next": "the next to be drained", "newest": "the newest", "from offset": "as asked"}
-At = tuple[int, int]
+TITLES = {"next": "the next to be drained", "newest": "the newest", "from offset": "from the offset"}
+Place = tuple[int, int]
 """Number of a topic partition, and an offset."""
 
 
 def peek(
     stream: StreamName,
-    count: Annotated[int, typer.Option(min=1, max=WINDOW, help="Messages, over all topic partitions.")] = 5,
+    count: Annotated[int, typer.Option(min=1, max=WINDOW, help="Number of messages, over all topic partitions.")] = 5,
     topic_partition: Annotated[
         str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one; default: all.")
     ] = None,
@@ -43,33 +42,33 @@ def peek(
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decode a few messages with the stream's own definition: row, or reason and field. Nothing is written.
+    """Decode a few messages by the stream's document: row, or reason and field. Nothing is written.
 
-    Without --offset: the next that a drain would read, or the newest if none
-    is waiting, or where the drain would begin is unknown.
+    Without --offset, shows the next messages that a drain would read; without
+    a backlog, or without positions, the newest messages.
 
     Exit codes: 0 shown, dead letters too; 1 someone must decide; 75 a retry helps.
     """
-    chosen = stream_meant(stream, defs)
-    only = topic_partition_meant(topic_partition, chosen)
-    with session_over(chosen, "peek", as_json=as_json) as session:
-        which, windows = _windows(_looked(chosen), only, offset)
+    chosen = selected_stream(stream, defs)
+    only = parse_topic_partition(topic_partition, chosen)
+    with stream_session(chosen, "peek", as_json=as_json) as session:
+        which, windows = _windows(_backlog(chosen), only, offset)
         messages = peek_at(session(), chosen, windows, count=count, which=which) if windows else []
-    text = "\n".join(
-        [f"{chosen.name}: {TITLES[which] if messages else 'no message there'}", *(m.text() for m in messages)]
-    )
+    title = f"{chosen.name}: {TITLES[which] if messages else 'no message there'}"
+    text = "\n".join([title, *(message.text() for message in messages)])
     fields = {"stream": chosen.name, "which": which, "messages": [m.fields() for m in messages]}
-    answer(text, fields, as_json=as_json)
+    print_result(text, fields, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
-    """One message and its verdict: rows as JSON, or a reason; neither for a skipped tombstone and a filtered one.
+class PeekedMessage:
+    """A message and its verdict.
 
     Attributes:
-        rows: The first of them.
-        count: How many it becomes.
-        value: Of a dead letter, as far as it would hold it.
+        rows: The first of its rows, as JSON.
+        count: The number of its rows.
+        reason: Why it is a dead letter.
+        value: The value as the dead letter would hold it.
     """
 
     topic_partition: TopicPartition
@@ -85,7 +84,7 @@ class Peeked:
 
     @property
     def verdict(self) -> str:
-        """In the words of the ledger."""
+        """The verdict in the ledger's words."""
         if self.rows:
             return "row"
         if self.reason is not None:
@@ -93,20 +92,20 @@ class Peeked:
         return "filtered" if self.has_value or self.tombstones != "skip" else "tombstone"
 
     def text(self) -> str:
-        """As people read it."""
-        at = f"{self.topic_partition} offset {self.offset}, {clock(self.timestamp, date=True)}: {self.verdict}"
+        """Its lines: coordinates and verdict, then rows or value."""
+        at = f"{self.topic_partition} offset {self.offset}, {utc_text(self.timestamp, date=True)}: {self.verdict}"
         if self.rows:
-            of = f": {self.count:,} of them" if self.count > 1 else ""
+            rows = f": {self.count:,} rows" if self.count > 1 else ""
             more = [f"(and {self.count - len(self.rows):,} more)"] if self.count > len(self.rows) else []
-            return "\n  ".join([f"{at}{of}", *map(printable, self.rows), *more])
+            return "\n  ".join([f"{at}{rows}", *map(printable, self.rows), *more])
         if self.reason is None:
             return at
         field = f" in {self.field}" if self.field else ""
-        value = "(its value is withheld)" if self.value is None else shown(self.value)
+        value = "(its value is withheld)" if self.value is None else value_excerpt(self.value)
         return f"{at}: {self.reason}{field}" + (f"\n  {value}" if self.has_value else "")
 
     def fields(self) -> dict[str, object]:
-        """As programs read it."""
+        """Its fields for ``--json``."""
         return {
             "topic_partition": self.topic_partition,
             "offset": self.offset,
@@ -117,17 +116,17 @@ class Peeked:
             "row_count": self.count,
             "reason": self.reason,
             "field": self.field,
-            "value": None if self.value is None else decoded(self.value),
+            "value": None if self.value is None else value_text(self.value),
         }
 
 
 def peek_at(
     spark: SparkSession, stream: Stream, windows: Sequence[OffsetRange], *, count: int, which: Which
-) -> list[Peeked]:
-    """The first messages of the windows, or the last of them, evenly from each; with their verdicts.
+) -> list[PeekedMessage]:
+    """The first or last messages of the windows, evenly from each, with their verdicts.
 
     Raises:
-        ShapeMistake: The stream's document does not work.
+        ShapeMistake: Spark does not understand the stream's document.
     """
     from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
     from kdi_assets.drain.rules.schema_evolution import evolved
@@ -142,39 +141,43 @@ def peek_at(
     messages = read_ranges(spark, stream.cluster, exact)
     decoder = knowing_schemas_of(messages, decoder) or decoder
     rows, letters = _judged(messages, stream, decoder)
-    found_rows: dict[At, list[Row]] = {}
+    rows_at: dict[Place, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(r["index"])):
-        found_rows.setdefault((row["partition"], row["offset"]), []).append(row)
-    found_letters = {(r["partition"], r["offset"]): r for r in letters}
-    peeked = []
-    for at, said in sorted(picked.items()):
-        letter, of_one = found_letters.get(at), found_rows.get(at, [])
-        why = {name: letter[name] for name in ("reason", "field", "value")} if letter else {}
-        tp, json_rows = TopicPartition(stream.topic, at[0]), [str(r["row"]) for r in of_one]
-        count = int(of_one[0]["count"]) if of_one else 0
-        peeked.append(
-            Peeked(tp, at[1], said["timestamp"], said["has_value"], stream.tombstones, json_rows, count, **why)
-        )
-    return peeked
+        rows_at.setdefault((row["partition"], row["offset"]), []).append(row)
+    letter_at = {(r["partition"], r["offset"]): r for r in letters}
+    return [_peeked(stream, m, rows_at.get(place, []), letter_at.get(place)) for place, m in sorted(picked.items())]
 
 
-def _looked(stream: Stream) -> Backlog:
-    """The stream's backlog; what a drain would refuse is said, and does not keep us from looking at messages."""
+def _peeked(stream: Stream, message: Row, rows: Sequence[Row], letter: Row | None) -> PeekedMessage:
+    return PeekedMessage(
+        TopicPartition(stream.topic, message["partition"]),
+        message["offset"],
+        message["timestamp"],
+        message["has_value"],
+        stream.tombstones,
+        [str(row["row"]) for row in rows],
+        int(rows[0]["count"]) if rows else 0,
+        **{name: letter[name] for name in ("reason", "field", "value")} if letter else {},
+    )
+
+
+def _backlog(stream: Stream) -> Backlog:
+    """The stream's backlog; a refusal is only printed if the messages can be shown in spite of it."""
     from kdi_assets.monitoring.backlog_reader import read_backlog
 
     backlog = read_backlog(stream, Settings.from_environment().lake)
     if backlog.refusal and not backlog.topic_partitions:
         raise backlog.refusal
     if backlog.refusal:
-        progress(f"a drain would be refused:\n{backlog.refusal}")
+        print_progress(f"a drain would be refused:\n{backlog.refusal}")
     return backlog
 
 
 def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) -> tuple[Which, list[OffsetRange]]:
-    """Where to look, none of it empty.
+    """The ranges in which messages are searched, none empty.
 
     Raises:
-        typer.BadParameter: The topic partition or the offset is not there.
+        typer.BadParameter: The topic does not have the topic partition or the offset.
     """
     held = {tp: b for tp, b in backlog.topic_partitions.items() if only in (None, tp)}
     if not held:
@@ -195,8 +198,8 @@ def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) 
     return "newest", sorted(newest)
 
 
-def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool) -> Mapping[At, Row]:
-    """The messages to show, without what they hold: neighbours within each topic partition."""
+def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool) -> Mapping[Place, Row]:
+    """The coordinates of the messages to show: the first or last ones of each window."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -208,8 +211,8 @@ def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, ne
     return {(r["partition"], r["offset"]): r for r in first.collect()}
 
 
-def _ranges(topic: str, picked: Iterable[At]) -> list[OffsetRange]:
-    """The ranges that hold what was picked and no other message."""
+def _ranges(topic: str, picked: Iterable[Place]) -> list[OffsetRange]:
+    """The ranges of these messages; they hold no other message."""
     offsets: dict[int, list[int]] = {}
     for partition, offset in picked:
         offsets.setdefault(partition, []).append(offset)
@@ -217,7 +220,7 @@ def _ranges(topic: str, picked: Iterable[At]) -> list[OffsetRange]:
 
 
 def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tuple[list[Row], list[Row]]:
-    """The first rows of each message as JSON, and dead letters, with their coordinates; as a drain would judge now."""
+    """The first rows of each message as JSON, and the dead letters, as a drain would judge now; with coordinates."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
@@ -231,8 +234,8 @@ def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tupl
     try:
         rows = judge(messages, stream, decoder, now=now, tally=tally)
     except AnalysisException:
-        analyse(stream, messages.sparkSession)  # says which field of the document it is
+        analyse(stream, messages.sparkSession)  # raises an error that names the document's field
         raise
-    said = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
-    found = rows.select(*coordinates(rows, stream), said).where(F.col("index") < SHOWN_ROWS).collect()
+    as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
+    found = rows.select(*coordinates(rows, stream), as_json).where(F.col("index") < SHOWN_ROWS).collect()
     return found, letters_of(messages, stream, decoder, tally.counts(stream), now=now).collect()

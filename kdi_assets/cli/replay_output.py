@@ -1,4 +1,4 @@
-"""What `kdi replay` and `kdi dead-letters replay | discard` print of what became of messages, or would."""
+"""What `kdi replay` and `kdi dead-letters replay | discard` print."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from kdi_assets.cli.output import answer, columns, counted, printable
+from kdi_assets.cli.output import print_result, printable, table_text
 from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from kdi_assets.replay.report import LetterChange, ReplayReport
@@ -18,48 +19,53 @@ _OUTCOMES = {
     "row": "rows",
     "dead_letter": "dead letters",
     "tombstone": "tombstones",
-    "elsewhere": "another table's by their route, and left as they were",
+    "elsewhere": "routed to another table, unchanged",
 }
-_LONG, _MOST_MOVES = 160, 20
+_MOST_CHARACTERS, _MOST_MOVES = 160, 20
 
 
-def tell(
-    done: ReplayReport, *, as_json: bool, looked: bool, into: str = "", to_do_it: str = "without --dry-run it is done"
+def print_replay(
+    done: ReplayReport, *, as_json: bool, dry_run: bool, into: str = "", to_do_it: str = "without --dry-run it is done"
 ) -> None:
-    """Print what became of messages, as lines or as one JSON object.
+    """Print what became of the messages, as lines or as one JSON object.
 
     Args:
-        looked: Whether nothing was done.
-        into: The table that was made to compare.
-        to_do_it: What does it then.
+        dry_run: Whether nothing was changed.
+        into: The table of the comparison.
+        to_do_it: How the command does it after a dry run.
     """
-    text = "\n".join(_lines(done, looked=looked, into=into, to_do_it=to_do_it))
-    answer(text, _fields(done, looked=looked, into=into), as_json=as_json)
+    text = "\n".join(_lines(done, dry_run=dry_run, into=into, to_do_it=to_do_it))
+    print_result(text, _fields(done, dry_run=dry_run, into=into), as_json=as_json)
 
 
-def _fields(done: ReplayReport, *, looked: bool, into: str) -> dict[str, object]:
-    said = {field.name: getattr(done, field.name) for field in fields(done) if field.name != "commit"}
-    tables = {name: [each._asdict() for each in said[name]] for name in ("examples", "moved", "letter_changes")}
-    missing = {field.name: getattr(done.missing, field.name) for field in fields(done.missing)}
-    version = done.commit.version if done.commit else None
-    whole = {**said, **tables, "messages": done.messages, "missing": missing, "into": into or None}
-    return {**whole, "done": not looked, "table_version": version}
+def _fields(done: ReplayReport, *, dry_run: bool, into: str) -> dict[str, object]:
+    own = {field.name: getattr(done, field.name) for field in fields(done) if field.name != "commit"}
+    return {
+        **own,
+        **{name: [each._asdict() for each in own[name]] for name in ("examples", "moved", "letter_changes")},
+        "messages": done.messages,
+        "missing": {field.name: getattr(done.missing, field.name) for field in fields(done.missing)},
+        "into": into or None,
+        "done": not dry_run,
+        "table_version": done.commit.version if done.commit else None,
+    }
 
 
-def _lines(done: ReplayReport, *, looked: bool, into: str, to_do_it: str) -> Iterator[str]:
-    yield f"{done.stream}: {_became(done)}"
+def _lines(done: ReplayReport, *, dry_run: bool, into: str, to_do_it: str) -> Iterator[str]:
+    yield f"{done.stream}: {_outcomes(done)}"
     if done.letter_changes:
-        rows = [(c.letters, _why(c.reason, c.field), _now(c), at(c.example)) for c in done.letter_changes]
-        yield columns(("LETTERS", "REASON", "NOW", "EXAMPLE"), rows, align="><<<")
+        changes = done.letter_changes
+        rows = [(c.letters, _reason(c.reason, c.field), _new_state(c), place_text(c.example)) for c in changes]
+        yield table_text(("LETTERS", "REASON", "NOW", "EXAMPLE"), rows, align="><<<")
     if done.changes:
-        yield columns(("CHANGE", "ROWS"), done.changes.items(), align="<>")
+        yield table_text(("CHANGE", "ROWS"), done.changes.items(), align="<>")
     if done.moved:
-        yield columns(("MOVED FROM", "TO", "ROWS"), done.moved[:_MOST_MOVES], align="<<>")
+        yield table_text(("MOVED FROM", "TO", "ROWS"), done.moved[:_MOST_MOVES], align="<<>")
     yield from (line for example in done.examples for line in _example(example))
-    yield from _left_alone(done)
+    yield from _unchanged(done)
     if into:
-        yield f"Old and new rows lie side by side in {into}; nothing else was changed."
-    elif looked and done.messages:
+        yield f"Old and new rows are side by side in {into}; nothing else was changed."
+    elif dry_run and done.messages:
         yield f"Nothing was changed; {to_do_it}."
     elif done.commit:
         yield from (f"  {day}  {rows:,} rows" for day, rows in done.rows_by_date.items())
@@ -68,40 +74,40 @@ def _lines(done: ReplayReport, *, looked: bool, into: str, to_do_it: str) -> Ite
         yield "Nothing is different; nothing was committed."
 
 
-def _became(done: ReplayReport) -> str:
+def _outcomes(done: ReplayReport) -> str:
     what, of = ("open dead letter", "") if done.first is None else ("message", f" of {done.first} to {done.last}")
     if not done.messages:
-        return f"no {what}{of} that this could be done with"
-    became = ", ".join(f"{count:,} {_OUTCOMES.get(outcome, outcome)}" for outcome, count in done.outcomes.items())
-    return f"{counted(done.messages, what)}{of}: {became}"
+        return f"no {what}{of}"
+    outcomes = ", ".join(f"{count:,} {_OUTCOMES.get(outcome, outcome)}" for outcome, count in done.outcomes.items())
+    return f"{counted(done.messages, what)}{of}: {outcomes}"
 
 
-def _left_alone(done: ReplayReport) -> Iterator[str]:
+def _unchanged(done: ReplayReport) -> Iterator[str]:
     missing = done.missing
     if missing.messages:
         lost = counted(missing.messages, "message")
         yield f"Kafka no longer holds {lost}: {missing.rows:,} rows and {missing.letters:,} dead letters stay"
     if done.withheld:
-        yield f"{counted(done.withheld, 'open dead letter')} without all of its message: left alone"
+        yield f"{counted(done.withheld, 'open dead letter')} without the whole message: unchanged"
     if done.waiting:
-        yield f"{counted(done.waiting, 'open dead letter')} at or behind the position: left to the next drain"
+        yield f"{counted(done.waiting, 'open dead letter')} at or after the position: left to the next drain"
     if done.torn:
-        yield f"{counted(done.torn, 'message')} of which someone deleted some rows: left alone"
+        yield f"{counted(done.torn, 'message')} with some rows deleted by someone: unchanged"
     if done.unplaced:
-        yield f"{counted(done.unplaced, 'row')} that do not say where their message stood: left alone"
+        yield f"{counted(done.unplaced, 'row')} without the coordinates of a message: unchanged"
 
 
-def _now(change: LetterChange) -> str:
-    return _why(change.new_reason, change.new_field) if change.new_reason else change.outcome.replace("_", " ")
+def _new_state(change: LetterChange) -> str:
+    return _reason(change.new_reason, change.new_field) if change.new_reason else change.outcome.replace("_", " ")
 
 
-def _why(reason: str, field: str) -> str:
+def _reason(reason: str, field: str) -> str:
     return printable(f"{reason} in {field}" if field else reason)
 
 
 def _example(example: Example) -> Iterator[str]:
-    """One row: of what is changed the columns that differ, else all of it."""
-    yield f"  {example.change} {at(example.at)}"
+    """One row: the columns that differ if it is changed, else the whole row."""
+    yield f"  {example.change} {place_text(example.at)}"
     if not (example.was and example.now):
         yield f"    {_short(example.was or example.now)}"
         return
@@ -112,9 +118,9 @@ def _example(example: Example) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    return printable(text if len(text) <= _LONG else f"{text[:_LONG]}…")
+    return printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
 
 
-def at(place: tuple[TopicPartition, int]) -> str:
-    """Where a message stood, in few characters."""
+def place_text(place: tuple[TopicPartition, int]) -> str:
+    """A message's topic partition and offset, in few characters."""
     return f"{place[0]}@{place[1]}"

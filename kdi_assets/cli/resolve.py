@@ -11,15 +11,16 @@ from kdi_assets.cli.options import (
     AsJson,
     Defs,
     StreamName,
-    moment_meant,
-    stream_meant,
-    streams_meant,
-    topic_partition_meant,
+    parse_timestamp,
+    parse_topic_partition,
+    selected_stream,
+    selected_streams,
     whoami,
 )
-from kdi_assets.cli.output import UNCHANGED, answer, columns, counted, json_line
-from kdi_assets.cli.session import session_over
+from kdi_assets.cli.output import UNCHANGED, print_json, print_result, table_text
+from kdi_assets.cli.session import stream_session
 from kdi_assets.settings import Settings
+from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
     from kdi_assets.ledger.entry import LedgerEntry
@@ -27,102 +28,110 @@ if TYPE_CHECKING:
     from kdi_assets.recovery.resolve import Decision
     from kdi_assets.stream.stream import Stream
 
-
-ActionOption = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
+ResolveAction = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-letters", "accept-routes"]
 
 TARGETS = ("--to", "--to-timestamp", "--to-version")
-FITTING: Mapping[str, Sequence[str]] = {
+TAKEN_BY: Mapping[str, Sequence[str]] = {
     "accept-loss": ("--topic-partition", "--from", "--until"),
     "rewind": ("--topic-partition", *TARGETS),
 }
-"""Options by the action that looks at them; the others look at none of them."""
-
+"""The options that an action takes; the other actions take none of them."""
 NEEDED = {"--from": "--until", "--until": "--topic-partition", "--to": "--topic-partition"}
+
+ActionName = Annotated[ResolveAction, typer.Argument(metavar="ACTION", help="The decision, see above.")]
+TopicPartitionOption = Annotated[
+    str | None,
+    typer.Option("--topic-partition", metavar="TOPIC/NUMBER", help="accept-loss, rewind: only this one; default: all."),
+]
+From = Annotated[
+    int | None,
+    typer.Option(
+        "--from", metavar="OFFSET", min=0, help="accept-loss: the first offset to give up; must be the position."
+    ),
+]
+Until = Annotated[
+    int | None, typer.Option("--until", metavar="OFFSET", min=0, help="accept-loss: give up offsets before this one.")
+]
+To = Annotated[int | None, typer.Option("--to", metavar="OFFSET", min=0, help="rewind: the next offset to read.")]
+ToTimestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--to-timestamp", metavar="TIME", help="rewind: to the first message since TIME, e.g. 2026-01-31T06:00:00Z."
+    ),
+]
+ToVersion = Annotated[
+    int | None,
+    typer.Option("--to-version", metavar="N", min=0, help="rewind: to the positions at version N of the table."),
+]
+Because = Annotated[
+    str, typer.Option("--because", metavar="TEXT", help="The reason, for the ledger. accept-routes needs it.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show the decision.")]
+
+HELP = """Decide what a drain refuses to decide; the table's ledger records the decision.
+
+accept-loss gives up offsets that are lost, or that no drain can take.
+
+new-topic starts at the beginning of a topic that was deleted and created again.
+
+rewind sets positions back: to an offset, a timestamp, or a version of the
+table; by default, to the end of the table's rows. The same commit removes the
+rows at and after the new positions; their messages are drained again.
+
+adopt accepts a table that replaced the stream's table, or that another writer
+filled: positions are set to the end of its rows.
+
+adopt-dead-letters accepts a replaced dead-letter table.
+
+accept-routes accepts changed route conditions, in all tables of the topic at
+once. These tables must have the same positions. It needs --because.
+
+Exit codes: 0 shown, or done with --yes; 1 it does not apply; 75 a retry helps.
+"""
 
 
 def resolve(
     stream: StreamName,
-    action: Annotated[ActionOption, typer.Argument(metavar="ACTION", help="What is decided, see above.")],
-    topic_partition: Annotated[
-        str | None, typer.Option(metavar="TOPIC/NUMBER", help="Only this one (accept-loss, rewind); default: all.")
-    ] = None,
-    start: Annotated[
-        int | None,
-        typer.Option("--from", metavar="OFFSET", min=0, help="accept-loss: the first offset given up: the position."),
-    ] = None,
-    until: Annotated[
-        int | None, typer.Option(metavar="OFFSET", min=0, help="accept-loss: give up everything before this offset.")
-    ] = None,
-    to: Annotated[int | None, typer.Option(metavar="OFFSET", min=0, help="rewind: the next offset to read.")] = None,
-    to_timestamp: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="rewind: to the first message of then or later, e.g. 2026-01-31T06:00:00Z."),
-    ] = None,
-    to_version: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="rewind: to where positions stood at version N of the table.")
-    ] = None,
-    because: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why; the ledger keeps it, and who. accept-routes needs it.")
-    ] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the decision is only shown.")] = False,
+    action: ActionName,
+    topic_partition: TopicPartitionOption = None,
+    start: From = None,
+    until: Until = None,
+    to: To = None,
+    to_timestamp: ToTimestamp = None,
+    to_version: ToVersion = None,
+    because: Because = "",
+    yes: Yes = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide what a drain refuses to decide; the decision goes into the table's ledger.
-
-    accept-loss gives up offsets that are gone, or that no drain can take.
-
-    new-topic begins at the start of a topic that was made anew.
-
-    rewind sets positions back, to an offset, a timestamp or a version of the
-    table; without any, behind the table's rows. Rows behind the new positions
-    are removed in the same commit, and their messages are drained again.
-
-    adopt takes a table that lies in the old one's place, or that another
-    writer wrote: positions behind its rows.
-
-    adopt-dead-letters takes dead letters that lie in the old ones' place.
-
-    accept-routes lets changed route conditions hold, in all tables of the
-    topic at once; they must stand at the same offsets. It needs --because.
-
-    Exit codes: 0 shown, or done with --yes; 1 it does not apply; 75 a retry helps.
-    """
+    """Check the options, work out the decision, and commit it with ``--yes``; the help is ``HELP``."""
     from kdi_assets.recovery.resolve import carry_out_decision, decide
 
-    chosen, lake = stream_meant(stream, defs), Settings.from_environment().lake
+    chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     options = {"--topic-partition": topic_partition, "--from": start, "--until": until}
     options |= {"--to": to, "--to-timestamp": to_timestamp, "--to-version": to_version}
-    _refuse_misfits(action, [option for option, value in options.items() if value is not None], because)
+    _refuse_other_options(action, [option for option, value in options.items() if value is not None], because)
     if action == "accept-routes":
-        _accept_routes(chosen, streams_meant((), defs), lake, because=because, yes=yes, as_json=as_json)
+        _accept_routes(chosen, selected_streams((), defs), lake, because=because, yes=yes, as_json=as_json)
         return
-    moment = None if to_timestamp is None else moment_meant(to_timestamp, "--to-timestamp")
-    only = topic_partition_meant(topic_partition, chosen)
-    with session_over(chosen, "resolve", as_json=as_json) as session:
+    numbers = {"start": start, "until": until, "to": to, "to_version": to_version}
+    timestamp = None if to_timestamp is None else parse_timestamp(to_timestamp, "--to-timestamp")
+    only = parse_topic_partition(topic_partition, chosen)
+    with stream_session(chosen, "resolve", as_json=as_json) as session:
         decision = decide(
-            chosen,
-            lake,
-            action,
-            topic_partition=only,
-            start=start,
-            until=until,
-            to=to,
-            to_timestamp=moment,
-            to_version=to_version,
-            session=session,
+            chosen, lake, action, topic_partition=only, to_timestamp=timestamp, **numbers, session=session
         )
-        told = {"decided_by": whoami(), "because": because}
-        entry = carry_out_decision(session(), decision, chosen, lake, **told) if yes else None
+        why = {"decided_by": whoami(), "because": because}
+        entry = carry_out_decision(session(), decision, chosen, lake, **why) if yes else None
     done = f"Done: committed as v{entry.version}." if entry else UNCHANGED
-    answer(f"{_text(chosen, decision)}\n{done}", _fields(chosen, decision, entry), as_json=as_json)
+    print_result(f"{_text(chosen, decision)}\n{done}", _fields(chosen, decision, entry), as_json=as_json)
 
 
-def _refuse_misfits(action: ActionOption, options: Sequence[str], because: str) -> None:
-    """Refuse options that the action would not look at: they were meant to restrict it."""
+def _refuse_other_options(action: ResolveAction, options: Sequence[str], because: str) -> None:
+    """Refuse options that the action would ignore: it would then do more than the user wants."""
     for option in options:
-        if option not in FITTING.get(action, ()):
-            actions = " and ".join(one for one, fitting in FITTING.items() if option in fitting)
+        if option not in TAKEN_BY.get(action, ()):
+            actions = " and ".join(one for one, taken in TAKEN_BY.items() if option in taken)
             raise typer.BadParameter(f"it belongs to {actions}, not to {action}", param_hint=option)
         if (needed := NEEDED.get(option)) and needed not in options:
             raise typer.BadParameter(f"it needs {needed}", param_hint=option)
@@ -141,24 +150,24 @@ def _text(stream: Stream, decision: Decision) -> str:
     before = decision.before
     after = {tp: "none: vanished" if at == RETIRED else at for tp, at in decision.after.items()}
     rows = [(tp, before.get(tp), after.get(tp)) for tp in sorted(before.keys() | after.keys())]
-    table = columns(("TOPIC PARTITION", "POSITION", "NEW POSITION"), rows, align="<>>")
-    losses = [f"declared loss: {r}, {counted(r.offset_count, 'offset')}" for r in decision.declared_losses]
-    return "\n".join([f"{stream.name}: {decision.action}: {decision.reason}", table, *losses, *_beyond(decision)])
+    table = table_text(("TOPIC PARTITION", "POSITION", "NEW POSITION"), rows, align="<>>")
+    lines = [f"{stream.name}: {decision.action}: {decision.reason}", table]
+    lines += [f"declared loss: {r}, {counted(r.offset_count, 'offset')}" for r in decision.declared_losses]
+    return "\n".join([*lines, *_past_position(decision)])
 
 
-def _beyond(decision: Decision) -> list[str]:
-    """What lies behind positions that are set back, and what becomes of it."""
-    beyond, told = decision.beyond, []
-    if beyond.rows:
-        of = f"{counted(beyond.row_count, 'row')} of {counted(beyond.messages, 'message')} behind the new positions"
-        told.append(f"{of} are removed, to be drained again")
-    if beyond.only_copies:
-        told.append(
-            f"{counted(beyond.only_copies, 'row')} of these the broker cannot give again: kept in {beyond.kept_in}"
-        )
-    if beyond.letters:
-        told.append(f"{counted(beyond.letters, 'open dead letter')} there: drained again as well")
-    return told
+def _past_position(decision: Decision) -> list[str]:
+    """What a rewind does with rows and dead letters at and after the new positions."""
+    past, lines = decision.beyond, []
+    if past.rows:
+        rows = f"{counted(past.row_count, 'row')} of {counted(past.messages, 'message')}"
+        lines.append(f"{rows} at and after the new positions are removed, and drained again")
+    if past.only_copies:
+        copies = counted(past.only_copies, "row")
+        lines.append(f"of these, the broker no longer has the messages of {copies}: kept in {past.kept_in}")
+    if past.letters:
+        lines.append(f"{counted(past.letters, 'open dead letter')} there: drained again as well")
+    return lines
 
 
 def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> dict[str, object]:
@@ -184,15 +193,15 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
 def _accept_routes(
     stream: Stream, streams: Sequence[Stream], lake: str, *, because: str, yes: bool, as_json: bool
 ) -> None:
-    """Let all tables of the route group change over to the conditions of the documents; an object per table."""
+    """Accept the documents' route conditions in all tables of the route group; in JSON, an object per table."""
     from kdi_assets.recovery.accept_routes import commit_routes, decide_routes
 
-    with session_over(stream, "resolve", as_json=as_json) as session:
+    with stream_session(stream, "resolve", as_json=as_json) as session:
         decision = decide_routes(stream, streams, lake)
         done = commit_routes(session(), decision, decided_by=whoami(), because=because) if yes else {}
     if as_json:
         for name in decision.members:
-            json_line(_routes_fields(name, decision, done.get(name)))
+            print_json(_routes_fields(name, decision, done.get(name)))
     else:
         versions = ", ".join(f"{name} v{entry.version}" for name, entry in done.items())
         typer.echo(_routes_text(decision))
@@ -206,8 +215,8 @@ def _routes_text(decision: RouteDecision) -> str:
         (name, positions_in_words(table.positions), in_words(table.recorded, table.wanted) or "as in the documents")
         for name, table in sorted((name, one.table) for name, one in decision.members.items())
     ]
-    lines = [columns(("TABLE", "POSITIONS", "DRAINED BY SO FAR"), rows, align="<<<")]
-    lines.append("From these positions on, the route conditions of the documents hold.")
+    lines = [table_text(("TABLE", "POSITIONS", "DRAINED BY SO FAR"), rows, align="<<<")]
+    lines.append("From these positions on, the route conditions of the documents apply.")
     if apart := decision.accepted.apart:
         lines.append(f"Messages between these offsets may then be in two tables, or in none: {apart}.")
     return "\n".join(lines)

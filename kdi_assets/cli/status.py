@@ -1,4 +1,4 @@
-"""`kdi status`: what waits, how old it is, and what stands in the way; a line for every stream, without a JVM."""
+"""`kdi status`: a line for each stream with backlog, lag and state; after them the refusals. No Spark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamNames, streams_meant
-from kdi_assets.cli.output import EXIT_RETRY, brief, clock, columns, json_line
+from kdi_assets.cli.options import AsJson, Defs, StreamNames, selected_streams
+from kdi_assets.cli.output import EXIT_RETRY, print_json, short_duration, table_text, utc_text
 from kdi_assets.errors import KdiError, Transient
 from kdi_assets.monitoring.backlog import Backlog, PartitionBacklog, State, state_of
 from kdi_assets.monitoring.table_facts import TableFacts, TableWatch
@@ -27,68 +27,70 @@ WATCH_SECONDS, CLEAR = 5.0, "\x1b[2J\x1b[H"
 
 def status(
     streams: StreamNames = None,
-    watch: Annotated[bool, typer.Option("--watch", help="BacklogReader every 5 seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 5 seconds until Ctrl-C.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what waits of each stream, for how long, and what stands in the way. Needs no Spark.
+    """Show each stream's backlog, lag and refusals. Needs no Spark.
 
-    BACKLOG counts offsets. LAG is the age of the oldest message that waits,
-    CLOSES IN the time until a drain that began now would have caught up, LOSS
-    IN the time until retention deletes the first message that waits. SMALL
-    FILES share their date with others below 32 MiB. `?` is unknown, `-`
-    nothing, `never` endless. DEAD, 24 H are the dead letters of the last day.
+    BACKLOG counts offsets. LAG is the age of the oldest waiting message.
+    CLOSES IN: the time until a drain that starts now has caught up. LOSS IN:
+    the time until retention deletes the oldest waiting message. DEAD, 24 H: the
+    dead letters of the last 24 hours. SMALL FILES: files below 32 MiB that share
+    their date with another small file. `?` is unknown, `-` none, `never`
+    infinite.
 
-    STATE is OK; WARN: drains go on, and the backlog does not get less; REWIND:
-    positions went back; STALL: commits come, and a topic partition's position
-    stays; STOP: messages wait, and no commit comes; paused or retired by the
-    document; refused: someone must decide; unreachable: broker or storage.
+    STATE is OK; WARN: drains commit, but the backlog does not shrink; REWIND:
+    positions went back; STALL: drains commit, but the position of a topic
+    partition stays; STOP: there is a backlog and no commit; paused or retired:
+    by the document; refused: someone must decide; unreachable: the broker or
+    the storage.
 
-    --json has raw numbers, units in the keys, and every topic partition; null
-    is unknown, and endless: JSON has no number for it. With --watch each look
-    prints its objects.
+    --json has raw numbers with units in the keys, and every topic partition;
+    null is unknown or infinite. With --watch, every repetition prints its
+    objects.
 
-    Exit codes: 0 it could look, whatever it saw, refusals too; 1 the documents
-    are wrong; 75 no broker answered for any of the streams; 130 after Ctrl-C.
+    Exit codes: 0 shown, refusals too; 1 the documents are wrong; 75 no broker
+    answered for any stream; 130 after Ctrl-C.
     """
-    look = looks(streams_meant(streams or (), defs), Settings.from_environment().lake)
-    began, seen = time.monotonic(), look()
-    _show(seen, as_json=as_json)
+    read = status_reader(selected_streams(streams or (), defs), Settings.from_environment().lake)
+    began, statuses = time.monotonic(), read()
+    _print(statuses, as_json=as_json)
     while watch:
         time.sleep(max(0.0, began + WATCH_SECONDS - time.monotonic()))
-        began, seen = time.monotonic(), look()
+        began, statuses = time.monotonic(), read()
         if sys.stdout.isatty():
             typer.echo(CLEAR, nl=False)
-        _show(seen, as_json=as_json)
-    if seen and all(isinstance(one.backlog.refusal, Transient) for one in seen):
+        _print(statuses, as_json=as_json)
+    if statuses and all(isinstance(one.backlog.refusal, Transient) for one in statuses):
         raise typer.Exit(EXIT_RETRY)
 
 
-def looks(streams: Sequence[Stream], lake: str) -> Callable[[], list[StreamStatus]]:
-    """Answers the status of the streams, each time it is called; the second time it asks only for what can be new."""
+def status_reader(streams: Sequence[Stream], lake: str) -> Callable[[], list[StreamStatus]]:
+    """A function that reads the status of the streams; later calls read only what may have changed."""
     from kdi_assets.monitoring.backlog_reader import BacklogReader
 
-    look, tables = BacklogReader(), TableWatch()
+    backlog_reader, tables = BacklogReader(), TableWatch()
 
-    def seen() -> list[StreamStatus]:
-        backlogs = look(streams, lake=lake)
+    def read() -> list[StreamStatus]:
+        backlogs = backlog_reader(streams, lake=lake)
         now = datetime.now(UTC)
         return [StreamStatus.of(s, b, tables, lake, now) for s, b in zip(streams, backlogs, strict=True)]
 
-    return seen
+    return read
 
 
-def _show(seen: Sequence[StreamStatus], *, as_json: bool) -> None:
+def _print(statuses: Sequence[StreamStatus], *, as_json: bool) -> None:
     if as_json:
-        for one in seen:
-            json_line(one.fields())
+        for one in statuses:
+            print_json(one.fields())
     else:
-        typer.echo(text(seen, datetime.now(UTC)))
+        typer.echo(text(statuses, datetime.now(UTC)))
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One line of the table; ``table`` is empty where its log cannot be read, and then there is a refusal."""
+    """One line of the table. If the table's log cannot be read, ``table`` is empty and the backlog has a refusal."""
 
     stream: Stream
     backlog: Backlog
@@ -96,36 +98,36 @@ class StreamStatus:
 
     @classmethod
     def of(cls, stream: Stream, backlog: Backlog, tables: TableWatch, lake: str, now: datetime) -> StreamStatus:
-        """The status with what the table's log says."""
+        """The status with the facts of the table's log."""
         try:
             return cls(stream, backlog, tables(stream, lake, now=now))
         except KdiError:
-            return cls(stream, backlog, TableFacts())  # the backlog's refusal says it
+            return cls(stream, backlog, TableFacts())  # the backlog has the refusal
 
     @property
     def state(self) -> State:
-        """One word."""
+        """The word of the column STATE."""
         return state_of(self.stream, self.backlog)
 
     def cells(self, now: datetime) -> tuple[str, ...]:
-        """As people read it."""
+        """Its line of the table."""
         backlog, table = self.backlog, self.table
-        nothing = "?" if not backlog.known and self.state != State.RETIRED else "-"
+        empty = "?" if not backlog.known and self.state != State.RETIRED else "-"
         waits = backlog.known and backlog.offsets > 0
         return (
             self.stream.name,
-            f"{backlog.offsets:,}" if backlog.known else nothing,
-            _time(backlog.lag_seconds) if waits else nothing,
-            _time(backlog.time_to_close_seconds) if waits else nothing,
-            _time(backlog.time_to_loss_seconds) if waits else nothing,
+            f"{backlog.offsets:,}" if backlog.known else empty,
+            _duration(backlog.lag_seconds) if waits else empty,
+            _duration(backlog.time_to_close_seconds) if waits else empty,
+            _duration(backlog.time_to_loss_seconds) if waits else empty,
             "-" if table.dead_letters is None else f"{table.dead_letters:,}",
             "-" if table.files is None else f"{table.files.small:,}",
-            "-" if table.drained_at is None else _moment(table.drained_at, now),
+            "-" if table.drained_at is None else _time_or_date(table.drained_at, now),
             self.state.value,
         )
 
     def fields(self) -> dict[str, object]:
-        """As programs read it."""
+        """Its fields for ``--json``."""
         backlog, table = self.backlog, self.table
         return {
             "stream": self.stream.name,
@@ -152,17 +154,17 @@ class StreamStatus:
         }
 
 
-def text(seen: Sequence[StreamStatus], now: datetime) -> str:
-    """The table, and below it what stands in the way: notes, and every refusal once, in full."""
-    if not seen:
+def text(statuses: Sequence[StreamStatus], now: datetime) -> str:
+    """The table; after it, open transactions, and every refusal once, in full."""
+    if not statuses:
         return "no document describes a stream"
-    table = columns(HEAD, [one.cells(now) for one in seen], align=ALIGN)
+    table = table_text(HEAD, [one.cells(now) for one in statuses], align=ALIGN)
     notes = [
         f"{one.stream.name}: {held:,} offsets are held back by an open transaction"
-        for one in seen
+        for one in statuses
         if (held := one.backlog.open_transaction_offsets)
     ]
-    refusals = dict.fromkeys(str(one.backlog.refusal) for one in seen if one.backlog.refusal)
+    refusals = dict.fromkeys(str(one.backlog.refusal) for one in statuses if one.backlog.refusal)
     return "\n".join([table, *notes, *refusals])
 
 
@@ -180,12 +182,12 @@ def _partition_fields(held: PartitionBacklog) -> dict[str, object]:
     }
 
 
-def _time(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "?"
-    return "never" if seconds == math.inf else brief(seconds)
+    return "never" if seconds == math.inf else short_duration(seconds)
 
 
-def _moment(at: datetime, now: datetime) -> str:
-    """The time of a moment of today, the date of another one."""
-    return clock(at, date=True)[:10] if now - at > timedelta(hours=20) else clock(at, date=False)
+def _time_or_date(at: datetime, now: datetime) -> str:
+    """The time of day; if it is more than 20 hours ago, the date."""
+    return utc_text(at, date=True)[:10] if now - at > timedelta(hours=20) else utc_text(at, date=False)

@@ -1,4 +1,4 @@
-"""`kdi upkeep`: clean up a table's log, after copying it; shown first, done with --yes."""
+"""`kdi upkeep`: copy a table's log to its archive and clean it up; only shown without --yes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kdi_assets.cli.options import AsJson, Defs, StreamName, stream_meant
-from kdi_assets.cli.output import UNCHANGED, answer, counted, duration, refusal_in_json
-from kdi_assets.cli.session import one_session
+from kdi_assets.cli.options import AsJson, Defs, StreamName, selected_stream
+from kdi_assets.cli.output import UNCHANGED, print_result, refusal_in_json
+from kdi_assets.cli.session import lazy_session
 from kdi_assets.settings import Settings
+from kdi_assets.wording import counted, duration
 
 if TYPE_CHECKING:
     from kdi_assets.upkeep.clean_up import CleanUp
@@ -18,30 +19,30 @@ if TYPE_CHECKING:
 
 def upkeep(
     stream: StreamName,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")] = False,
     defs: Defs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Clean up the log of the stream's table: copy it to <table>_ledger, then remove what is older than
+    """Clean up the log of the stream's table: copy it to <table>_ledger, then remove commits that are older than
     delta.logRetentionDuration (30 days by default).
 
-    Positions stay, and `kdi audit` goes on to account for every offset. What is
-    removed can no longer be restored to. Needs Spark only where the newest
-    ledger commit itself would go.
+    Positions stay, and `kdi audit` still accounts for every offset. The table
+    cannot be restored to removed versions. Needs Spark only if the newest
+    ledger commit is among the expired ones.
 
     Exit codes: 0 shown, or done with --yes; 1 someone must decide; 75 a retry helps.
     """
     from kdi_assets.upkeep.clean_up import clean_up, plan_clean_up
 
-    chosen, lake, now = stream_meant(stream, defs), Settings.from_environment().lake, datetime.now(UTC)
+    chosen, lake, now = selected_stream(stream, defs), Settings.from_environment().lake, datetime.now(UTC)
     with refusal_in_json(chosen.name, as_json=as_json):
         planned = plan_clean_up(chosen, lake, now=now)
         if not yes:
-            answer(_planned_text(planned), _fields(planned), as_json=as_json)
+            print_result(_planned_text(planned), _fields(planned), as_json=as_json)
             return
-        with one_session("upkeep") as session, session.watched():
+        with lazy_session("upkeep") as session, session.watched():
             done = clean_up(chosen, lake, session=session, now=now)
-    answer(_done_text(done), _fields(done), as_json=as_json)
+    print_result(_done_text(done), _fields(done), as_json=as_json)
 
 
 def _planned_text(planned: CleanUp) -> str:

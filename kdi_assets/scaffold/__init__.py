@@ -1,1 +1,1 @@
-"""`kdi new`: a document for a topic, proposed from a sample of its messages. No JVM."""
+"""`kdi new`: propose a document for a topic from a sample of its messages. Without a JVM."""

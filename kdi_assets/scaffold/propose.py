@@ -1,4 +1,4 @@
-"""From a sample to what a document should say, and what would become of the sample under it."""
+"""From a topic's sample to the contents of a document, and what becomes of the sample with it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 from kdi_assets.scaffold.date_candidates import KAFKA, Candidate, candidates, is_plausible
+from kdi_assets.scaffold.errors import NothingProposed
+from kdi_assets.scaffold.field_stats import JsonRecord, Misfit
 from kdi_assets.scaffold.infer_types import DATE, ddl_name, misfit
-from kdi_assets.scaffold.json_text import JsonRecord, Misfit
-from kdi_assets.scaffold.recognise_format import Ask, Read, Recognised, recognise
-from kdi_assets.sources.kafka.sample import Sampled, TopicSample
-from kdi_assets.stream.stream import DateWindow
+from kdi_assets.scaffold.recognise_format import Ask, Decoded, Recognised, recognise
+from kdi_assets.sources.kafka.errors import TopicMissing
+from kdi_assets.sources.kafka.sample import Sampled, TopicSample, sample, topics_of
+from kdi_assets.sources.kafka.topic import read_topic
+from kdi_assets.stream.stream import Cluster, DateWindow
+from kdi_assets.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class DateChoice:
 
     Attributes:
         sql: Spark SQL.
-        of: The candidate that it is made of; ``None``: the time that Kafka has.
+        of: The candidate in the expression; ``None`` if the date is that of Kafka's timestamp.
         others: The other candidates, the best first.
     """
 
@@ -30,7 +34,7 @@ class DateChoice:
     others: Sequence[Candidate] = ()
 
     def date(self, message: Sampled, record: JsonRecord) -> date | None:
-        """The date that a message would have."""
+        """The date of a message by this expression."""
         moment = self.of.moment(record) if self.of else None
         if moment is None and KAFKA in self.sql:
             moment = message.timestamp
@@ -39,11 +43,11 @@ class DateChoice:
 
 @dataclass(slots=True)
 class SampleOutcome:
-    """What would become of the sample.
+    """What becomes of the sample.
 
     Attributes:
-        letters: Dead letters by reason and field.
-        dates: How many rows have each date.
+        letters: Number of dead letters by reason and field.
+        dates: Number of rows by date.
     """
 
     letters: Counter[Misfit] = field(default_factory=Counter)
@@ -57,11 +61,11 @@ class SampleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a document should say.
+    """The contents of a document.
 
     Attributes:
-        hidden: Spark SQL of a field that the table's own date would hide; empty if there is none.
-        decoded: Messages whose fields were looked at; none where a registry says what they are.
+        hidden: Spark SQL of a field that the table's own ``date`` would hide; empty if there is none.
+        decoded: Number of messages whose fields were read; 0 if a registry describes them.
     """
 
     sample: TopicSample
@@ -73,31 +77,56 @@ class Proposal:
     hidden: str
 
 
-def propose(sample: TopicSample, *, now: datetime, ask: Ask | None = None) -> Proposal:
-    """Say what a document for the sampled topic should say.
+def sample_topic(cluster: Cluster, topic: str, *, count: int) -> TopicSample:
+    """Sample a topic.
+
+    Returns:
+        A sample with at least one message that has a value.
+
+    Raises:
+        NothingProposed: The topic is missing, empty, or holds only tombstones.
+        BrokerUnreachable, LeaderMissing: A retry can help.
+        AccessRefused: The brokers refuse access to the cluster or the topic.
+    """
+    try:
+        found = sample(cluster, read_topic(cluster, topic), count=count)
+    except TopicMissing as missing:
+        why = f"Kafka cluster {cluster.name} has no topic {topic!r}; {did_you_mean(topic, topics_of(cluster))}"
+        raise NothingProposed(topic=topic, why=why, run="kdi new with a topic that you may read") from missing
+    if all(message.value is None for message in found.messages):
+        tombstones = f"has only tombstones, {len(found.messages):,} in the sample"
+        detail = tombstones if found.messages else "has no committed message"
+        why = f"topic {topic!r} of Kafka cluster {cluster.name} {detail}: a schema needs messages with values."
+        run = "the same command after its producer has published; or write the document by hand (docs/streams.md)"
+        raise NothingProposed(topic=topic, why=why, run=run)
+    return found
+
+
+def propose(topic_sample: TopicSample, *, now: datetime, ask: Ask | None = None) -> Proposal:
+    """Propose the contents of a document.
 
     Args:
-        sample: With at least one message that has a value.
-        now: Today's date ends the window.
+        topic_sample: A sample with at least one message that has a value.
+        now: The date window ends after this date.
         ask: Asks a registry for the schemas of frames.
     """
-    messages = [message for message in sample.messages if message.value is not None]
+    messages = [message for message in topic_sample.messages if message.value is not None]
     recognised = recognise([message.value or b"" for message in messages], ask)
     read = list(zip(messages, recognised.records, strict=True))
-    looked_at = recognised.format in ("json", "csv", "text")
-    decoded = [(message, record) for message, record in read if looked_at and isinstance(record, dict)]
+    has_fields = recognised.format in ("json", "csv", "text")
+    decoded = [(message, record) for message, record in read if has_fields and isinstance(record, dict)]
     choice = _date(recognised, decoded, now)
     window = _window([day for message, record in decoded if (day := choice.date(message, record))], now)
     outcome = _outcome(read, recognised, choice, window, now)
-    outcome.tombstones = len(sample.messages) - len(messages)
-    return Proposal(sample, recognised, choice, window, outcome, len(decoded), _hidden(recognised, choice))
+    outcome.tombstones = len(topic_sample.messages) - len(messages)
+    return Proposal(topic_sample, recognised, choice, window, outcome, len(decoded), _hidden(recognised, choice))
 
 
 def _date(recognised: Recognised, decoded: Sequence[tuple[Sampled, JsonRecord]], now: datetime) -> DateChoice:
     records, written = [record for _, record in decoded], [message.timestamp for message, _ in decoded]
     declared = recognised.record
     found = candidates(declared, records, written, now=now) if declared else []
-    if not found or found[0].worth < 0:
+    if not found or found[0].score < 0:
         return DateChoice(KAFKA, None, found)
     best, *others = found
     if not records or any(best.moment(record) is None for record in records):
@@ -106,15 +135,19 @@ def _date(recognised: Recognised, decoded: Sequence[tuple[Sampled, JsonRecord]],
 
 
 def _window(dates: Sequence[date], now: datetime) -> DateWindow:
-    """The usual window, as much longer as the plausible dates of the sample ask for."""
-    usual, today = DateWindow(), now.date()
+    """The default window, extended to the plausible dates of the sample."""
+    default, today = DateWindow(), now.date()
     plausible = [day for day in dates if is_plausible(day, now)] or [today]
-    ahead = max(usual.ahead_days, (max(plausible) - today).days + 1)
-    return DateWindow(min(usual.start, date(min(plausible).year, 1, 1)), ahead)
+    ahead = max(default.ahead_days, (max(plausible) - today).days + 1)
+    return DateWindow(min(default.start, date(min(plausible).year, 1, 1)), ahead)
 
 
 def _outcome(
-    read: Sequence[tuple[Sampled, Read]], recognised: Recognised, choice: DateChoice, window: DateWindow, now: datetime
+    read: Sequence[tuple[Sampled, Decoded]],
+    recognised: Recognised,
+    choice: DateChoice,
+    window: DateWindow,
+    now: datetime,
 ) -> SampleOutcome:
     outcome = SampleOutcome()
     declared = recognised.record if recognised.format == "json" else None
@@ -129,7 +162,7 @@ def _outcome(
 
 
 def _hidden(recognised: Recognised, choice: DateChoice) -> str:
-    """Spark SQL of a field called ``date``, where the table's own stands; empty if there is none, or it is the same."""
+    """Spark SQL of a field ``date`` that the table's own would hide; empty if there is none, or both are equal."""
     fields = recognised.record.fields if recognised.record else {}
     own = next((name for name in fields if name.lower() == "date"), None)
     return "" if own is None or (fields[own] == DATE and choice.sql == ddl_name(own)) else ddl_name(own)

@@ -1,4 +1,4 @@
-"""What a schema registry knows of a topic's messages: their format, and the fields that may be their date."""
+"""Ask a schema registry for the format of a topic's messages, and for the fields that may be their date."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from kdi_assets.formats.protobuf.descriptors import DescriptorMistake
 from kdi_assets.formats.protobuf.records import Moment, Record
 from kdi_assets.formats.registry.schema import Schema
 from kdi_assets.formats.registry.schemas import Schemas
-from kdi_assets.scaffold.infer_types import DATE, STRING, TIMESTAMP, Array, Struct, Type, is_taken
+from kdi_assets.scaffold.errors import NotRegistered
+from kdi_assets.scaffold.infer_types import DATE, STRING, TIMESTAMP, Array, Struct, Type, is_reserved
 from kdi_assets.stream.connections import Registry
 
 _NO_DATE = Array(STRING)
-"""Stands for a type that is no date and has none in it."""
+"""In place of every type that is no date and contains none."""
 _AVRO: Mapping[str, str] = {
     "date": DATE,
     **dict.fromkeys(("timestamp-millis", "timestamp-micros"), TIMESTAMP),
@@ -28,64 +29,60 @@ _AVRO: Mapping[str, str] = {
 }
 
 
-class NotRegistered(Exception):
-    """No subject of a registry says how the messages are to be read; the argument says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject whose schemas a topic has by default.
+    """The subject of a topic's values by the registry's default naming.
 
     Attributes:
-        registry: Name of its document.
-        latest: Number of its latest version, whose record the messages become.
-        of_its_kind: By id, whether a schema is of the same kind; ``None`` for those that the registry does not know.
-        record: Its fields, dates by their types; ``None`` where the messages say.
-        message: Of Protobuf, the full name of the message if it is not the first of its text.
+        registry: Name of the registry's document.
+        latest: Number of the latest version, which gives the table its columns.
+        same_kind: By schema id, whether the schema has the subject's format; ``None`` for unknown ids.
+        record: The fields, with the types of dates; ``None`` for JSON, whose messages show them.
+        message: For Protobuf, the full name of the message if it is not the schema's first.
     """
 
     registry: str
     name: str
     latest: int
     format: Literal["avro", "json", "protobuf"]
-    of_its_kind: Mapping[int, bool | None]
+    same_kind: Mapping[int, bool | None]
     record: Struct | None = None
     message: str = ""
 
 
 def subject_of(topic: str, registry: Registry, home: Path, ids: Collection[int], payloads: Iterable[bytes]) -> Subject:
-    """Ask a registry for the ids of frames, and for the schema that the topic's messages become.
+    """Ask a registry for the schemas of frames' ids, and for the latest schema of the topic's subject.
 
     Args:
-        home: Where answers of registries are kept.
-        payloads: What stands behind the frames.
+        home: The folder of cached schemas.
+        payloads: The messages without their frames.
 
     Raises:
-        NotRegistered: It does not know, or does not answer, or no table can have the subject's record.
+        NotRegistered: The registry has no such subject, or does not answer, or no table can have the subject's record.
     """
     name, known = f"{topic}-value", Schemas(registry, home=home)
     try:
         schemas, version = known.by_ids(ids), known.version(name)
         latest = known.by_id(version.id)
         if latest is None or latest.type not in ("AVRO", "JSON", "PROTOBUF"):
-            raise NotRegistered(f"{name} has no schema that a format of ours reads.")
+            raise NotRegistered(f"{name} has no schema of a supported format.")
         record, message = _record(latest, payloads)
     except KdiError as refused:
-        raise NotRegistered(f"{refused.parts()[0]} `subject: NAME` behind the registry names another one.") from refused
+        raise NotRegistered(f"{refused.parts()[0]} `subject: NAME` after the registry names another one.") from refused
     except DescriptorMistake as mistake:
-        raise NotRegistered(f"the record of {name} cannot be a table's: {mistake.message}") from mistake
-    if taken := [field for field in record.fields if is_taken(field)] if record else []:
-        raise NotRegistered(f"the record of {name} cannot be a table's: no column can be called {taken[0]}")
-    of_its_kind = {n: schema.type == latest.type if schema else None for n, schema in schemas.items()}
+        raise NotRegistered(f"no table can have the record of {name}: {mistake.message}") from mistake
+    if reserved := [field for field in record.fields if is_reserved(field)] if record else []:
+        raise NotRegistered(f"no table can have the record of {name}: no column can be called {reserved[0]}")
+    same_kind = {n: schema.type == latest.type if schema else None for n, schema in schemas.items()}
     kind: Any = latest.type.lower()
-    return Subject(registry.name, name, version.number, kind, of_its_kind, record, message)
+    return Subject(registry.name, name, version.number, kind, same_kind, record, message)
 
 
 def _record(schema: Schema, payloads: Iterable[bytes]) -> tuple[Struct | None, str]:
-    """The record of a schema, and the name of a Protobuf message that is not the first of its text.
+    """The record of a schema, and the name of the Protobuf message if it is not the schema's first.
 
     Raises:
-        DescriptorMistake: No table can hold it.
+        DescriptorMistake: No table can have this record.
     """
     if schema.type == "AVRO":
         root = with_full_names(in_one_text(schema))

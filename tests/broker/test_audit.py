@@ -20,7 +20,7 @@ from kdi_assets.audit import offsets_in_spark as offsets
 from kdi_assets.audit.audit import AuditReport, audit, audited_history
 from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.report import Hole
-from kdi_assets.cli.audit import bounds_meant
+from kdi_assets.cli.audit import audit_bounds
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.ledger.history import LiveHistory
 from kdi_assets.recovery.errors import NothingToResolve
@@ -203,7 +203,7 @@ def audited(
     """The report of `kdi audit --partition … --from … --to …`."""
     tp = None if only is None else web.tp(only)
     whole = coverage(audited_history(web.stream, web.lake).entries).bounds()
-    bounds = bounds_meant(web.stream, tp, start, end, whole)
+    bounds = audit_bounds(web.stream, tp, start, end, whole)
     return audit(web.stream, lake=web.lake, session=web.session, bounds=bounds)
 
 
@@ -239,10 +239,10 @@ def test_bounds_cut_ranges_by_offset_and_note_what_is_known_only_by_its_count(dr
 
     for said, asked in {
         "was never drained": {"only": 7},
-        "nothing of": {"only": 0, "start": "8"},
+        "no offset of": {"only": 0, "start": "8"},
         "needs --partition": {"start": "1"},
-        "has no zone": {"start": "2026-03-01T12:00:00"},
-        "is none": {"end": "yesterday"},
+        "has no time zone": {"start": "2026-03-01T12:00:00"},
+        "is no timestamp": {"end": "yesterday"},
     }.items():
         with pytest.raises(typer.BadParameter, match=said):
             audited(web, **asked)  # type: ignore[arg-type]

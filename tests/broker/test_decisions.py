@@ -98,7 +98,7 @@ def test_positions_go_back_to_where_they_stood_at_a_version_as_a_restore_would_h
     history = kdi("history", web.stream.table, "--decisions")
 
     assert shown.code == done.code == history.code == 0, shown.err + done.err
-    assert "2 rows of 2 messages behind the new positions are removed, to be drained again" in shown.out
+    assert "2 rows of 2 messages at and after the new positions are removed, and drained again" in shown.out
     assert "Nothing was changed" in shown.out
     told = done.objects[0]
     assert (told["rows_beyond"], told["open_dead_letters_beyond"]) == (2, 0)

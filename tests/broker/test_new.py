@@ -168,7 +168,7 @@ def test_documents_pass_the_check_and_drain_into_just_the_dead_letters_that_they
 
     once_more = kdi("new", names["lines"])
     assert (once_more.code, once_more.out) == (1, "")
-    assert "is there already" in once_more.err
+    assert "exists already" in once_more.err
 
 
 def letters_of(uri: str) -> Counter[tuple[str, str | None]]:
@@ -189,8 +189,8 @@ def test_a_topic_that_tells_nothing_is_refused_and_nothing_is_written(
 
     assert {name: answer.code for name, answer in answers.items()} == {empty: 1, deleted: 1, "web_event": 1}
     said = {name: answer.objects[0]["error"] for name, answer in answers.items()}
-    assert "topic 'web_events' of Kafka cluster main has no message that may be read" in said[empty]["happened"]
-    assert "has tombstones alone, 3 in the sample" in said[deleted]["happened"]
+    assert "topic 'web_events' of Kafka cluster main has no committed message" in said[empty]["happened"]
+    assert "has only tombstones, 3 in the sample" in said[deleted]["happened"]
     assert "has no topic 'web_event'; did you mean web_events?" in said["web_event"]["happened"]
     assert "nothing was written" in said["web_event"]["safe"]
     assert list(defs.iterdir()) == []

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kdi_assets.cli.status import looks
+from kdi_assets.cli.status import status_reader
 from kdi_assets.drain.errors import TimestampTooLarge
 from kdi_assets.monitoring.backlog_reader import read_backlog
 from tests.conftest import DrivenFactory
@@ -107,7 +107,7 @@ def test_a_topic_without_any_message_has_figures_and_they_are_zero(driven: Drive
     web = driven(partitions=2)
 
     def figures() -> dict[str, object]:
-        (seen,) = looks([web.stream], web.lake)()
+        (seen,) = status_reader([web.stream], web.lake)()
         return seen.fields()
 
     before = figures()

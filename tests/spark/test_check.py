@@ -163,7 +163,7 @@ def test_what_a_registry_does_not_have_is_a_mistake_of_its_document(tmp_path: Pa
         mistakes,
         [
             "10 columns.host: ",
-            "28 format.json.version: registry main has no version 9 of a-value; one that it has, or none for the",
+            "28 format.json.version: registry main has no version 9 of a-value; an existing version, or none for the",
             "35 format.json.subject: registry main has no subject nobody; the subject of the schemas",
             "42 format.json.registry: version 1 of b-value: #/properties/x says nothing of a type; a JSON Schema of an",
             "49 format.json.registry: version 1 of c-value is a schema of the type AVRO, not JSON; a JSON Schema of",
@@ -183,7 +183,7 @@ def test_a_registry_that_is_down_is_one_line_beside_mistakes(tmp_path: Path, reg
     as_json = json.loads(checked(tmp_path, right, "--json").stdout)
 
     assert (passing.exit_code, passing.stderr.count("registry main: no answer from")) == (75, 1)
-    assert passing.stdout == "streams: 3, mistakes: 0, not checked for want of a registry: 2\n"
+    assert passing.stdout == "streams: 3, mistakes: 0, not checked, a registry did not answer: 2\n"
     assert (wrong.exit_code, wrong.stderr.count("registry main: no answer from")) == (1, 1)
     assert f"{tmp_path}/defs.yaml:12 date: " in wrong.stdout
     assert as_json["unchecked"] == ["bronze/a", "bronze/b"]

@@ -59,7 +59,7 @@ def test_a_document_that_is_there_is_not_touched(kdi: Kdi, defs: Path) -> None:
     answer = kdi("t", "--table", "silver/t")
 
     assert answer.code == 1
-    assert "t/defs.yaml is there already, and stays as it is.\n  Safe: nothing was written" in answer.err
+    assert "t/defs.yaml exists already and stays as it is.\n  Safe: nothing was written" in answer.err
     assert "kdi new t --stdout" in answer.err
     assert (defs / "t" / "defs.yaml").read_text() == before
 

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kdi_assets.cli.output import duration, error_fields, exit_code, plain, printable
-from kdi_assets.cli.peek import Peeked
+from kdi_assets.cli.output import error_fields, exit_code, printable, to_json
+from kdi_assets.cli.peek import PeekedMessage
 from kdi_assets.config.errors import UnknownStream
 from kdi_assets.drain.errors import (
     AccountingMismatch,
@@ -31,6 +31,7 @@ from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
 from kdi_assets.replay.report import MessagesNotInKafka, Missing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable, TopicMissing
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
+from kdi_assets.wording import duration
 
 DECIDE = TopicMissing(cluster="main", topic="orders")
 RETRY = BrokerUnreachable(cluster="main", bootstrap_servers="localhost:1", detail="timed out")
@@ -69,7 +70,7 @@ def test_what_would_steer_a_terminal_is_escaped_and_the_rest_is_not() -> None:
 def test_json_names_topic_partitions_ranges_dates_and_moments_in_one_way() -> None:
     noon_in_berlin = datetime(2026, 7, 1, 14, 0, 0, tzinfo=timezone(timedelta(hours=2)))
 
-    answer = plain(
+    answer = to_json(
         {
             "positions": {TP: 7},
             "ranges": (OffsetRange(TP, 1, 3),),
@@ -91,7 +92,7 @@ def test_json_names_topic_partitions_ranges_dates_and_moments_in_one_way() -> No
 def test_an_error_in_json_has_its_numbers_and_its_three_parts() -> None:
     refusal = RetentionPassedPosition(stream="bronze/orders", topic_partition=TP, position=10, earliest=25)
 
-    told = plain(error_fields(refusal))
+    told = to_json(error_fields(refusal))
 
     assert isinstance(told, dict)
     assert {name: told[name] for name in ("type", "retry_helps", "topic_partition", "position", "earliest")} == {
@@ -107,8 +108,8 @@ def test_an_error_in_json_has_its_numbers_and_its_three_parts() -> None:
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def peeked(**fields: Any) -> Peeked:
-    return Peeked(TopicPartition("orders", 0), 7, AT, **fields)
+def peeked(**fields: Any) -> PeekedMessage:
+    return PeekedMessage(TopicPartition("orders", 0), 7, AT, **fields)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def peeked(**fields: Any) -> Peeked:
     [
         (peeked(rows=['{"id":7}'], count=1), "row", ['{"id":7}']),
         (peeked(has_value=False, tombstones="row", rows=['{"id":null}'], count=1), "row", ['{"id":null}']),
-        (peeked(rows=["{}", "[]"], count=7), "row: 7 of them", ["{}", "[]", "(and 5 more)"]),
+        (peeked(rows=["{}", "[]"], count=7), "row: 7 rows", ["{}", "[]", "(and 5 more)"]),
         (peeked(reason="no_date", field="date", value=b"{}"), "dead letter: no_date in date", ["{}"]),
         (peeked(reason="no_date", field="date"), "dead letter: no_date in date", ["(its value is withheld)"]),
         (peeked(has_value=False, tombstones="dead_letter", reason="tombstone"), "dead letter: tombstone", []),
@@ -125,7 +126,7 @@ def peeked(**fields: Any) -> Peeked:
         (peeked(has_value=False, tombstones="row"), "filtered", []),
     ],
 )
-def test_a_message_is_shown_with_its_verdict_and_value(message: Peeked, verdict: str, lines: list[str]) -> None:
+def test_a_message_is_shown_with_its_verdict_and_value(message: PeekedMessage, verdict: str, lines: list[str]) -> None:
     first, *others = message.text().splitlines()
 
     assert first.startswith("orders/0 offset 7, ")

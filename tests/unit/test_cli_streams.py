@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.cli.output import plain
+from kdi_assets.cli.output import to_json
 from kdi_assets.cli.status import HEAD, StreamStatus, text
 from kdi_assets.drain.errors import RetentionPassedPosition
 from kdi_assets.errors import KdiError
@@ -157,7 +157,7 @@ def test_where_positions_cannot_be_read_no_backlog_is_claimed() -> None:
 
 
 def test_programs_read_raw_numbers_and_every_topic_partition() -> None:
-    told = json.loads(json.dumps(plain(status(1234, loss=math.inf).fields()), allow_nan=False))
+    told = json.loads(json.dumps(to_json(status(1234, loss=math.inf).fields()), allow_nan=False))
 
     assert told["topic_partitions"]["orders/0"] == {
         "earliest": 0,

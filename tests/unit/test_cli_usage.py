@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from kdi_assets.cli.main import app
+from tests.documents import stream, written
 from tests.typed import Kdi
 
 
@@ -26,15 +27,15 @@ from tests.typed import Kdi
         (["plan"], "Missing argument 'STREAM'"),
         (["plan", "orders", "--defs", "nowhere"], "nowhere is not a folder"),
         (["plan", "ordres"], "no stream is called ordres"),
-        (["peek", "orders", "--topic-partition", "orders"], "'orders' is none; write orders/0"),
+        (["peek", "orders", "--topic-partition", "orders"], "'orders' is no topic partition; write orders/0"),
         (["peek", "orders", "--topic-partition", "payments/0"], "bronze/orders drains topic orders, not payments"),
         (["resolve", "orders", "forget"], "'forget' is not one of 'accept-loss', 'new-topic', 'rewind', 'adopt'"),
         (["resolve", "orders", "adopt", "--topic-partition", "0"], "it belongs to accept-loss and rewind, not to"),
         (["resolve", "orders", "rewind", "--until", "7"], "it belongs to accept-loss, not to rewind"),
         (["resolve", "orders", "rewind", "--to", "7"], "it needs --topic-partition"),
         (["resolve", "orders", "rewind", "--topic-partition", "0"], "it needs one of --to, --to-timestamp"),
-        (["resolve", "orders", "rewind", "--to-timestamp", "monday"], "'monday' is none; give a date or a moment"),
-        (["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01T06:00"], "'2026-11-01T06:00' has no zone"),
+        (["resolve", "orders", "rewind", "--to-timestamp", "monday"], "'monday' is no timestamp; write a date, or"),
+        (["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01T06:00"], "'2026-11-01T06:00' has no time zone"),
         (
             ["resolve", "orders", "rewind", "--to-timestamp", "2026-11-01", "--to-version", "3"],
             "--to-timestamp and --to-version exclude each other",
@@ -45,12 +46,12 @@ from tests.typed import Kdi
         (["dead-letters", "list", "orders", "--from", "soon"], "'soon' does not match the formats"),
         (
             ["dead-letters", "replay", "orders", "--from", "2026-03-02", "--to", "2026-03-01"],
-            "2026-03-02 is behind --to",
+            "2026-03-02 is later than --to",
         ),
         (["replay", "orders", "--from", "2026-03-01"], "Missing option '--to'"),
         (
             ["replay", "orders", "--from", "2026-03-01", "--to", "2026-03-01", "--dry-run", "--leave-missing"],
-            "a look replays nothing",
+            "not with --dry-run or --into",
         ),
         (["dead-letters", "show", "orders", "--offset", "7"], "it needs --topic-partition"),
         (["dead-letters", "discard", "orders"], "Missing option '--because'"),
@@ -83,7 +84,7 @@ def test_a_comparison_is_never_written_over_what_is_there(kdi: Kdi, tmp_path: Pa
 
     assert answer.code == 2
     said = re.sub(r"[\s│]+", "", answer.err)  # a long path is broken at the end of a line
-    assert "bronze/compared is there already; name another, or drop it".replace(" ", "") in said
+    assert "bronze/compared exists already; name another table, or drop it".replace(" ", "") in said
     assert sorted(uri.rglob("*")) == before
     assert "starting Spark" not in answer.err
 
@@ -130,7 +131,7 @@ AT_ONCE = """
 import sys
 import kdi_assets.cli.main
 import kdi_assets.cli.new, kdi_assets.scaffold.document
-import kdi_assets.scaffold.sample_and_folder, kdi_assets.scaffold.registry_lookup
+import kdi_assets.scaffold.registry_lookup
 from kdi_assets.config.loader import load_streams
 assert load_streams()
 """
@@ -143,6 +144,39 @@ def test_help_the_documents_and_new_load_none_of_the_heavy_packages() -> None:
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
     assert answer.stdout == "set()\n"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> str:
+    """A folder with documents of other streams than KDI_DEFS."""
+    folder = tmp_path.parent / f"{tmp_path.name}_elsewhere"
+    return str(written(folder, clicks=stream("bronze/clicks")))
+
+
+def test_options_of_all_commands_stand_before_or_after_the_command(kdi: Kdi, elsewhere: str) -> None:
+    before, after = kdi("--json", "--defs", elsewhere, "freshness"), kdi("freshness", "--json", "--defs", elsewhere)
+    nested = kdi("--json", "--defs", elsewhere, "dead-letters", "view", "clicks")
+
+    assert [one["stream"] for one in before.objects] == ["bronze/clicks"]
+    assert (before.code, before.out) == (after.code, after.out)
+    assert (nested.code, nested.objects[0]["stream"]) == (0, "bronze/clicks")
+
+
+def test_the_option_after_the_command_counts(kdi: Kdi, elsewhere: str, tmp_path: Path) -> None:
+    answer = kdi("--defs", elsewhere, "freshness", "--json", "--defs", str(tmp_path))
+
+    assert [one["stream"] for one in answer.objects] == ["bronze/orders"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--defs", "nowhere", "plan", "orders"], "nowhere is not a folder"), (["--defs", "."], "Missing command")],
+)
+def test_what_was_typed_wrong_before_the_command_is_named(kdi: Kdi, arguments: list[str], said: str) -> None:
+    answer = kdi(*arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
 
 
 def test_help_names_the_exit_codes() -> None:

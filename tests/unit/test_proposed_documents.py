@@ -68,7 +68,7 @@ def test_every_message_of_the_sample_is_accounted_for_by_the_comments(tmp_path: 
 
     assert outcome.rows + outcome.letters.total() + outcome.tombstones == 1000
     assert outcome.tombstones == values.count(None)
-    assert f"# Under this document the sample is {outcome.rows:,} rows" in text
+    assert f"# With this document the sample becomes {outcome.rows:,} rows" in text
     for (reason, field), count in outcome.letters.items():
         assert f"#   {count} {reason}{f' in {field}' if field else ''}\n" in text
     assert {reason for reason, _ in outcome.letters} == {

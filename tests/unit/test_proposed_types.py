@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdi_assets.scaffold.ddl_text import ddl_lines, left_out
-from kdi_assets.scaffold.field_stats import stats_of
+from kdi_assets.scaffold.document import ddl_lines, left_out
+from kdi_assets.scaffold.errors import NoRecord
+from kdi_assets.scaffold.field_stats import json_object, stats_of
 from kdi_assets.scaffold.infer_types import Struct, misfit, record_of
-from kdi_assets.scaffold.json_text import NoRecord, json_object
 
 ZONED, LOCAL = '"2026-03-01T10:00:00Z"', '"2026-03-01 10:00:00.5"'
 
@@ -83,13 +83,13 @@ def test_names_that_no_column_can_have_are_left_out_and_named() -> None:
     assert ddl(found) == "id bigint, x struct<kafka: bigint, ok: bigint>, z array<struct<c: bigint>>"
     assert dict(left_out(found)) == {
         "ID": "its name differs from id only in case",
-        "kafka": "its name is taken",
-        "_kdi_x": "its name is taken",
-        "a b": "its name has a character that a column's cannot have",
+        "kafka": "its name is reserved",
+        "_kdi_x": "its name is reserved",
+        "a b": "its name has a character that no column name may have",
         '""': "its name cannot be printed",
         '"a\\tb"': "its name cannot be printed",
-        "x.y;": "its name has a character that a column's cannot have",
-        "z[].a.b": "its name has a character that a column's cannot have",
+        "x.y;": "its name has a character that no column name may have",
+        "z[].a.b": "its name has a character that no column name may have",
     }
 
 
