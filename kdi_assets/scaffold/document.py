@@ -1,4 +1,4 @@
-"""A proposal as a YAML document, with comments that say what was seen, and its file. No value of a message is display_path."""
+"""A proposal as a YAML document with comments about the sample, and its file. It shows no value of a message."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def outcome_in_words(proposal: Proposal) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A part in percent; nearly all is never display_path as all, nor nearly none as none."""
+    """A part in percent; nearly all is never shown as all, nor nearly none as none."""
     if part == whole > 0:
         return "100%"
     if 0 < part * 1000 < whole:
