@@ -27,7 +27,7 @@ class KdiError(Exception):
         super().__init_subclass__(**options)
         dataclass(eq=False, kw_only=True)(cls)
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         """What happened, what is safe, which command to run next."""
         happened, safe, run = (
             text.format_map(vars(self)) for text in (self.what_happened, self.what_is_safe, self.what_to_run)
@@ -35,7 +35,7 @@ class KdiError(Exception):
         return happened, safe, run
 
     def __str__(self) -> str:
-        happened, safe, run = self.parts()
+        happened, safe, run = self.message_parts()
         return f"{happened}\n  Safe: {safe}\n  Run:  {run}"
 
     def __reduce__(self) -> tuple[object, ...]:

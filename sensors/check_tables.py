@@ -86,7 +86,7 @@ def _log_checks(
         before_costly=lambda s: context.instance.add_run_tags(context.run_id, {READING_TAG: s.name}),
     ):
         if isinstance(result, Transient):
-            errors.append(f"{name} of {stream.name} could not be made: {result.parts()[0]}")
+            errors.append(f"{name} of {stream.name} could not be made: {result.message_parts()[0]}")
             continue
         context.log_event(check_evaluation(stream, name, result))  # type: ignore[arg-type]
         if result.level == "error":

@@ -107,10 +107,10 @@ def _of_refusal(backlog: Backlog) -> Kinds:
     refusal = backlog.refusal
     if isinstance(refusal, Transient):
         # REFUSED stays unknown: while the broker does not answer, nobody knows whether something must be decided.
-        yield IncidentKind.UNREACHABLE, Incident(refusal.parts()[0], MOMENT_SECONDS)
+        yield IncidentKind.UNREACHABLE, Incident(refusal.message_parts()[0], MOMENT_SECONDS)
         return
     yield IncidentKind.UNREACHABLE, None
-    happened, _, run = refusal.parts() if refusal else ("", "", "")
+    happened, _, run = refusal.message_parts() if refusal else ("", "", "")
     yield IncidentKind.REFUSED, Incident(f"{happened} Run: {run}") if refusal else None
 
 

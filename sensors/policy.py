@@ -220,7 +220,7 @@ def _refusals(refused: Sequence[Backlog]) -> list[str]:
     streams: dict[str, list[str]] = {}
     for backlog in refused:
         if backlog.refusal is not None:
-            happened, _, run = backlog.refusal.parts()
+            happened, _, run = backlog.refusal.message_parts()
             streams.setdefault(f"{happened.removeprefix(f'{backlog.stream}: ')} Run: {run}", []).append(backlog.stream)
     return [f"{join_limited(names)}: {happened}" for happened, names in streams.items()]
 

@@ -13,7 +13,7 @@ class NothingToAudit(Terminal):
     archive_uri: str = ""
     knows_ledger: bool = False
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         if self.knows_ledger:
             return (
                 f"{self.stream}: the ledger entries of {self.uri} are no longer in its log, nor in {self.archive_uri}: "

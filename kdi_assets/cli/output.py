@@ -75,7 +75,7 @@ def print_json(fields: Mapping[str, object]) -> None:
 
 def error_fields(refusal: KdiError) -> dict[str, object]:
     """The refusal's own fields, its three parts, and whether a retry can help."""
-    happened, safe, run = refusal.parts()
+    happened, safe, run = refusal.message_parts()
     own = {field.name: getattr(refusal, field.name) for field in fields(refusal)}
     kind = {"type": type(refusal).__name__, "retry_helps": isinstance(refusal, Transient)}
     return {**own, **kind, "happened": happened, "safe": safe, "run": run}

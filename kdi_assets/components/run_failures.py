@@ -26,7 +26,7 @@ def refusals_as_failures(context: dg.AssetExecutionContext) -> Iterator[None]:
     except KdiError as refusal:
         if not isinstance(refusal, Transient):
             forbid_retries(context)
-        parts = dict(zip(("what happened", "what is safe", "what to run"), refusal.parts(), strict=True))
+        parts = dict(zip(("what happened", "what is safe", "what to run"), refusal.message_parts(), strict=True))
         own = {field.name: _plain(getattr(refusal, field.name)) for field in fields(refusal)}
         raise dg.Failure(
             description=str(refusal),

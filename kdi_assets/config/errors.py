@@ -30,7 +30,7 @@ class DocumentMistake(Terminal):
         """The mistake in one line."""
         return f"{self.file}:{self.line} {self.field}: {self.message}; {self.right}"
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return self.text(), NOTHING_STARTED, "kdi check"
 
 
@@ -39,7 +39,7 @@ class Mistakes(Terminal):
 
     mistakes: tuple[DocumentMistake, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return "\n".join(mistake.text() for mistake in self.mistakes), NOTHING_STARTED, "kdi check"
 
 
@@ -59,7 +59,7 @@ class UnknownStream(Terminal):
     name: str
     known: tuple[str, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"no stream is called {self.name}{self._guess()}",
             NOTHING_STARTED,
@@ -80,7 +80,7 @@ class AmbiguousStream(Terminal):
     name: str
     candidates: tuple[str, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.name} may be any of {', '.join(self.candidates)}.",
             NOTHING_STARTED,

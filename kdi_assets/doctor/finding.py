@@ -30,7 +30,7 @@ class Words(KdiError):
     safe: str
     run: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return self.happened, self.safe, self.run
 
 

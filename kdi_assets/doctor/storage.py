@@ -97,7 +97,7 @@ def _removed(tried: Storage, lake: str, name: str) -> Finding | None:
     except KdiError as refused:
         left = Trouble(
             kind="probe left",
-            happened=f"{lake}: the probe {name} could not be removed: {refused.parts()[0]}",
+            happened=f"{lake}: the probe {name} could not be removed: {refused.message_parts()[0]}",
             safe="no table is touched by it; upkeep will not be able to remove what is expired either.",
             run=f"remove {lake.rstrip('/')}/{name}, and give us the right to delete",
         )

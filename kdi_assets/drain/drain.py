@@ -152,7 +152,9 @@ class Draining:
             except OvertakenCommit as overtaken:
                 self._lost, self._conflicts = self._lost + 1, self._conflicts + 1
                 if self._lost >= MOST_LOST_ATTEMPTS:
-                    raise AnotherDrainActive(stream=self.stream.name, detail=overtaken.parts()[0]) from overtaken
+                    raise AnotherDrainActive(
+                        stream=self.stream.name, detail=overtaken.message_parts()[0]
+                    ) from overtaken
             except (StagedFilesGone, DeadLettersGone):
                 self._lost += 1
                 if self._lost >= MOST_LOST_ATTEMPTS:

@@ -32,7 +32,7 @@ class RetentionPassedPosition(Terminal):
     position: int
     earliest: int
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         tp, lost = self.topic_partition, self.earliest - self.position
         return (
             f"{self.stream}: retention deleted [{self.position}, {self.earliest}) of {tp}, at most {lost:,} messages.",
@@ -68,7 +68,7 @@ class TopicRecreated(Terminal):
     recorded_id: str
     found_id: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         was = f"the positions belong to {f'id {self.recorded_id}' if self.recorded_id else 'another topic'}"
         return (
             f"{self.stream}: topic {self.topic} has id {self.found_id}; {was}. It was deleted and created again.",
@@ -97,7 +97,7 @@ class TableReplaced(Terminal):
     recorded_id: str
     found_id: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         was = f" (the ledger belongs to {self.recorded_id})" if self.recorded_id else ""
         return (
             f"{self.stream}: {self.uri} is another table now, with id {self.found_id}{was}.",
@@ -154,7 +154,7 @@ class AccountingMismatch(RunAgain, Terminal):
     detail: str
     ranges: tuple[OffsetRange, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: {self.detail} (planned: {', '.join(map(str, self.ranges))}).",
             "nothing was committed; positions stay as they are.",
@@ -267,7 +267,7 @@ class Undrainable(Terminal):
     offsets: tuple[OffsetRange, ...]
     happened = ""
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         first, others = self.offsets[0], len(self.offsets) - 1
         besides = f" The same in {others} more topic partitions." if others else ""
         return (
@@ -313,7 +313,7 @@ class TooManyDeadLetters(RunAgain, Terminal):
     limit: str
     reasons: tuple[ReasonCount, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         share, named = self.dead_letters / self.messages, sum(r.letters for r in self.reasons)
         others = f", {self.dead_letters - named:,} others" if named < self.dead_letters else ""
         return (
@@ -346,7 +346,7 @@ class PositionBelowStart(Terminal):
     position: int
     start: int
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         tp, at = self.topic_partition, self.position
         return (
             f"{self.stream}: `start` says {self.start} for {tp}, and its position is already {at}: a start applies to "
@@ -365,7 +365,7 @@ class TopicTruncated(Terminal):
     read: LastRead
     found: LastRead
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         tp, read = self.topic_partition, self.read
         others = f"of {_time(self.found)}" if self.found.timestamp != read.timestamp else "with another key or value"
         return (

@@ -40,7 +40,7 @@ class UnknownDelta(Terminal):
 
     found: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"Delta {self.found} is loaded; the commit adapter knows {', '.join(KNOWN_DELTA)}.",
             "nothing was written.",

@@ -37,7 +37,7 @@ class TableBusy(Transient):
     uri: str
     version: int
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.uri}: other writers committed first {HARMLESS_RETRIES} times in a row, up to version "
             f"{self.version}; their commits do not conflict with the ledger.",
@@ -52,7 +52,7 @@ class StagedFilesGone(Transient):
     uri: str
     files: tuple[str, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.uri}: {len(self.files)} files of this drain were removed before its commit, {self.files[0]} first: "
             "a VACUUM keeps new files for less time than a drain takes.",
@@ -68,7 +68,7 @@ class TableChangedUnderDrain(Terminal):
     planned_id: str
     found_id: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         found = f"the table there now is {self.found_id}" if self.found_id else "no table is there now"
         return (
             f"{self.uri}: the drain was planned for table {self.planned_id}, and {found}.",
@@ -150,7 +150,7 @@ class TransactionRetentionSet(Terminal):
     uri: str
     value: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: {TRANSACTION_RETENTION} is {self.value!r} on {self.uri}: "
             "idle topic partitions lose their positions.",
@@ -170,7 +170,7 @@ class TableUnreadable(Terminal):
     detail: str
     spare: tuple[str, ...] = ()
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         run = f"ls {self.uri}/_delta_log   (restore a truncated or missing commit from the storage's older versions)"
         if self.spare:
             files = " ".join(f"{self.uri}/_delta_log/{name}" for name in self.spare)

@@ -17,7 +17,7 @@ class NothingToResolve(Terminal):
     detail: str
     then: str = ""
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: {self.action} does not apply: {self.detail}.",
             "nothing was changed.",

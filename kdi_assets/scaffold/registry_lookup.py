@@ -68,7 +68,9 @@ def subject_of(topic: str, registry: Registry, home: Path, ids: Collection[int],
             raise NotRegistered(f"{name} has no schema of a supported format.")
         record, message = _record(latest, payloads)
     except KdiError as refused:
-        raise NotRegistered(f"{refused.parts()[0]} `subject: NAME` after the registry names another one.") from refused
+        raise NotRegistered(
+            f"{refused.message_parts()[0]} `subject: NAME` after the registry names another one."
+        ) from refused
     except DescriptorMistake as mistake:
         raise NotRegistered(f"no table can have the record of {name}: {mistake.message}") from mistake
     if reserved := [field for field in record.fields if is_reserved(field)] if record else []:

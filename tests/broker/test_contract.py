@@ -40,7 +40,7 @@ def test_a_frozen_contract_stops_the_drain_and_names_the_fields(driven: DrivenFa
         web.drain()
 
     assert (refused.value.topic_partition, refused.value.offset, refused.value.messages) == (web.tp(1), 1, 5)
-    what, _, then = refused.value.parts()
+    what, _, then = refused.value.message_parts()
     assert "3 of 5 messages" in what and "plan (2), meta.producer.host (1)" in what
     assert f"--topic-partition {web.tp(1)} --offset 1" in then
     assert [e.kind for e in web.entries()] == ["start"]

@@ -155,7 +155,7 @@ def test_an_expectation_that_fails_stops_the_drain_and_names_one_of_the_messages
 
     assert (refused.value.count, refused.value.messages) == (2, 6)
     assert (refused.value.topic_partition, refused.value.offset) == (web.tp(1), 1)
-    assert f"--topic-partition {web.tp(1)} --offset 1" in refused.value.parts()[2]
+    assert f"--topic-partition {web.tp(1)} --offset 1" in refused.value.message_parts()[2]
     assert [e.kind for e in web.entries()] == ["start"]
     assert TableLog.open(web.stream.dead_letters_uri(web.lake)) is None
     assert web.with_definition(expectations={}).drain().rows_added == 6

@@ -150,7 +150,7 @@ def test_a_wrong_schema_stops_before_a_single_dead_letter_is_written(driven: Dri
     count = sum(m.value is not None for m in produced)
     assert (refused.value.dead_letters, refused.value.messages) == (count, count)
     assert refused.value.reasons == (ReasonCount("wrong_type", "uuid", count),)
-    happened, _, run = refused.value.parts()
+    happened, _, run = refused.value.message_parts()
     assert f"{count} of {count} messages that should become rows would be dead letters (100.0%)" in happened
     assert f"{count} wrong_type in uuid" in happened
     assert run.endswith(f"kdi drain {web.stream.name} --accept-dead-letters")
@@ -169,7 +169,7 @@ def test_the_first_reasons_are_named_with_their_counts_and_the_rest_as_a_number(
     assert (refused.value.dead_letters, refused.value.messages) == (10, 11)
     assert refused.value.reasons[:2] == (ReasonCount("wrong_type", "status", 3), ReasonCount("malformed_json", "", 2))
     assert len(refused.value.reasons) == 5
-    assert ", 2 others. The limit is more than 2 and more than 0.1 of them." in refused.value.parts()[0]
+    assert ", 2 others. The limit is more than 2 and more than 0.1 of them." in refused.value.message_parts()[0]
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 

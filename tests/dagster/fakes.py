@@ -81,7 +81,7 @@ class MustDecide(Terminal):
     stream: str
     position: int = 0
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return "offsets are gone.", "nothing was written.", "kdi resolve"
 
 
@@ -89,7 +89,7 @@ class MustDecide(Terminal):
 class ComesBack(Transient):
     cluster: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return "no answer.", "nothing was written.", "again"
 
 

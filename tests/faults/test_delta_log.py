@@ -74,7 +74,7 @@ def test_a_damaged_checkpoint_or_hint_is_ignored_or_refused_and_loses_nothing(
     except TableUnreadable as refusal:
         refused = refusal
         assert sorted(Path(web.uri).glob("_delta_log/*.json"))[-1].name == f"{2:020}.json"
-        remove_as_told(refusal.parts()[2])
+        remove_as_told(refusal.message_parts()[2])
         assert name != NEWEST or log_file(web, CHECKPOINT).exists()
         web.drain()
 
@@ -170,7 +170,7 @@ def test_a_table_that_drops_transaction_ids_is_refused_until_its_property_is_rem
 
     with pytest.raises(TransactionRetentionSet) as refused:
         web.drain()
-    web.session().sql(refused.value.parts()[2])
+    web.session().sql(refused.value.message_parts()[2])
     web.drain()
 
     web.assert_each_offset_once(produced)

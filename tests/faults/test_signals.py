@@ -264,7 +264,7 @@ def test_a_drain_whose_jvm_is_killed_says_so_and_the_next_completes_it(
     if point == COMMIT_LANDED:
         assert isinstance(outcome, DrainReport) and len(outcome.commits) == 1, outcome
     elif shared:
-        assert isinstance(outcome, DriverGone) and "kdi driver run" in outcome.parts()[2], outcome
+        assert isinstance(outcome, DriverGone) and "kdi driver run" in outcome.message_parts()[2], outcome
     else:
         assert isinstance(outcome, ReadOrWriteFailed) and "the driver's JVM ended" in str(outcome), outcome
     web.assert_each_offset_once(produced)

@@ -320,7 +320,7 @@ try:
         spark = resource.session()
         {ENDLESS}
 except DriverGone as gone:
-    say(gone.reason, '/', gone.parts()[2])
+    say(gone.reason, '/', gone.message_parts()[2])
 try:
     resource.session()
 except DriverGone as gone:

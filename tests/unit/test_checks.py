@@ -224,7 +224,7 @@ def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusa
 
     finding = found(name, CheckSubject(stream, "/nowhere", no_spark, backlog=waits(refusal=refusal)))
 
-    assert (finding.level, finding.said) == (level, refusal.parts()[0])
+    assert (finding.level, finding.said) == (level, refusal.message_parts()[0])
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_an_error_in_json_has_its_numbers_and_its_three_parts() -> None:
         "position": 10,
         "earliest": 25,
     }
-    assert (told["happened"], told["safe"], told["run"]) == refusal.parts()
+    assert (told["happened"], told["safe"], told["run"]) == refusal.message_parts()
 
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -151,9 +151,9 @@ def test_a_refusal_names_a_drain_or_what_was_refused(refusal: RunAgain) -> None:
     with pytest.raises(type(refusal)) as refused, refused_to("kdi dead-letters replay bronze/orders"):
         raise mine
 
-    assert refusal.parts()[2].startswith("kdi drain bronze/orders ")
-    assert refused.value.parts()[2].startswith("kdi dead-letters replay bronze/orders ")
-    assert pickle.loads(pickle.dumps(refused.value)).parts() == refused.value.parts()
+    assert refusal.message_parts()[2].startswith("kdi drain bronze/orders ")
+    assert refused.value.message_parts()[2].startswith("kdi dead-letters replay bronze/orders ")
+    assert pickle.loads(pickle.dumps(refused.value)).message_parts() == refused.value.message_parts()
 
 
 def test_what_another_command_decides_stays_as_it_is() -> None:
@@ -162,7 +162,7 @@ def test_what_another_command_decides_stays_as_it_is() -> None:
     with pytest.raises(RetentionPassedPosition) as refused, refused_to("kdi dead-letters replay orders"):
         raise refusal
 
-    assert refused.value.parts()[2] == "kdi resolve orders accept-loss --topic-partition orders/3 --until 9"
+    assert refused.value.message_parts()[2] == "kdi resolve orders accept-loss --topic-partition orders/3 --until 9"
 
 
 def test_a_choice_is_said_in_options() -> None:
@@ -198,7 +198,7 @@ def test_the_command_that_leaves_what_is_missing_keeps_what_the_replay_was_told(
     def proposed(flags: str) -> list[str]:
         day, missing = date(2026, 1, 2), Missing(messages=3, rows_by_date={date(2026, 1, 2): 3})
         gone = MessagesNotInKafka(stream="orders", first=day, last=day, messages=9, missing=missing, flags=flags)
-        return [each.split("   (")[0] for each in gone.parts()[2].split(", or ")]
+        return [each.split("   (")[0] for each in gone.message_parts()[2].split(", or ")]
 
     asked = "kdi replay orders --from 2026-01-02 --to 2026-01-02"
     assert proposed("") == [f"{asked} --leave-missing", f"{asked} --into TABLE"]

@@ -78,7 +78,7 @@ def test_a_table_is_refused_until_its_conditions_are_decided(stream: Stream, rec
     with pytest.raises(RoutesChanged) as refused:
         routes_to_drain_by(stream, ledger(recorded), at(7))
 
-    happened, _, run = refused.value.parts()
+    happened, _, run = refused.value.message_parts()
     assert why in happened
     assert run.startswith(f"kdi resolve {stream.name} accept-routes --because")
 
@@ -112,7 +112,7 @@ def test_tables_that_the_former_documents_can_bring_together_are_refused_with_th
     with pytest.raises(NothingToResolve) as refused:
         accept("a", {"a": a, "b": b})
 
-    happened, _, run = refused.value.parts()
+    happened, _, run = refused.value.message_parts()
     assert "different offsets: a at t/0 7, by other conditions; b at t/0 5, by other conditions" in happened
     assert run.startswith("put back what the documents said (a: `route.when` `x < 1`); kdi drain a b")
 

@@ -29,7 +29,7 @@ class ContractBroken(Terminal):
     offset: int
     found, rule, instead = "", "", ""
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
         return (
             f"{self.stream}: {self.fields.messages:,} of {self.messages:,} messages that {self.found}: "
@@ -65,7 +65,7 @@ class ExpectationNotMet(Terminal):
     topic_partition: TopicPartition
     offset: int
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         at = f"{self.topic_partition} offset {self.offset}"
         return (
             f"{self.stream}: {self.count:,} of {self.messages:,} messages that would become rows do not meet the "
@@ -83,7 +83,7 @@ class MaskSecretMissing(Terminal):
     column: str
     variable: str
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: the hash of {self.column} needs the secret in the environment variable {self.variable}, "
             "which is not set.",
@@ -99,7 +99,7 @@ class SchemaDisagrees(Terminal):
     uri: str
     differences: tuple[str, ...]
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
             "nothing was read and nothing was written.",

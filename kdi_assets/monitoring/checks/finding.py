@@ -38,6 +38,6 @@ NO_TABLE = CheckResult("passed", "there is no table yet")
 
 def refused(refusal: KdiError) -> CheckResult:
     """The finding of a check that could not be made: what a retry may heal calls nobody."""
-    happened, safe, run = refusal.parts()
+    happened, safe, run = refusal.message_parts()
     level: Level = "warn" if isinstance(refusal, Transient) else "error"
     return CheckResult(level, happened, lists={"what is safe": (safe,), "what to run": (run,)})

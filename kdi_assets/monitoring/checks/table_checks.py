@@ -126,7 +126,7 @@ def schema_as_declared(subject: CheckSubject) -> CheckResult:
     try:
         refuse_other_schema(stream, TableLog.existing(subject.uri), wanted)
     except SchemaDisagrees as refusal:
-        said, differences = refusal.parts()[0], refusal.differences
+        said, differences = refusal.message_parts()[0], refusal.differences
         return CheckResult("error", said, {**numbers, "differences": len(differences)}, {"differences": differences})
     return CheckResult("passed", "the table has the columns of the document", {**numbers, "differences": 0})
 

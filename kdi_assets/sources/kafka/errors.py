@@ -77,7 +77,7 @@ class AdvertisedUnreachable(Transient):
     unreachable: tuple[str, ...]
     brokers: int
 
-    def parts(self) -> tuple[str, str, str]:
+    def message_parts(self) -> tuple[str, str, str]:
         return (
             f"Kafka cluster {self.cluster}: {len(self.unreachable)} of {self.brokers} brokers take no connection from "
             f"here: {', '.join(self.unreachable)}.",
