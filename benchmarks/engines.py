@@ -106,8 +106,7 @@ def only_shaped(work: Work) -> list[Stream]:
     from kdi_assets.drain.rules.shape import evaluate, shape
 
     decoder = stream_decoder(work.stream)
-    evaluated = evaluate(decode(work.messages(), decoder), work.stream, None)
-    _into_nothing(shape(evaluated, work.stream, decoder.record, None))
+    _into_nothing(shape(evaluate(decode(work.messages(), decoder), decoder, None), decoder, None))
     return []
 
 

@@ -58,10 +58,10 @@ def judged(
     decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
     decoder = (knowing_schemas_of(frame, decoder) if asks else None) or decoder
     tally = PassTally(spark, now)
-    rows = judge(frame, stream, decoder, now=now, tally=tally)
+    rows = judge(frame, decoder, now=now, tally=tally)
     found = [row.asDict(recursive=True) for row in rows.collect()]
     counts = tally.counts(stream)
-    letters = letters_of(frame, stream, decoder, counts, now=now)
+    letters = letters_of(frame, decoder, counts, now=now)
     return Judged(
         sorted(found, key=lambda row: (row[stream.coordinates]["offset"], row[stream.coordinates].get("index", 0))),
         sorted((row.asDict(recursive=True) for row in letters.collect()), key=lambda letter: int(letter["offset"])),

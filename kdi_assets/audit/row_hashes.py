@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.rules.contract import with_rescued
-from kdi_assets.drain.rules.explode import Elements, apart, elements_of, in_rows
-from kdi_assets.drain.rules.mask import letter_columns, with_secrets
+from kdi_assets.drain.rules.judge import dead_letter_columns
 from kdi_assets.drain.rules.records import decode
-from kdi_assets.drain.rules.shape import evaluate, table_columns
-from kdi_assets.drain.rules.verdict import leaves_no_trace
+from kdi_assets.drain.rules.rules import rules_of
+from kdi_assets.drain.rules.shape import apart, elements_of, evaluate, in_rows, table_columns
 from kdi_assets.formats.decoder import DECODED, VALUE
 from kdi_assets.formats.stream_decoder import StreamDecoder
 from kdi_assets.ledger.coordinates import bounds_sql, coordinates
@@ -23,8 +21,11 @@ from kdi_assets.stream.stream import OffsetRange, Stream
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from kdi_assets.drain.rules.elements import Elements
+
 _AT = ["partition", "offset"]
-_LETTER = ("key", "value", "headers", "timestamp", "timestamp_type")
+_LETTER = {"value": VALUE} | {name: f"kafka.{name}" for name in ("key", "headers", "timestamp", "timestamp_type")}
+"""Column of a dead letter to the part of its message that it holds, if nothing is masked or withheld."""
 # Microseconds: by default JSON has milliseconds, and a change below them would not show.
 _EXACT = {
     "ignoreNullFields": "false",
@@ -72,14 +73,15 @@ class RowHashes:
     def _messages(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        evaluated = evaluate(decode(self.messages, self.decoder), self.stream, self._elements)
-        evaluated = with_secrets(evaluated, self.stream)
-        if self.stream.rescued:
-            evaluated = with_rescued(self.decoder.with_unknown(evaluated, where=DECODED), self.stream)
-        letter = [F.expr(VALUE if name == "value" else f"kafka.{name}").alias(name) for name in self._letter]
+        evaluated = evaluate(decode(self.messages, self.decoder), self.decoder, self._elements)
+        skipped = "false"
+        for rule in rules_of(self.decoder):
+            evaluated = rule.with_columns(evaluated, where=DECODED)
+            skipped += f" OR {rule.skips() or 'false'}"
+        letter = [F.expr(_LETTER[name]).alias(name) for name in self._letter]
         messages = evaluated.select(
             *in_rows(self._columns, self._elements),
-            F.expr(leaves_no_trace(self.stream)).alias("_kdi_rowless"),
+            F.expr(skipped).alias("_kdi_rowless"),
             _hash(letter).alias("_kdi_letter_hash"),
         )
         rows = apart(messages, self._columns, self._elements, beside=["_kdi_rowless", "_kdi_letter_hash"])
@@ -118,12 +120,12 @@ class RowHashes:
 
     @cached_property
     def _elements(self) -> Elements | None:
-        return elements_of(self.stream, self.decoder.record, self.spark)
+        return elements_of(self.decoder, self.spark)
 
     @cached_property
     def _columns(self) -> dict[str, str]:
         """The result of ``table_columns``."""
-        return table_columns(self.stream, self.decoder.record, self._elements)
+        return table_columns(self.decoder, self._elements)
 
     def _letters(self) -> DataFrame:
         from pyspark.sql import functions as F
@@ -136,7 +138,8 @@ class RowHashes:
     @property
     def _letter(self) -> list[str]:
         """The columns that a dead letter has in common with its message."""
-        return letter_columns(self.stream, self.decoder.record, _LETTER)
+        held = dead_letter_columns(self.decoder)
+        return [name for name, sql in _LETTER.items() if held[name] == sql]
 
     def _table(self) -> DataFrame:
         uri = self.stream.table_uri(self.lake)

@@ -140,7 +140,7 @@ def peek_at(
     exact = _ranges(stream.topic, picked)
     messages = read_ranges(spark, stream.cluster, exact)
     decoder = knowing_schemas_of(messages, decoder) or decoder
-    rows, letters = _judged(messages, stream, decoder)
+    rows, letters = _judged(messages, decoder)
     rows_at: dict[Place, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(r["index"])):
         rows_at.setdefault((row["partition"], row["offset"]), []).append(row)
@@ -219,7 +219,7 @@ def _ranges(topic: str, picked: Iterable[Place]) -> list[OffsetRange]:
     return [OffsetRange(TopicPartition(topic, p), min(at), max(at) + 1) for p, at in sorted(offsets.items())]
 
 
-def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tuple[list[Row], list[Row]]:
+def _judged(messages: DataFrame, decoder: StreamDecoder) -> tuple[list[Row], list[Row]]:
     """The first rows of each message as JSON, and the dead letters, as a drain would judge now; with coordinates."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
@@ -229,13 +229,13 @@ def _judged(messages: DataFrame, stream: Stream, decoder: StreamDecoder) -> tupl
     from kdi_assets.drain.rules.tally import PassTally
     from kdi_assets.ledger.coordinates import coordinates
 
-    now = datetime.now(UTC)
+    stream, now = decoder.stream, datetime.now(UTC)
     tally = PassTally(messages.sparkSession, now)
     try:
-        rows = judge(messages, stream, decoder, now=now, tally=tally)
+        rows = judge(messages, decoder, now=now, tally=tally)
     except AnalysisException:
         analyse(stream, messages.sparkSession)  # raises an error that names the document's field
         raise
     as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")
     found = rows.select(*coordinates(rows, stream), as_json).where(F.col("index") < SHOWN_ROWS).collect()
-    return found, letters_of(messages, stream, decoder, tally.counts(stream), now=now).collect()
+    return found, letters_of(messages, decoder, tally.counts(stream), now=now).collect()

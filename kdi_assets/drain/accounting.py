@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.errors import AccountingMismatch, TimestampTooLarge, UnexplainedGap
 from kdi_assets.drain.plan import Plan
-from kdi_assets.drain.rules.records import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.drain.rules.tally import Counts
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, TOMBSTONE
 from kdi_assets.ledger.coordinates import digest_of, digest_of_columns
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.sources.kafka.messages import first_timestamps_above, visible_messages

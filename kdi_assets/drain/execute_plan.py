@@ -14,10 +14,8 @@ from kdi_assets.drain.dead_letters import Written, append_letters, refuse_gone, 
 from kdi_assets.drain.errors import TopicRecreated
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.report import Commit
-from kdi_assets.drain.rules.contract import refuse_other_types, refuse_unknown
-from kdi_assets.drain.rules.expectations import refuse_unmet
 from kdi_assets.drain.rules.judge import letters_of
-from kdi_assets.drain.rules.schema_evolution import evolved
+from kdi_assets.drain.rules.rules import rules_of, with_counts
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.drain.stage import file_size, stage
@@ -112,9 +110,13 @@ class Execution:
 
     def write_files(self) -> None:
         """Read and judge the messages, and write the rows into files that no version of the table names."""
+        if self.stream.contract.evolves:
+            from kdi_assets.drain.rules.schema_evolution import evolved
+
+            self.stream = evolved(self.stream, self.context.lake, self.spark)
         self.staged, self.counts, self.decoder = stage(
             self.messages,
-            evolved(self.stream, self.context.lake, self.spark),
+            self.stream,
             self.table,
             now=self.plan.now,
             files=file_size(self.stream, self.plan),
@@ -124,10 +126,11 @@ class Execution:
 
     def refuse_by_document(self) -> None:
         """Refuse what the stream's document does not allow."""
-        stream, counts = self.stream, self.counts
-        refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
-        refuse_unmet(stream, counts.unmet, of=counts.became_rows)
-        refuse_other_types(stream, self.judged, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
+        stream, counts, rules = self.stream, self.counts, rules_of(self.decoder)
+        for rule in rules:
+            rule.refuse(counts)
+        for rule in rules:
+            rule.refuse_letters(self.judged, dead_letters=counts.dead_letters, became_rows=counts.became_rows)
         if counts.dead_letters and not self.context.accept_dead_letters:
             judged = counts.became_rows + counts.dead_letters
             refuse_too_many_letters(stream, counts.dead_letters, self.judged, of=judged)
@@ -179,7 +182,7 @@ class Execution:
 
     def judged(self) -> DataFrame:
         """The dead letters of the messages."""
-        return letters_of(self.messages, self.stream, self.decoder, self.counts, now=self.plan.now)
+        return letters_of(self.messages, self.decoder, self.counts, now=self.plan.now)
 
     def note_seconds(self, steps: str) -> None:
         """Note the seconds since the last note."""
@@ -213,9 +216,8 @@ class Execution:
             routes=plan.routes,
             last_read=plan.last_read,
         )
-        return replace(
-            counts.noted_in(entry), run_id=self.context.run_id, seconds=self.seconds, conflicts=self.conflicts
-        )
+        entry = with_counts(entry, self.decoder, counts)
+        return replace(entry, run_id=self.context.run_id, seconds=self.seconds, conflicts=self.conflicts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.plan import PositionCommit
+from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.records import stream_decoder
-from kdi_assets.drain.rules.shape import DATE, analyse, commented
+from kdi_assets.drain.rules.shape import analyse, commented
 from kdi_assets.drain.rules.table_schema import PROPERTY
 from kdi_assets.drain.spark_errors import spark_failures
 from kdi_assets.formats.rules import name

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules.judge import judge
 from kdi_assets.drain.rules.records import knowing_schemas_of, stream_decoder
-from kdi_assets.drain.rules.schema_evolution import gaining
 from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.drain.rules.tally import Counts, PassTally
@@ -68,8 +67,11 @@ def stage(
             staged = _only_counted(rows) if dry else _written(rows, stream, table, files)
             counts = tally.counts(stream)
             decoder = knowing_schemas_of(messages, used) if counts.unknown_schemas else None
-            if decoder is None and (grown := gaining(messages, used.stream, used, counts, now=now)):
-                decoder = stream_decoder(grown)
+            if decoder is None and used.stream.contract.evolves:
+                from kdi_assets.drain.rules.schema_evolution import gaining
+
+                grown = gaining(messages, used, counts, now=now)
+                decoder = stream_decoder(grown) if grown else None
     return staged, counts, used
 
 
@@ -85,11 +87,10 @@ def _written(rows: DataFrame, stream: Stream, table: TableLog, files: FileSize) 
 def _rows(messages: DataFrame, decoder: StreamDecoder, now: datetime, tally: PassTally) -> DataFrame:
     from pyspark.errors import AnalysisException
 
-    stream = decoder.stream
     try:
-        return judge(messages, stream, decoder, now=now, tally=tally)
+        return judge(messages, decoder, now=now, tally=tally)
     except AnalysisException:
-        analyse(stream, messages.sparkSession)  # refuses with the field of the document
+        analyse(decoder.stream, messages.sparkSession)  # refuses with the field of the document
         raise
 
 

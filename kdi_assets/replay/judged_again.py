@@ -13,9 +13,8 @@ from kdi_assets.audit.coverage import coverage
 from kdi_assets.audit.offsets_in_spark import covered_sql
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.dead_letters import refuse_too_many_letters
-from kdi_assets.drain.rules.contract import refuse_other_types, refuse_unknown
-from kdi_assets.drain.rules.expectations import refuse_unmet
 from kdi_assets.drain.rules.judge import letters_of, verdicts
+from kdi_assets.drain.rules.rules import rules_of
 from kdi_assets.drain.rules.schema_evolution import evolved
 from kdi_assets.drain.rules.tally import Counts
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, ELSEWHERE, FILTERED, ROW, TOMBSTONE, VERDICTS
@@ -137,8 +136,9 @@ def judged_again(
         dry=dry,
     )
     stream = decoder.stream  # its record may have gained fields
-    refuse_unknown(stream, counts.unknown, became_rows=counts.became_rows)
-    refuse_unmet(stream, counts.unmet, of=counts.became_rows)
+    rules = rules_of(decoder)
+    for rule in rules:
+        rule.refuse(counts)
     if not dry and staged.rows != counts.rows:
         detail = f"{staged.rows:,} rows written against {counts.rows:,} that were read"
         raise case.mismatch(detail, meant.ranges)
@@ -149,7 +149,8 @@ def judged_again(
         # Those that were dead letters before are none the worse for it.
         rows = by_outcome(b for b in became if not b.was_letter)
         fallen, letters = rows.get(VERDICTS[DEAD_LETTER], Tally()), partial(_letters, case, held, counts, decoder)
-        refuse_other_types(stream, letters, dead_letters=fallen.count, became_rows=counts.became_rows)
+        for rule in rules:
+            rule.refuse_letters(letters, dead_letters=fallen.count, became_rows=counts.became_rows)
         if not accept_dead_letters:
             refuse_too_many_letters(stream, fallen.count, letters, of=meant.rows.count)
         # What is another table's by now stays here: the other has passed its offset, and would not have it either.
@@ -166,7 +167,7 @@ def by_outcome(became: Iterable[Became]) -> dict[str, Tally]:
 
 
 def _letters(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
-    return letters_of(held.messages, decoder.stream, decoder, counts, now=case.now)
+    return letters_of(held.messages, decoder, counts, now=case.now)
 
 
 def _said(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
@@ -177,7 +178,7 @@ def _said(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDe
         no_reason = dict.fromkeys(_WHY, F.lit(None).cast("string"))
         said = meant.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), **no_reason})
     else:
-        told = verdicts(held.messages, decoder.stream, decoder, now=case.now)
+        told = verdicts(held.messages, decoder, now=case.now)
         # Spark takes the reason for one that is never null, and does not look whether it is.
         why = {name: F.expr(f"CASE WHEN {OUTCOME} = '{VERDICTS[DEAD_LETTER]}' THEN {name} END") for name in _WHY}
         said = told.withColumns(why).join(meant.frame, list(MESSAGE))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.cached_messages import cached
 from kdi_assets.drain.report import Commit
 from kdi_assets.drain.rules.judge import judge
+from kdi_assets.drain.rules.rules import with_counts
 from kdi_assets.drain.rules.tally import PassTally
 from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE, VERDICTS
 from kdi_assets.drain.spark_errors import spark_failures
@@ -158,7 +159,7 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
         removed_by_date=report.removed_by_date,
         bytes=staged.bytes,
     )
-    return judged.counts.noted_in(entry)
+    return with_counts(entry, judged.decoder, judged.counts)
 
 
 @contextmanager
@@ -168,8 +169,8 @@ def _side_by_side(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> I
 
     stream, version = case.stream, case.ledger.version
     table = rows_with_files(case.spark, stream, case.ledger.uri, version=version, within=held.meant.bounds).drop(FILE)
-    decoder, tally = judged.decoder, PassTally(case.spark, case.now)
-    now = judge(held.messages, decoder.stream, decoder, now=case.now, tally=tally)
+    tally = PassTally(case.spark, case.now)
+    now = judge(held.messages, judged.decoder, now=case.now, tally=tally)
     both = compared(rows_of_messages(table, stream, judged.rows_that_go), now, stream)
     if held.lacking is not None:
         lost = compared(rows_of_messages(table, stream, held.lacking), now.limit(0), stream)

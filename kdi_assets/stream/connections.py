@@ -1,4 +1,4 @@
-"""Kafka clusters and schema registries as documents describe them, and secrets, which come from the environment."""
+"""Kafka clusters and schema registries as documents describe them. Secrets come from the environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWNED_CLIENT_PROPERTIES = {
 
 
 class EnvironmentVariableMissing(Terminal):
-    """A client property is to come from an environment variable that is not set."""
+    """A client property comes from an environment variable that is not set."""
 
     of: str
     property: str
@@ -35,14 +35,14 @@ class EnvironmentVariableMissing(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class FromEnvironment(Declared):
-    """A value that lies in an environment variable: a secret, which belongs in no file."""
+    """A value from an environment variable: for secrets, which belong in no file."""
 
     env: Annotated[str, Field(examples=["KAFKA_PASSWORD"])]
     """Name of the environment variable."""
 
 
 def _client_value(value: object) -> object:
-    """Text, or ``{env: NAME}``; for anything else pydantic would say two refusals, one for each."""
+    """Text, or ``{env: NAME}``. For anything else pydantic alone would report two mistakes, one for each form."""
     if value is None or isinstance(value, bool | int | float | list):
         raise wrong(f"takes text, not {value!r}", "put it in quotes, or write {env: NAME} for a secret")
     if isinstance(value, dict) and not (value.keys() == {"env"} and isinstance(value["env"], str) and value["env"]):
@@ -62,13 +62,12 @@ ClientProperties = dict[Annotated[str, AfterValidator(_client_property)], Client
 
 @dataclass(frozen=True)
 class EnvironmentProperties(Mapping[str, str]):
-    """Client properties, some of them read from the environment at the moment of use.
+    """Client properties; those from the environment are read when they are used.
 
-    At use, not at load: a check of the documents needs no secrets, and neither a message nor a log that shows the
-    cluster or the registry can show them.
+    So ``kdi check`` needs no secrets, and no log that shows the cluster or the registry can show a secret.
 
     Attributes:
-        of: Whose they are, for the error: ``cluster main``, ``registry main``.
+        of: The owner, for the error: ``cluster main``, ``registry main``.
     """
 
     of: str
@@ -109,12 +108,12 @@ _broker = full_match(r"(\[[0-9A-Fa-f:]+\]|[^\s,:/]+):\d{1,5}", "is not host:port
 
 @dataclass(frozen=True, slots=True)
 class Cluster(Declared):
-    """Brokers and how to speak to them; the Spark source gets the Java form of ``properties``."""
+    """A Kafka cluster: its brokers and client properties. Spark gets the Java form of ``properties``."""
 
     name: Annotated[ClusterName, Field(examples=["main"])]
-    """What streams call the cluster. For `main`, KDI_KAFKA goes ahead of bootstrap_servers."""
+    """The name that streams use for the cluster. For `main`, KDI_KAFKA overrides bootstrap_servers."""
     bootstrap_servers: Annotated[str, AfterValidator(_brokers), Field(examples=["broker-1:9092,broker-2:9092"])]
-    """host:port of one broker or more, separated by commas."""
+    """host:port of one or more brokers, separated by commas."""
     properties: Annotated[
         Mapping[str, str],
         WrittenAs(ClientProperties, _of_cluster),
@@ -125,14 +124,14 @@ class Cluster(Declared):
 
 @dataclass(frozen=True, slots=True)
 class Tls(Declared):
-    """Whom to trust, and who we are; files are PEM."""
+    """Certificates of a TLS connection; files are PEM."""
 
     ca: Annotated[str, Field(examples=["/etc/kdi/ca.pem"])] = ""
-    """The authorities to trust; the system's by default."""
+    """Certificates of the trusted authorities; by default those of the system."""
     certificate: Annotated[str, Field(examples=["/etc/kdi/client.pem"])] = ""
-    """Our certificate, with the chain behind it."""
+    """The client's certificate, followed by its chain."""
     key: Annotated[str, Field(examples=["/etc/kdi/client.key"])] = ""
-    """Its key; by default in the certificate's file."""
+    """The key of the client's certificate; by default it is in the certificate's file."""
     key_password: Annotated[ClientValue, Field(examples=[{"env": "REGISTRY_KEY_PASSWORD"}])] = ""
     """Password of the key."""
 
@@ -160,10 +159,10 @@ _is_proxy = full_match(
 
 @dataclass(frozen=True, slots=True)
 class Registry(Declared):
-    """A schema registry with Confluent's API, and how to speak to it."""
+    """A schema registry with Confluent's API."""
 
     name: Annotated[RegistryName, Field(examples=["main"])]
-    """What streams call the registry."""
+    """The name that streams use for the registry."""
     url: Annotated[
         str,
         AfterValidator(_no_credentials),
@@ -175,15 +174,15 @@ class Registry(Declared):
         AfterValidator(lambda url: url.rstrip("/")),
         Field(examples=["https://registry:8081"]),
     ]
-    """Address of its API: what stands before /subjects and /schemas."""
+    """Address of its API: the part before /subjects and /schemas."""
     username: Annotated[ClientValue, Field(examples=["kdi"])] = ""
     """User, or API key."""
     password: Annotated[ClientValue, Field(examples=[{"env": "REGISTRY_PASSWORD"}])] = ""
-    """Its password, or the secret of the key."""
+    """Password of the user, or secret of the API key."""
     tls: Annotated[Tls, Field(examples=[{"ca": "/etc/kdi/ca.pem"}])] = Tls()
     """Certificates, for an address with https."""
     proxy: Annotated[str | FromEnvironment, BeforeValidator(_proxy), Field(examples=["http://proxy:3128"])] = ""
-    """The proxy on the way; by default what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say."""
+    """Address of a proxy; by default HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide."""
 
     @model_validator(mode="after")
     def _user_and_password_come_together(self) -> Registry:
@@ -193,7 +192,7 @@ class Registry(Declared):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What is given of user, proxy and certificates, by name, ``tls.ca`` among them."""
+        """User, proxy and certificates that are given, by name, such as ``tls.ca``."""
         given = {"username": self.username, "password": self.password, "proxy": self.proxy} | {
             f"tls.{name}": getattr(self.tls, name) for name in ("ca", "certificate", "key", "key_password")
         }

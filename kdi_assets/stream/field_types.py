@@ -1,7 +1,7 @@
-"""How documents write values: types that refuse a wrong value and say what would be right.
+"""Types of the fields of documents: each refuses a wrong value and says what would be right.
 
 Streams, clusters and registries are frozen dataclasses; their annotations say how a document writes each field.
-pydantic reads the annotations where a document is read (``config.validation``); what is made in Python is not checked.
+Pydantic uses the annotations when a document is read (``config.validation``). Objects made in Python are not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Referred = TypeVar("Referred")
 
 SAID_ELSEWHERE = "said_elsewhere"
-"""The kind of a refusal that needs no word of its own: what is wrong is said at another document."""
+"""The type of a pydantic error that is not shown: the mistake is reported at another document."""
 
 DURATION = re.compile(r"(\d{1,6}) (second|minute|hour|day)s?")
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
@@ -31,7 +31,7 @@ DAYS = re.compile(r"(\d{1,4}) days?")
 
 
 class Declared:
-    """Base of what documents declare: a field that the class does not have is a mistake."""
+    """Base of all that documents declare: a field that the class does not have is a mistake."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -39,7 +39,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class WrittenAs:
-    """A field that documents write as ``form``; ``build`` makes its value from that, or refuses with ``wrong``."""
+    """A field that documents write as ``form``. ``build`` makes its value, or raises ``wrong``."""
 
     form: Any
     build: Callable[[Any, ValidationInfo], object]
@@ -49,7 +49,7 @@ class WrittenAs:
 
 
 class NotWritten:
-    """A field that no document has: the loader fills it in."""
+    """A field that documents do not have; the loader sets it."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(_no_such_field)
@@ -63,20 +63,20 @@ def _no_such_field(value: object) -> NoReturn:
 
 
 def wrong(message: str, right: str, *, field: str = "") -> PydanticCustomError:
-    """A refusal: what is wrong, and what would be right.
+    """The error of a field: what is wrong, and what would be right.
 
     Args:
-        field: The field (dotted path) that it is about, if that is not the one whose value is refused.
+        field: The dotted path of the wrong field, if it is not the one that is validated.
     """
     return PydanticCustomError("wrong", "{message}", {"message": message, "right": right, "field": field})
 
 
 def referred(kind: str, name: str, known: Mapping[str, Referred | None], *, right: str, field: str = "") -> Referred:
-    """What a document refers to by its name.
+    """The object that a document names.
 
     Args:
-        known: By name; ``None``: its own document is wrong, which is said there.
-        right: What would be right where none is known.
+        known: By name; ``None``: its own document is wrong, and the mistake is reported there.
+        right: What would be right if none is known.
     """
     if name not in known:
         said = f"no {kind} document is named {name!r}"
@@ -87,7 +87,7 @@ def referred(kind: str, name: str, known: Mapping[str, Referred | None], *, righ
 
 
 def full_match(pattern: str, said: str, right: str) -> Callable[[str], str]:
-    """Answers text that the whole pattern matches; of other text, ``said`` follows its quotation."""
+    """A validator of text that the whole pattern matches; the error quotes the text and continues with ``said``."""
     compiled = re.compile(pattern)
 
     def matches(value: str) -> str:
@@ -99,12 +99,12 @@ def full_match(pattern: str, said: str, right: str) -> Callable[[str], str]:
 
 
 def matching(pattern: str, said: str, right: str) -> AfterValidator:
-    """Text that the whole pattern matches; of other text, ``said`` follows its quotation."""
+    """The same as an annotation."""
     return AfterValidator(full_match(pattern, said, right))
 
 
 def not_blank(right: str) -> AfterValidator:
-    """Text that is more than blanks."""
+    """Text that is not only blanks."""
 
     def holds_something(value: str) -> str:
         if not value.strip():

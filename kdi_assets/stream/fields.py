@@ -45,8 +45,8 @@ Status = Literal["active", "paused", "retired"]
 """``paused``: no sensor starts a run; ``retired``: nothing is ever drained again, the table stays as it is."""
 
 StartPolicy = Literal["earliest", "latest"] | datetime | Mapping[int, int]
-"""Where a stream without positions begins: a word, a point in time, or the next offset of topic partitions by number;
-one that is not named begins at its earliest."""
+"""Where a stream without positions begins: a word, a time, or the next offset of topic partitions by number. A topic
+partition without an offset begins at its earliest."""
 
 REFUSED_TABLE_PROPERTIES = {
     "delta.setTransactionRetentionDuration": "Delta would forget the positions of idle topic partitions",
@@ -60,8 +60,8 @@ class References:
     """What the document of a stream refers to; pydantic's validation context.
 
     Attributes:
-        clusters: By name; ``None``: the document of that name is wrong itself.
-        read_format: The format of a topic's messages, given how the document writes it.
+        clusters: By name; ``None``: the document of that cluster is wrong.
+        read_format: Makes the format of a topic's messages from the document's field.
     """
 
     clusters: Mapping[str, Cluster | None]
@@ -101,12 +101,12 @@ class StreamFields(Declared):
     topic: Annotated[TopicName, Field(examples=["web_requests"])]
     """The Kafka topic."""
     table: Annotated[TablePath, Field(examples=["bronze/web_requests"])]
-    """The table's path below the lake's root ($KDI_LAKE). It names the stream and its asset; dead letters lie beside
-    it, at the same path with _dead_letters."""
+    """The table's path below the lake's root ($KDI_LAKE). It is the name of the stream and its asset. The dead letters
+    are beside it, at the same path with _dead_letters."""
     record_ddl: Annotated[Sql, Field(default="", validation_alias="schema", examples=["id bigint, at timestamp"])]
-    """Spark DDL of the message's record, verbatim. Fields of the message that it does not name are left out. For
-    text and bytes one column, `value` by default; for envelope three; for avro and protobuf none; with a JSON Schema
-    it may be left out."""
+    """Spark DDL of the message's record. Fields of the message that it does not name are left out. Text and bytes have
+    one column, `value` by default; envelope has three; avro and protobuf take no schema; with a JSON Schema it is
+    optional."""
     date_expression: Annotated[Sql, Field(validation_alias="date", examples=["to_date(at)"])]
     """Spark SQL for the row's date (UTC), over the record's fields and the struct `kafka` (topic, partition, offset,
     timestamp, timestamp_type, key, headers, tombstone)."""
@@ -126,78 +126,78 @@ class StreamFields(Declared):
         BeforeValidator(explode_of, json_schema_input_type=dict[str, str] | None),
         Field(examples=[{"item": "items"}]),
     ] = None
-    """A row for each element of an array: a name for one of them, to Spark SQL of the array over the names that
-    `filter` knows. `columns` and `date` see the element under that name, and it is a column, in the place of the
-    field that the array was. A message without elements is one row, whose element is null."""
+    """A row for each element of an array: a name for an element, to Spark SQL of the array over the names that `filter`
+    knows. `columns` and `date` know the element by that name. It is also a column, in place of the array's field. A
+    message without elements becomes one row, whose element is null."""
     coordinates: Annotated[ColumnPath, Field(examples=["kafka"])] = "kafka"
-    """The struct column (dots nest) that keeps topic, partition, offset and timestamp of every row, and its index
-    and count where a message may become several."""
+    """The struct column (dots nest) with topic, partition, offset and timestamp of every row, and with index and count
+    if a message may become several rows."""
     date_window: Annotated[DateWindow, Field(examples=[{"start": "2020-01-01", "ahead": "2 days"}])] = DateWindow()
-    """Event dates that rows may have; the asset's partitions reach from its first to its last."""
+    """Event dates that rows may have. The asset's partitions reach from the first to the last of them."""
     app_id: Annotated[str, not_blank("remove the line: the topic is the default"), Field(examples=["web_requests"])] = (
         ""
     )
-    """Prefix of the ledger's transaction ids in the table's log; the topic by default. A table of kafka-delta-ingest
-    is taken over by giving the app id it was fed with."""
+    """Prefix of the ledger's transaction ids in the table's log; by default the topic. To take over a table of
+    kafka-delta-ingest, give the app id that it used."""
     start: Annotated[
         StartPolicy,
         BeforeValidator(start_of, json_schema_input_type=str | dict[int, int]),
         Field(examples=["earliest"]),
     ] = "earliest"
     """Where a new stream begins: earliest, latest, a timestamp with its zone, or the next offset of each topic
-    partition; one that is not named begins at its earliest. Resolved once; later changes have no effect, but for
-    offsets above a position, which are refused: nothing is skipped without a decision."""
+    partition. A topic partition without an offset begins at its earliest. It is resolved once, and later changes have
+    no effect. Only offsets above a position are refused: nothing is skipped without a decision."""
     drain_when: Annotated[DrainWhen, Field(examples=[{"backlog_messages": 1000, "lag_seconds": 60}])] = DrainWhen()
     """When the lag sensor starts a run."""
     status: Annotated[Status, Field(examples=["active"])] = "active"
-    """active; paused: no sensor starts a run, a person may; or retired: nothing is drained any more, the table stays
-    as it is and the topic may go."""
+    """active; paused: no sensor starts a run, but a person may; or retired: nothing is drained any more, the table
+    stays, and the topic may be deleted."""
     freshness: Annotated[FreshnessLimits | None, Field(examples=[{"warn": "5 minutes", "fail": "30 minutes"}])] = None
-    """How old a message may get before it is in the table: a freshness policy of Dagster's, and the check `fresh`,
-    which knows an idle topic from a stuck one."""
+    """How old a message may be before it is in the table. It makes a freshness policy in Dagster, and the check
+    `fresh`, which also tells an idle topic from a drain that is stuck."""
     checks: Annotated[
         Checks,
         AfterValidator(_blocking_checks_are_there),
         Field(examples=[{"blocking": ["every_offset_accounted_for"], "dead_letter_rate": 0.01}]),
     ] = Checks()
-    """The checks of the table: which of them block, and the limit of dead letters."""
+    """Which checks of the table block, and the limit of dead letters."""
     tombstones: Annotated[TombstonePolicy, Field(examples=["skip"])] = "skip"
-    """What a message without a value becomes: skip: nothing, and it is counted; row: a row in which every field of
-    the record is null; dead_letter: one, with the reason tombstone. Expressions know `kafka.tombstone`."""
+    """What a message without a value becomes. skip: nothing, it is only counted; row: a row in which every field of the
+    record is null; dead_letter: a dead letter with the reason tombstone. Expressions know `kafka.tombstone`."""
     mask: Annotated[
         Mapping[ColumnPath, Annotated[Mask, BeforeValidator(mask_of, json_schema_input_type=Any)]],
         Field(examples=[{"session_id": {"hash": {"env": "MASK_SECRET"}}}]),
     ] = field(default_factory=dict)
-    """Column (dots nest) to what stands there in place of its value: drop, null, {keep_last: 4}, or {hash: {env:
-    NAME}}, with the secret in the environment variable NAME. Expressions see the value."""
+    """Column (dots nest) to what replaces its value: drop, null, {keep_last: 4}, or {hash: {env: NAME}}, with the
+    secret in the environment variable NAME. Expressions see the value itself."""
     dead_letter_payload: Annotated[DeadLetterPayload | None, Field(examples=["mask"])] = None
-    """What dead letters hold of a message: keep: all of it; mask: its value as JSON with `mask` applied, and none
-    that is no such JSON; withhold: neither value nor key nor headers. By default all of it, or, if anything is
-    masked, what can be masked and nothing else."""
+    """What dead letters keep of a message. keep: all of it; mask: its value as JSON with `mask` applied, or nothing if
+    it is no JSON; withhold: no value, key or headers. The default is keep without `mask`. With `mask` it is mask, or
+    withhold if the masked values cannot be found in a message."""
     expectations: Annotated[
         Mapping[ExpectationName, Expectation],
         Field(examples=[{"status_is_known": {"sql": "status BETWEEN 100 AND 599", "then": "warn"}}]),
     ] = field(default_factory=dict)
-    """What is expected of every message that is to be a row: name to a condition and what happens where it is not
-    met. Counted with every drain; the check `expectations` tells of the last 24 hours."""
+    """What every message that would be a row should meet: name to a condition, and what happens if it is not met.
+    Every drain counts, and the check `expectations` shows the last 24 hours."""
     dead_letter_limit: Annotated[DeadLetterLimit, Field(examples=[{"share": 0.1, "count": 1000}])] = DeadLetterLimit()
-    """How many dead letters one plan may have. Beyond it the drain stops before anything is written: the document
-    may be wrong, not the messages."""
+    """How many dead letters one plan may have. With more, the drain stops before it commits: the document may be wrong,
+    and not the messages."""
     contract: Annotated[Contract, Field(examples=[{"new_columns": "discard_row"}])] = Contract()
-    """What becomes of fields that messages have and the record has not, and of values of other types."""
+    """What happens to fields that the record does not have, and to values of other types."""
     rescued: Annotated[TopColumn, Field(examples=["rescued"])] = ""
-    """A string column that keeps what of a message did not fit the record, as a JSON object of places and values;
-    null where all fitted. Of JSON alone. What is masked is not in it; what nobody declared is."""
+    """A string column with the values of a message that did not fit the record, as a JSON object by their paths; null
+    if all fitted. For JSON only. Masked columns are not in it; undeclared fields are."""
     renamed_from: Annotated[TablePath, Field(examples=["bronze/old_name"])] = ""
-    """The table's path before it was renamed; until its folders are moved, nothing is drained."""
+    """The table's path before it was renamed. Nothing is drained until its folders are moved."""
     max_records: Annotated[int, Field(strict=True, ge=1, examples=[5_000_000])] = 5_000_000
-    """At most so many offsets in one plan, gaps included, over all topic partitions; it bounds a commit's size."""
+    """Most offsets of one plan, gaps included, over all topic partitions. It limits the size of a commit."""
     max_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[5_000_00000])] = None
-    """At most so many bytes of keys and values in one plan, uncompressed: an estimate from what was drained last,
-    before the first drain from a few messages. What the plan then holds is exact offsets."""
+    """Most bytes of keys and values of one plan, uncompressed. They are estimated from the last drains, and before the
+    first drain from a few messages; the plan itself has exact offsets."""
     target_file_size: Annotated[int | None, Field(strict=True, ge=1_048_576, examples=[134_217_728])] = None
-    """Bytes of the Parquet files that a drain writes: what its tasks have of one date is brought together up to this
-    size, and cut beyond it. Without it, a file for each task and date."""
+    """Bytes of the Parquet files that a drain writes: rows of one date are collected up to this size, and larger files
+    are split. Without it, each task writes a file for each date."""
     properties: Annotated[
         Mapping[Annotated[str, AfterValidator(_table_property)], str],
         Field(examples=[{"delta.deletedFileRetentionDuration": "interval 14 days"}]),
@@ -206,13 +206,13 @@ class StreamFields(Declared):
     description: Annotated[str, Field(examples=["One row per request"])] = ""
     """What the table holds, for its readers."""
     owners: Annotated[tuple[Owner, ...], Field(examples=[["team:web"]])] = ()
-    """Teams (team:name) and addresses of who answers for the table."""
+    """Teams (team:name) and mail addresses that own the table."""
     compression: Annotated[Compression, Field(examples=["gzip"])] = "none"
-    """What the producer compressed each value with: none, gzip or zstd."""
+    """The compression of each value by the producer: none, gzip or zstd."""
     route: Annotated[Route | None, Field(examples=[{"when": "kind = 'order'", "rest": "dead_letters"}])] = None
-    """Which messages of a topic that several streams share are this one's; one pass over the topic then feeds all of
-    them. Without it, every message is."""
-    # The last one: what it takes depends on other fields, and pydantic knows those that come before.
+    """Which messages of a shared topic belong to this stream. One read of the topic then feeds all of its streams.
+    Without it, all messages belong to the stream."""
+    # The last field: its validation needs the other fields, and pydantic knows only those that come before.
     format: Annotated[
         Format,
         WrittenAs(Annotated[WrittenFormat, BeforeValidator(format_by_name, str | WrittenFormat)], _format),

@@ -1,4 +1,4 @@
-"""What a stream allows and asks for: dates of its rows, when it is drained, freshness, checks. No I/O."""
+"""Limits of a stream: dates of its rows, when it is drained, freshness, checks. No I/O."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def _cron(value: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DrainWhen(Declared):
-    """When a sensor starts a run: as soon as one of the limits is reached; ``None`` is no limit."""
+    """When a sensor starts a run: as soon as one limit is reached; ``None`` is no limit."""
 
     backlog_messages: Annotated[int | None, Field(strict=True, ge=1, examples=[1000])] = 1000
-    """Offsets waiting in the topic, over all topic partitions; none with a cron."""
+    """The backlog over all topic partitions, in offsets; with a cron there is no default."""
     lag_seconds: Annotated[float | None, Field(strict=True, ge=0, examples=[60])] = 60
-    """Age in seconds of the oldest message not yet drained; none with a cron."""
+    """Age in seconds of the oldest message not yet drained; with a cron there is no default."""
     backlog_bytes: Annotated[int | None, Field(strict=True, ge=1, examples=[100_000_000])] = None
-    """Bytes of keys and values waiting, uncompressed, estimated from what was drained last."""
+    """Bytes of keys and values in the backlog, uncompressed, estimated from the last drains."""
     cron: Annotated[str | None, AfterValidator(_cron), Field(examples=["0 * * * *"])] = None
-    """Times (UTC) at which whatever waits is drained. With a cron, the other limits count only where they are named."""
+    """Times (UTC) at which the backlog is drained, whatever its size. The other limits then apply only if given."""
     time_to_loss_seconds: Annotated[float, Field(strict=True, ge=0, examples=[3600])] = 3600
-    """A run starts when retention is this close to deleting a message that waits, whatever else is said here; where
-    retention is short, at half of it. It waits neither for the gap nor for a cron."""
+    """A run starts when retention will delete a message of the backlog within so many seconds. If retention is short,
+    it starts at half of it. This ignores min_gap_seconds and the cron."""
     min_gap_seconds: Annotated[float, Field(strict=True, ge=0, examples=[10])] = 10
-    """Time between two requests for runs: the longer, the fewer and larger the files."""
+    """Least time between two run requests: the longer, the fewer and larger the files."""
 
     @model_validator(mode="before")
     @classmethod
@@ -74,14 +74,14 @@ class DrainWhen(Declared):
         return written
 
     def patience_seconds(self, now: datetime) -> float | None:
-        """How long a message may have to wait; ``None`` if no limit speaks of time."""
+        """How long a message may wait until it is drained, in seconds; ``None`` if no limit is a time."""
         waits = [self.lag_seconds, longest_interval(self.cron, now) if self.cron else None]
-        told = [wait for wait in waits if wait is not None]
-        return min(told) + self.min_gap_seconds if told else None
+        known = [wait for wait in waits if wait is not None]
+        return min(known) + self.min_gap_seconds if known else None
 
 
 def longest_interval(cron: str, now: datetime) -> float:
-    """Seconds between the times of a cron expression, the longest among the next fifty: it may spare weekends."""
+    """The longest interval in seconds among the next fifty times of a cron expression, which may skip weekends."""
     from croniter import croniter
 
     times = islice(croniter(cron, now).all_next(float), 50)
@@ -92,19 +92,19 @@ def last_time(cron: str, now: datetime) -> datetime:
     """The last time of a cron expression at or before ``now`` (UTC)."""
     from croniter import croniter
 
-    # From a moment later: asked at such a time itself, it answers the one before.
+    # A microsecond later: at such a time itself, croniter returns the time before.
     last: datetime = croniter(cron, now.astimezone(UTC) + timedelta(microseconds=1)).get_prev(datetime)
     return last
 
 
 @dataclass(frozen=True, slots=True)
 class FreshnessLimits(Declared):
-    """How old a message may be that is not in the table yet."""
+    """How old a message may be before it is in the table."""
 
     warn_seconds: Annotated[Seconds, Field(validation_alias="warn", examples=["5 minutes"])]
-    """From this age on it is late."""
+    """From this age on the check warns."""
     fail_seconds: Annotated[Seconds, Field(validation_alias="fail", examples=["30 minutes"])]
-    """From this age on someone is to be called."""
+    """From this age on the check fails."""
 
     @model_validator(mode="after")
     def _in_order(self) -> FreshnessLimits:
@@ -128,19 +128,19 @@ CheckName = Literal[
 ]
 """The checks of a table; the first three may need Spark."""
 COSTLY: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates", "schema_as_declared")
-"""They may need Spark, and the first reads the whole table."""
+"""Checks that may need Spark; the first reads the whole table."""
 READING_ROWS: tuple[CheckName, ...] = ("every_offset_accounted_for", "no_duplicate_coordinates")
 
 
 @dataclass(frozen=True, slots=True)
 class Checks(Declared):
-    """What the stream asks of its checks."""
+    """Settings of the stream's checks."""
 
     blocking: Annotated[tuple[CheckName, ...], Field(examples=[["every_offset_accounted_for", "dead_letter_rate"]])] = (
         "every_offset_accounted_for",
     )
-    """Checks whose error fails the run and keeps what is downstream from being built. Those that need no Spark are
-    made with every drain."""
+    """Checks whose error fails the run, so that nothing downstream is built. Those that need no Spark run with every
+    drain."""
     dead_letter_rate: Annotated[Share, Field(examples=[0.01])] = 0.01
-    """Share of dead letters among the messages of the last 24 hours above which the check warns; ten times as many,
-    or half of all, are an error."""
+    """Share of dead letters among the messages of the last 24 hours. Above it the check warns; above ten times as many,
+    or half of all messages, it is an error."""

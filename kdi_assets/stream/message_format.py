@@ -1,6 +1,6 @@
-"""The typed description of what a message's value is made of. No I/O: the files that it names have been read.
+"""The format of a message's value. No I/O: its files have been read.
 
-How documents write it is ``stream.written_format``.
+``stream.written_format`` is the same as documents write it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kdi_assets.stream.connections import Registry
 from kdi_assets.stream.field_types import Declared, wrong
 
 Compression = Literal["none", "gzip", "zstd"]
-"""What a producer did to the value itself; the compression of Kafka's own batches is the client's to undo."""
+"""The producer's compression of the value itself. Kafka's clients undo the compression of batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class RegistrySchemas:
     """Schemas that messages name by their id, in a frame before the payload.
 
     Attributes:
-        subject: Whose versions are asked for before any message is read; messages may name others.
-        version: The one that every message becomes; ``None``: the latest.
+        subject: Its versions are read before any message; messages may name schemas of other subjects.
+        version: The version that every message is converted to; ``None``: the latest.
     """
 
     registry: Registry
@@ -33,7 +33,7 @@ class RegistrySchemas:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """A schema, as text, and the file that it was read from."""
+    """The text of a schema, and the file that it was read from."""
 
     path: str
     text: str
@@ -41,11 +41,11 @@ class SchemaFile:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A document per message; the record is what the stream's DDL says, without one what the schema describes.
+    """One JSON document per message. The stream's DDL gives the record; without a DDL, the schema does.
 
     Attributes:
         schema: A JSON Schema.
-        validate: Whether every message must be as it says.
+        validate: Every message must conform to it.
     """
 
     schema: SchemaFile | None = None
@@ -54,10 +54,11 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class JsonRegistry:
-    """A document per message behind the id of its schema; the record as of ``Json``, by the subject's version.
+    """One JSON document per message, after the id of its schema. The record is that of ``Json``, by the subject's
+    version.
 
     Attributes:
-        validate: Whether every message must be as the schema says that it names.
+        validate: Every message must conform to the schema that it names.
     """
 
     schemas: RegistrySchemas
@@ -66,21 +67,21 @@ class JsonRegistry:
 
 @dataclass(frozen=True, slots=True)
 class Text(Declared):
-    """UTF-8; the record is one column, ``value string`` unless the DDL gives it another name."""
+    """UTF-8 text; the record is one column, ``value string`` unless the DDL names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes(Declared):
-    """Anything; the record is one column, ``value binary`` unless the DDL gives it another name."""
+    """Any bytes; the record is one column, ``value binary`` unless the DDL names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope(Declared):
-    """The whole message; the record is its key, its value and its headers, under other names if the DDL gives them."""
+    """The whole message; the record is its key, value and headers, which the DDL may rename."""
 
 
 def _character(value: str) -> str:
-    """One character that can stand beside or around text."""
+    """One character that may be a quote or an escape."""
     if len(value) != 1 or value.isalnum() or value in "\r\n\0 ":
         raise wrong(f"{value!r} is not such a character", "one that is no letter, digit or blank")
     return value
@@ -92,16 +93,16 @@ def _between_columns(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Csv(Declared):
-    """A line per message, without a header; its columns are those of the stream's DDL, in that order."""
+    """One line per message, without a header line; its columns are those of the stream's DDL, in that order."""
 
     delimiter: Annotated[str, AfterValidator(_between_columns), Field(examples=[";"])] = ","
     """One character between columns."""
     quote: Annotated[str, AfterValidator(_character), Field(examples=["'"])] = '"'
-    """The character around a text that holds delimiters or line ends."""
+    """The character around a text with delimiters or line ends."""
     escape: Annotated[str, AfterValidator(_character), Field(examples=["\\"])] = '"'
     """The character before a quotation mark inside such a text."""
     null_text: Annotated[str, Field(examples=["NULL"])] = ""
-    """What stands for null; by default nothing at all, and an empty text is a pair of quotation marks."""
+    """The text that means null. By default the empty text does, and an empty string is a pair of quotation marks."""
 
     @model_validator(mode="after")
     def _told_apart(self) -> Csv:
@@ -112,21 +113,21 @@ class Csv(Declared):
 
 @dataclass(frozen=True, slots=True)
 class Avro:
-    """A datum per message, nothing before it and nothing behind; the record is the schema's."""
+    """One datum per message and nothing else; the record is the schema's."""
 
     schema: SchemaFile
 
 
 RECORDS = "records"
-"""What the record of a message is called that holds several: the array of them."""
+"""The one field of a container's record: the array of its datums."""
 
 
 @dataclass(frozen=True, slots=True)
 class AvroContainer:
-    """An object container per message: any number of datums behind the schema that they were written with.
+    """One object container per message: the schema of its writer, and any number of datums.
 
     Attributes:
-        schema: What every datum becomes.
+        schema: Every datum is converted to it.
     """
 
     schema: SchemaFile
@@ -134,10 +135,10 @@ class AvroContainer:
 
 @dataclass(frozen=True, slots=True)
 class AvroSingleObject:
-    """A datum per message behind the fingerprint of its schema.
+    """One datum per message, after the fingerprint of its schema.
 
     Attributes:
-        reader: What every datum becomes.
+        reader: Every datum is converted to it.
         writers: The schemas that messages may be written with.
     """
 
@@ -147,18 +148,18 @@ class AvroSingleObject:
 
 @dataclass(frozen=True, slots=True)
 class AvroRegistry:
-    """A datum per message behind the id of its schema; the record is that of the subject's version."""
+    """One datum per message, after the id of its schema; the record is that of the subject's version."""
 
     schemas: RegistrySchemas
 
 
 @dataclass(frozen=True, slots=True)
 class Protobuf:
-    """A message per value, nothing before it and nothing behind; the record is the message's.
+    """One Protobuf message per value and nothing else; the record has its fields.
 
     Attributes:
         path: The file that describes it.
-        descriptors: A set of descriptors with everything that they import, serialized.
+        descriptors: A serialized set of descriptors, with all imports.
         message: Its full name, e.g. ``shop.Order``.
     """
 
@@ -169,10 +170,10 @@ class Protobuf:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRegistry:
-    """A message per payload behind the id of its schema; the record is that of the subject's version.
+    """One Protobuf message per value, after the id of its schema; the record is that of the subject's version.
 
     Attributes:
-        message: Full name of the message that every payload must be; empty: the first one of the version's text.
+        message: Full name of the message; empty: the first one in the version's text.
     """
 
     schemas: RegistrySchemas
@@ -181,5 +182,5 @@ class ProtobufRegistry:
 
 Unframed = Json | Text | Bytes | Envelope | Csv | Avro | AvroContainer | AvroSingleObject | Protobuf
 Framed = AvroRegistry | JsonRegistry | ProtobufRegistry
-"""Formats whose messages name the schema that they were written with."""
+"""Formats whose messages name the schema of their writer."""
 Format = Unframed | Framed

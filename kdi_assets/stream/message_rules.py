@@ -1,4 +1,4 @@
-"""What a document may ask of messages: masks, expectations, contract, routes, limits. No I/O."""
+"""The rules of a document for its messages: masks, expectations, contract, routes, limits. No I/O."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pydantic import Field, model_validator
 from kdi_assets.stream.field_types import Declared, NotWritten, Share, Sql, wrong
 
 TombstonePolicy = Literal["skip", "row", "dead_letter"]
-"""What a message without a value becomes: nothing, and counted; a row whose record is null; or a dead letter."""
+"""A message without a value is skipped and counted, becomes a row whose record is null, or a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What stands in a column in place of its value; null stays null.
+    """What replaces the value of a column; null stays null.
 
     Attributes:
-        how: ``drop``: there is no such column; ``null``; ``hash``: HMAC-SHA-256 of the value's text, in hex;
-            ``keep_last``: the last characters of the value's text, asterisks for the others.
+        how: ``drop``: the table has no such column; ``null``; ``hash``: HMAC-SHA-256 of the value's text, in hex;
+            ``keep_last``: the last characters of the value's text, after asterisks for the others.
         secret: The environment variable with the key of ``hash``.
-        keep: How many characters ``keep_last`` keeps; of a text that is no longer than that, none.
+        keep: How many characters ``keep_last`` keeps. A text that is not longer is replaced as a whole.
     """
 
     how: Literal["drop", "null", "hash", "keep_last"]
@@ -46,42 +46,42 @@ def mask_of(value: object) -> object:
 
 
 DeadLetterPayload = Literal["keep", "mask", "withhold"]
-"""What dead letters hold of a message: all of it; its value alone, as masked JSON, if it is JSON; or nothing."""
+"""What dead letters keep of a message: all of it; only its value, as masked JSON; or nothing."""
 
 ExpectationAction = Literal["warn", "dead_letter", "fail"]
-"""What a message that does not meet an expectation does: be counted, become a dead letter, or stop the drain."""
+"""A message that does not meet an expectation is counted, becomes a dead letter, or stops the drain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation(Declared):
-    """A condition that every message that is to be a row should meet, and what happens where one does not."""
+    """A condition that every message that would be a row should meet, and what happens if one does not."""
 
     sql: Annotated[Sql, Field(examples=["status BETWEEN 100 AND 599"])]
-    """Spark SQL condition over the same names as `date`. What is not true (false, or null, or it raises) does not
+    """Spark SQL condition over the same names as `date`. A message for which it is false or null, or raises, does not
     meet it."""
     then: Annotated[ExpectationAction, Field(examples=["warn"])] = "warn"
-    """warn: the message is a row and is counted; dead_letter: it becomes one, `expectation_not_met`; fail: the drain
-    stops before anything is committed."""
+    """warn: the message becomes a row and is counted; dead_letter: it becomes one, with the reason expectation_not_met;
+    fail: the drain stops before it commits."""
 
 
 ContractPolicy = Literal["evolve", "freeze", "discard_value", "discard_row"]
-"""What becomes of what the record does not allow for: the table takes it in; the drain stops; the value is dropped, and
-counted; or the message is a dead letter."""
+"""What happens to a value that does not fit the record: the table changes; the drain stops; the value is dropped and
+counted; or the message becomes a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contract(Declared):
-    """What becomes of messages that are other than the record says."""
+    """What happens to messages that do not fit the record."""
 
     new_columns: Annotated[ContractPolicy, Field(examples=["evolve"])] = "discard_value"
-    """Messages with fields that the record has not. discard_value: the fields are left out; discard_row: the message
-    is a dead letter, `unknown_field`; freeze: the drain stops before anything is committed; evolve: the table gets
-    the columns, in the commit of the rows. Each field is counted by name in any case."""
+    """Messages with fields that the record does not have. discard_value: the fields are left out; discard_row: the
+    message becomes a dead letter, with the reason unknown_field; freeze: the drain stops before it commits; evolve:
+    the commit of the rows adds the columns. Each field is always counted by name."""
     types: Annotated[ContractPolicy, Field(examples=["discard_value"])] = "discard_row"
-    """Messages with values that do not suit the declared type. discard_row: the message is a dead letter;
-    discard_value: the field is null, counted by name, and the message is a row (JSON alone); freeze: the drain stops
-    before anything is committed; evolve: the column gets a wider type in the commit of the rows, of a table that
-    delta-rs then reads no rows of."""
+    """Messages with values that do not suit the declared type. discard_row: the message becomes a dead letter;
+    discard_value: the field is null and counted by name, and the message becomes a row (JSON only); freeze: the drain
+    stops before it commits; evolve: the commit of the rows widens the column, and delta-rs then reads no rows of the
+    table."""
 
     @property
     def evolves(self) -> bool:
@@ -90,16 +90,16 @@ class Contract(Declared):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether messages become rows without the values that do not suit their types."""
+        """Whether values that do not suit their types are left out of rows."""
         return self.types == "discard_value"
 
 
 @dataclass(frozen=True, slots=True)
 class Explode:
-    """What of a message becomes rows, one for each element.
+    """The array of a message whose elements become rows.
 
     Attributes:
-        name: What ``columns`` and ``date`` call an element, and the column that it is.
+        name: The name of an element in ``columns`` and ``date``, and of its column.
         sql: Spark SQL of an array, over the names that a filter knows.
     """
 
@@ -108,7 +108,7 @@ class Explode:
 
 
 def explode_of(value: object) -> object:
-    """What is exploded as documents write it: one name for an element, to the Spark SQL of the array."""
+    """An explode as documents write it: a name for an element, to the Spark SQL of the array."""
     if value is None or isinstance(value, Explode):
         return value
     if not isinstance(value, dict) or len(value) != 1:
@@ -123,16 +123,16 @@ def explode_of(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit(Declared):
-    """How many dead letters a plan may have; it is passed by more than ``count`` that are also more than ``share``."""
+    """How many dead letters a plan may have: more than ``count`` that are also more than ``share`` are too many."""
 
     share: Annotated[Share, Field(examples=[0.1])] = 0.5
-    """Share of dead letters among the messages of one plan that should become rows (rows and dead letters; neither
-    tombstones nor what is filtered). 1 is no limit."""
+    """Share of dead letters among the rows and dead letters of one plan; tombstones and filtered messages do not count.
+    1 is no limit."""
     count: Annotated[int, Field(strict=True, ge=0, examples=[1000])] = 100
-    """So many dead letters of one plan are allowed, whatever their share."""
+    """So many dead letters of one plan are always allowed."""
 
     def is_passed_by(self, dead_letters: int, *, of: int) -> bool:
-        """Whether so many dead letters are too many of so many messages that should become rows."""
+        """Whether so many dead letters are too many, among so many rows and dead letters."""
         return dead_letters > self.count and dead_letters > self.share * of
 
     def __str__(self) -> str:
@@ -140,16 +140,16 @@ class DeadLetterLimit(Declared):
 
 
 Rest = Literal["dead_letters", "rows"]
-"""What becomes of the messages of a shared topic that no condition takes. Those that nobody can judge, because they are
-not decoded or a condition raises, are dead letters in either case."""
+"""What the messages of a shared topic become for which no condition is true. A message that is not decoded, or for
+which a condition raises, is always a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteMember:
-    """What a stream of a route group knows of each of its streams, itself too.
+    """One stream of a route group.
 
     Attributes:
-        when: Its condition; empty: it has the rest alone.
+        when: Its condition; empty: it has only the rest.
         rest: Whether it has the rest.
         app_id: Prefix of its ledger's transaction ids.
         retired: Whether it is never drained again.
@@ -163,20 +163,19 @@ class RouteMember:
 
 @dataclass(frozen=True, slots=True)
 class Route(Declared):
-    """Which messages a stream takes of a topic that it shares with others; with them it makes a route group.
+    """Which messages of a shared topic belong to a stream. The streams of the topic are a route group.
 
     Attributes:
-        others: Of the stream that has the rest, the conditions of the other ones, by stream: without them nobody knows
-            what is left.
-        group: All streams of the group, by name: no verdict asks for them, but a change of conditions concerns all.
+        others: The conditions of the other streams, by stream; only for the stream that has the rest.
+        group: All streams of the group, by name. Verdicts do not use it; a change of conditions does.
     """
 
     when: Annotated[Sql, Field(examples=["kind = 'order'"])] = ""
-    """Spark SQL condition over the same names as `date`: the messages for which it is true are this stream's;
-    several streams may take the same one. Without it, nothing but the rest."""
+    """Spark SQL condition over the same names as `date`: messages for which it is true belong to this stream. A message
+    may belong to several streams. Without it, the stream has only the rest."""
     rest: Annotated[Rest | None, Field(examples=["dead_letters"])] = None
-    """Given by exactly one stream of the group: it has the rest, the messages that no condition takes, as
-    dead_letters (`unrouted`) or as rows. What nobody can decode is among its dead letters either way."""
+    """Exactly one stream of the group gives it. It has the messages for which no condition is true, as dead_letters
+    (with the reason unrouted) or as rows. Messages that cannot be decoded are always its dead letters."""
     others: Annotated[Mapping[str, str], NotWritten()] = field(default_factory=dict)
     group: Annotated[Mapping[str, RouteMember], NotWritten()] = field(default_factory=dict)
 
@@ -188,7 +187,7 @@ class Route(Declared):
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Every condition that the stream's verdicts need, by the field of the document that it stands in."""
+        """Field of the document to condition: all that the stream's verdicts need."""
         own = {ROUTE: self.when} if self.when else {}
         return {**own, **{f"{ROUTE} of {stream}": when for stream, when in sorted(self.others.items())}}
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple, get_args
 
 from kdi_assets.stream.connections import Cluster, Registry
-from kdi_assets.stream.fields import StartPolicy, Status, StreamFields
+from kdi_assets.stream.fields import Status, StreamFields
 from kdi_assets.stream.limits import (
     COSTLY,
     READING_ROWS,
@@ -22,7 +22,6 @@ from kdi_assets.stream.limits import (
     DrainWhen,
     FreshnessLimits,
     last_time,
-    longest_interval,
 )
 from kdi_assets.stream.message_format import AvroContainer, Framed
 
@@ -36,12 +35,10 @@ __all__ = [
     "FreshnessLimits",
     "Cluster",
     "OffsetRange",
-    "StartPolicy",
     "Status",
     "Stream",
     "TopicPartition",
     "last_time",
-    "longest_interval",
 ]
 
 
@@ -56,7 +53,7 @@ class TopicPartition(NamedTuple):
 
 
 def offsets_digest(offsets: Mapping[TopicPartition, int | None]) -> str:
-    """A short text that is another one as soon as any offset is."""
+    """A short text that changes with any offset."""
     text = ",".join(f"{tp}={offset}" for tp, offset in sorted(offsets.items()))
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -88,17 +85,17 @@ class Stream(StreamFields):
 
     @property
     def name(self) -> str:
-        """The stream's name in commands, messages and metadata: the table's path."""
+        """The table's path: the stream's name in commands, messages and metadata."""
         return self.table
 
     @property
     def route_group(self) -> tuple[str, str] | None:
-        """Cluster and topic that the stream shares by its route: the same of a whole group; ``None``: it has none."""
+        """Cluster and topic of the stream's route group; ``None`` if it has no route."""
         return (self.cluster.name, self.topic) if self.route else None
 
     @property
     def registry(self) -> Registry | None:
-        """Where the schemas of the topic's messages are kept; none: nowhere that we ask."""
+        """The registry of the topic's schemas, if the format has one."""
         return self.format.schemas.registry if isinstance(self.format, Framed) else None
 
     @property
@@ -113,14 +110,14 @@ class Stream(StreamFields):
         return {TopicPartition(self.topic, number): given[number] for number in sorted(given)}
 
     def patience_seconds(self, now: datetime) -> float | None:
-        """How long the stream lets a message wait; ``None`` if it says nothing about time, or is paused."""
+        """How long a message may wait until it is drained; ``None`` if no limit is a time, or the stream is paused."""
         return self.drain_when.patience_seconds(now) if self.status == "active" else None
 
     @property
     def check_names(self) -> tuple[CheckName, ...]:
-        """The checks that can be made of the stream: of a retired one, those that ask no broker.
+        """The checks that the stream can have; a retired stream has those that need no broker.
 
-        The costly ones last: they take as long as the table is large, and the others judge how things stand now.
+        The costly ones are last: they take minutes on a large table, and the others show the state of now.
         """
         without = {"fresh", "backlog_after_drain"} if self.status == "retired" else set()
         without |= set() if self.freshness else {"fresh"}
@@ -128,25 +125,25 @@ class Stream(StreamFields):
         return tuple(sorted((name for name in get_args(CheckName) if name not in without), key=COSTLY.__contains__))
 
     def table_uri(self, lake: str) -> str:
-        """Where the table lies below the lake's root, a path or URI."""
+        """Path or URI of the table."""
         return f"{lake.rstrip('/')}/{self.table}"
 
     def former_uri(self, lake: str) -> str:
-        """Where the table lay before it was renamed."""
+        """Path or URI of the table before it was renamed."""
         return f"{lake.rstrip('/')}/{self.renamed_from}"
 
     def dead_letters_uri(self, lake: str) -> str:
-        """Where the stream's dead letters lie."""
+        """Path or URI of the dead-letter table."""
         return f"{self.table_uri(lake)}_dead_letters"
 
     def archive_uri(self, lake: str) -> str:
-        """Where what the table's log said is kept beyond its clean-up."""
+        """Path or URI of the table that keeps ledger entries after a clean-up of the log."""
         return f"{self.table_uri(lake)}_ledger"
 
     def removed_uri(self, lake: str) -> str:
-        """Where rows are kept that a decision took out of the table and whose messages the broker has no more."""
+        """Path or URI of the table that keeps rows which a decision removed and Kafka no longer has."""
         return f"{self.table_uri(lake)}_removed"
 
     def beside_uris(self, lake: str) -> tuple[str, ...]:
-        """Where tables may lie that drains and decisions make beside the stream's own."""
+        """Paths or URIs of the tables that drains and decisions make beside the stream's table."""
         return self.dead_letters_uri(lake), self.archive_uri(lake), self.removed_uri(lake)

@@ -1,6 +1,6 @@
-"""The `format` of a stream as documents write it: a name, and where schemas are.
+"""The field `format` of a stream: a name, and the place of its schemas.
 
-``config.format_files`` reads the files that it names and makes a ``message_format.Format`` of it.
+``config.format_files`` reads its files and makes a ``message_format.Format`` of it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kdi_assets.wording import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class OfRegistry(Declared):
-    """Which schemas of which registry."""
+    """A registry, and which of its schemas."""
 
     registry: Annotated[RegistryName, Field(examples=["main"])] = ""
-    """Messages behind the frame of a schema registry's serializer: name of the SchemaRegistry document."""
+    """Name of the SchemaRegistry document, if messages begin with the id of a schema."""
     subject: Annotated[str, Field(examples=["orders-value"])] = ""
-    """Subject of the schemas in the registry; by default the topic with -value."""
+    """Subject of the schemas in the registry; by default the topic's name with -value."""
     version: Annotated[int | None, Field(gt=0, examples=[3])] = None
-    """The version of the subject that every message becomes; by default the latest."""
+    """The version that every message is converted to; by default the latest."""
 
     @model_validator(mode="after")
     def _of_a_registry(self) -> OfRegistry:
@@ -42,12 +42,12 @@ class OfRegistry(Declared):
 
 @dataclass(frozen=True, slots=True)
 class WrittenJson(OfRegistry):
-    """Where a JSON Schema is, if there is one."""
+    """The JSON Schema, if there is one."""
 
     schema_file: Annotated[str, Field(examples=["order.schema.json"])] = ""
-    """File of the JSON Schema of every message, beside the document or below it."""
+    """File of the JSON Schema of all messages, in the document's folder or below it."""
     validate: Annotated[bool, Field(examples=[True])] = False
-    """Whether each message must be as its JSON Schema says; one that is not is a dead letter."""
+    """Whether a message that does not conform to its JSON Schema becomes a dead letter."""
 
     @model_validator(mode="after")
     def _one_schema(self) -> WrittenJson:
@@ -60,17 +60,17 @@ class WrittenJson(OfRegistry):
 
 @dataclass(frozen=True, slots=True)
 class WrittenAvro(OfRegistry):
-    """Where the schemas are; exactly one of ``registry``, ``schema_file`` and ``schemas``."""
+    """The schemas: exactly one of ``registry``, ``schema_file`` and ``schemas``."""
 
     schema_file: Annotated[str, Field(examples=["orders.avsc"])] = ""
-    """File of the schema that every message is a raw datum of, beside the document or below it."""
+    """File of the schema of all messages, in the document's folder or below it. Each message is a raw datum."""
     container: Annotated[bool, Field(strict=True, examples=[True])] = False
-    """Whether every message is an object container: any number of datums behind the schema that wrote them. Each
-    becomes a row, as `schema_file` has it."""
+    """Whether every message is an object container: a writer's schema and any number of datums. Each datum becomes a
+    row of the schema in `schema_file`."""
     schemas: Annotated[str, Field(examples=["schemas"])] = ""
-    """Messages in single-object encoding: file of their schema, or folder of all that they may have."""
+    """File of the schema of messages in single-object encoding, or folder of all schemas that they may have."""
     reader: Annotated[str, Field(examples=["schemas/orders-2.avsc"])] = ""
-    """File of the schema that every message becomes, where `schemas` holds several."""
+    """File of the schema that every message is converted to, if `schemas` has several."""
 
     @model_validator(mode="after")
     def _one_way(self) -> WrittenAvro:
@@ -86,16 +86,16 @@ class WrittenAvro(OfRegistry):
 
 @dataclass(frozen=True, slots=True)
 class WrittenProtobuf(OfRegistry):
-    """Where the message is described; exactly one of ``registry``, ``descriptor_file`` and ``proto_file``."""
+    """The message's description: exactly one of ``registry``, ``descriptor_file`` and ``proto_file``."""
 
     descriptor_file: Annotated[str, Field(examples=["orders.desc"])] = ""
-    """File of a set of descriptors, as `protoc --include_imports --descriptor_set_out=FILE` writes it, beside the
-    document or below it."""
+    """File of a set of descriptors, as `protoc --include_imports --descriptor_set_out=FILE` writes it, in the
+    document's folder or below it."""
     proto_file: Annotated[str, Field(examples=["orders.proto"])] = ""
-    """The .proto file itself, beside the document or below it; its imports begin in the document's folder. It is
-    compiled whenever the document is read, which takes a tenth of a second."""
+    """The .proto file, in the document's folder or below it. Its imports begin in the document's folder. It is compiled
+    each time the document is read, which takes a tenth of a second."""
     message: Annotated[str, Field(examples=["shop.Order"])] = ""
-    """Full name of the message that every value is; with a registry by default the first of the text."""
+    """Full name of the message of every value; with a registry by default the first one in the schema's text."""
 
     @model_validator(mode="after")
     def _one_way(self) -> WrittenProtobuf:
@@ -108,10 +108,10 @@ class WrittenProtobuf(OfRegistry):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFormat(Declared):
-    """A format by its name; exactly one, JSON if none is named."""
+    """A format by its name. Exactly one; the default is JSON."""
 
     json: Annotated[WrittenJson | None, Field(examples=[{"schema_file": "order.schema.json"}])] = None
-    """A JSON document; the record is what `schema` says, else that of a JSON Schema."""
+    """A JSON document. The record comes from `schema`, or else from a JSON Schema."""
     text: Annotated[Text | None, Field(examples=[{}])] = None
     """UTF-8 text, as it is."""
     bytes: Annotated[Bytes | None, Field(examples=[{}])] = None
@@ -119,45 +119,45 @@ class WrittenFormat(Declared):
     envelope: Annotated[Envelope | None, Field(examples=[{}])] = None
     """Key, value and headers, as they are."""
     csv: Annotated[Csv | None, Field(examples=[{"delimiter": ";"}])] = None
-    """One line per message, without a header; the columns are those of `schema`, in its order."""
+    """One line per message, without a header line; the columns are those of `schema`, in its order."""
     avro: Annotated[WrittenAvro | None, Field(examples=[{"schemas": "orders.avsc"}])] = None
-    """A datum of Avro; the record is that of its schema."""
+    """An Avro datum; the record is that of its schema."""
     protobuf: Annotated[
         WrittenProtobuf | None, Field(examples=[{"descriptor_file": "orders.desc", "message": "shop.Order"}])
     ] = None
-    """A message of Protobuf; the record is that message's."""
+    """A Protobuf message; the record has its fields."""
 
     @property
     def name(self) -> str:
-        """The format's, as documents have it."""
+        """The format's name in documents."""
         return next((f.name for f in fields(self) if getattr(self, f.name) is not None), "json")
 
     @property
     def registry(self) -> str:
-        """The registry that the format names; empty if none."""
+        """Name of the format's registry; empty if it has none."""
         named = self.avro or self.protobuf or self.json
         return named.registry if named else ""
 
     @property
     def has_several_records(self) -> bool:
-        """Whether a message may hold several records, each of which is a row."""
+        """Whether a message may hold several records, and each becomes a row."""
         return self.avro is not None and self.avro.container
 
     @property
     def tells_unknown(self) -> bool:
-        """Whether it is known of messages which fields they have that the record has not."""
+        """Whether unknown fields of messages can be found."""
         by_schemas = self.avro is not None and bool(self.avro.container or self.avro.schemas)
         return self.name in ("json", "protobuf") or bool(self.registry) or by_schemas
 
     @property
     def has_record(self) -> bool:
-        """Whether the format says what a record is, so that `schema` need not."""
+        """Whether the format describes the record, so that `schema` is optional."""
         of_schema = self.json is not None and bool(self.json.registry or self.json.schema_file)
         return of_schema or self.name not in ("json", "csv")
 
 
 def format_by_name(value: object) -> object:
-    """A format by its name alone, ``text``, is one with nothing else said of it, ``{text: {}}``."""
+    """A format as documents write it: ``text`` is short for ``{text: {}}``."""
     names = [f.name for f in fields(WrittenFormat)]
     if isinstance(value, Json):  # the default
         return {"json": {}}
@@ -171,10 +171,10 @@ def format_by_name(value: object) -> object:
 
 
 def check_format(written: WrittenFormat, others: Mapping[str, Any]) -> None:
-    """Refuse fields of a stream that do not go together with its format.
+    """Refuse fields of a stream that do not suit its format.
 
     Args:
-        others: The stream's other fields that are right, by name.
+        others: The stream's other valid fields, by name.
     """
     if (ddl := others.get("record_ddl")) is not None:
         _check_schema(written, ddl)
@@ -185,7 +185,7 @@ def check_format(written: WrittenFormat, others: Mapping[str, Any]) -> None:
     if contract.evolves and (explode or written.has_several_records):
         raise wrong("evolve does not know the columns of elements", "another contract", field="contract")
     if contract.evolves and others.get("route"):
-        # What one table's record takes and another's does not would be nobody's.
+        # A value that fits the evolved record of one table only would belong to no table.
         said = "streams of a route group read messages alike, and evolve makes a record of the table's own"
         raise wrong(said, "another contract, or no route", field="contract")
 
@@ -203,8 +203,8 @@ def _check_contract(written: WrittenFormat, others: Mapping[str, Any]) -> None:
     contract = others.get("contract", Contract())
     for field, wanted in (("rescued", others.get("rescued")), ("contract.types", contract.leaves_out)):
         if wanted and written.name != "json":
-            said = f"asks for single fields of messages, and only of json they are at hand, not of {written.name}"
+            said = f"needs single fields of messages, which only json has, not {written.name}"
             raise wrong(said, f"another {field}, or none", field=field)
     if contract.new_columns in ("freeze", "discard_row") and not written.tells_unknown:
-        said = f"messages of {written.name} do not tell here which fields the record has not"
+        said = f"unknown fields cannot be found in messages of {written.name} here"
         raise wrong(said, "discard_value, which is the default", field="contract.new_columns")

@@ -37,7 +37,7 @@ from tests.routed import GOOD, METHODS, PATCH, group_of
 
 def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
     """``verdicts`` that takes one row for a dead letter, and one dead letter for a row."""
-    told = verdicts(messages, stream, decoder, now=now)
+    told = verdicts(messages, decoder, now=now)
     one_each = told.groupBy("outcome").agg(F.min(F.struct("partition", "offset")).alias("at")).collect()
     others = {"row": "dead_letter", "dead_letter": "row"}
     swapped = F.col("outcome")

@@ -25,7 +25,8 @@ from kdi_assets.drain.errors import ReadOrWriteFailed
 from kdi_assets.drain.execute_plan import Execution, Step
 from kdi_assets.drain.plan import Plan
 from kdi_assets.drain.rules import judge as judging
-from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE, verdict_sql
+from kdi_assets.drain.rules.judge import verdict_sql
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, TOMBSTONE
 from kdi_assets.errors import KdiError
 from kdi_assets.formats.decoder import VALUE
 from kdi_assets.ledger import commit as adapter

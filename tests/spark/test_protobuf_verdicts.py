@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.drain.rules.contract import refuse_unknown
+from kdi_assets.drain.rules.contract import ContractRule
 from kdi_assets.drain.rules.errors import UnknownFieldsFound
+from kdi_assets.drain.rules.records import stream_decoder
 from kdi_assets.formats.stream_decoder import decoder_of
 from kdi_assets.stream.message_format import Protobuf
 from kdi_assets.stream.message_rules import Contract
@@ -103,7 +104,7 @@ def test_numbers_are_counted_of_rows_alone_and_a_frozen_contract_names_them(spar
     assert [row["name"] for row in found.rows] == ["name", "name", "name", ""]
     assert _letters(found) == [(4, "malformed_protobuf", None), (7, "invalid_utf8", "name")]
     with pytest.raises(UnknownFieldsFound, match=r"2 of 4 messages .* #999 \(2\), items\[\]\.places\[\]\.#999 \(1\)"):
-        refuse_unknown(stream, unknown, became_rows=found.counts.became_rows)
+        ContractRule(stream_decoder(stream)).refuse(found.counts)
 
 
 def test_numbers_make_dead_letters_where_the_contract_says_so(spark: SparkSession) -> None:

@@ -33,7 +33,7 @@ def test_letters_that_a_pass_kept_are_those_of_a_second_look(spark: SparkSession
         (1, 1000, "malformed_json"),
         (2, 2000, "malformed_json"),
     ]
-    again = to_dead_letters(messages, STREAM, stream_decoder(STREAM), now=NOW)
+    again = to_dead_letters(messages, stream_decoder(STREAM), now=NOW)
     assert again.schema.simpleString() == counts.letters.schema.simpleString()
     assert sorted(again.collect()) == sorted(kept)
 
@@ -46,7 +46,7 @@ def test_too_many_letters_to_keep_are_looked_for_once_more(
     counts = _judged(messages)
 
     assert (counts.dead_letters, counts.letters) == (MESSAGES, None)
-    letters = letters_of(messages, STREAM, stream_decoder(STREAM), counts, now=NOW)
+    letters = letters_of(messages, stream_decoder(STREAM), counts, now=NOW)
     assert {row.offset for row in letters.select("offset").collect()} == set(range(MESSAGES))
 
 
@@ -97,5 +97,5 @@ def _messages(spark: SparkSession, bad: str) -> DataFrame:
 
 def _judged(messages: DataFrame) -> Counts:
     tally, decoder = PassTally(messages.sparkSession, NOW), stream_decoder(STREAM)
-    judge(messages, STREAM, decoder, now=NOW, tally=tally).write.format("noop").mode("overwrite").save()
+    judge(messages, decoder, now=NOW, tally=tally).write.format("noop").mode("overwrite").save()
     return tally.counts(STREAM)

@@ -173,9 +173,15 @@ def test_a_stream_may_begin_at_a_word_or_a_moment(tmp_path: Path, written: str, 
         ("expectations: {ours: {then: warn}}", "expectations.ours.sql: is missing; e.g. sql: status BETWEEN"),
         ("rescued: date", "rescued: 'date' is not a name for this column; a name without dots"),
         ("contract: {types: evolve}\n  explode: {a: b}", "contract: evolve does not know the columns of elements"),
-        ("rescued: more\n  format: csv", "rescued: asks for single fields of messages, and only of json they are at"),
-        ("contract: {types: discard_value}\n  format: csv", "contract.types: asks for single fields of messages, and"),
-        ("contract: {new_columns: freeze}\n  format: csv", "contract.new_columns: messages of csv do not tell here"),
+        ("rescued: more\n  format: csv", "rescued: needs single fields of messages, which only json has"),
+        (
+            "contract: {types: discard_value}\n  format: csv",
+            "contract.types: needs single fields of messages, which only json has",
+        ),
+        (
+            "contract: {new_columns: freeze}\n  format: csv",
+            "contract.new_columns: unknown fields cannot be found in messages of csv here",
+        ),
     ],
 )
 def test_a_mistake_names_line_field_and_what_would_be_right(tmp_path: Path, line: str, said: str) -> None:

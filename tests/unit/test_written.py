@@ -15,8 +15,8 @@ from kdi_assets.drain.dead_letters import Written
 from kdi_assets.drain.errors import AccountingMismatch
 from kdi_assets.drain.plan import Plan, plan_drain
 from kdi_assets.drain.rules.mask import letters_hold, unlocated
-from kdi_assets.drain.rules.records import DEAD_LETTER
 from kdi_assets.drain.rules.tally import Counts
+from kdi_assets.drain.rules.verdict import DEAD_LETTER
 from kdi_assets.drain.stage import file_size, largest_drain
 from kdi_assets.ledger.delta_transaction import ONE_FILE_PER_TASK, FileSize
 from kdi_assets.ledger.entry import LedgerEntry

@@ -8,7 +8,7 @@ from kdi_assets.stream.stream import TopicPartition
 
 
 class ShapeMistake(Terminal):
-    """A stream's schema or one of its expressions does not work; ``field`` is the document's, as ``columns.host``."""
+    """A stream's schema or one of its expressions does not work; ``field`` is its path: ``columns.host``."""
 
     stream: str
     field: str
@@ -20,7 +20,7 @@ class ShapeMistake(Terminal):
 
 
 class ContractBroken(Terminal):
-    """Messages have fields that a frozen contract does not allow; ``offset`` is that of one of them."""
+    """Messages have what a frozen contract does not allow; ``offset`` is the offset of one of them."""
 
     stream: str
     fields: FieldCounts
@@ -41,17 +41,17 @@ class ContractBroken(Terminal):
 
 
 class UnknownFieldsFound(ContractBroken):
-    """Messages have fields that the record has not."""
+    """Messages have fields that the record does not have."""
 
-    found, rule = "would become rows have fields that the record has not", "new_columns"
-    instead = "declare them where the record is said, or let `contract.new_columns` be evolve, discard_value"
+    found, rule = "would become rows have fields that the record does not have", "new_columns"
+    instead = "declare them in the record, or set `contract.new_columns` to evolve, discard_value"
 
 
 class OtherTypesFound(ContractBroken):
     """Messages have values that do not suit their types."""
 
-    found, rule = "should become rows have values that do not suit their types", "types"
-    instead = "correct `schema`, or let `contract.types` be discard_value"
+    found, rule = "would become rows have values that do not suit their types", "types"
+    instead = "correct `schema`, or set `contract.types` to discard_value"
 
 
 class ExpectationNotMet(Terminal):
@@ -87,13 +87,13 @@ class MaskSecretMissing(Terminal):
         return (
             f"{self.stream}: the hash of {self.column} needs the secret in the environment variable {self.variable}, "
             "which is not set.",
-            "no message was read and no row was written.",
-            f"the same command with {self.variable} set, to what it was before: another secret gives other hashes",
+            "nothing was read and nothing was written.",
+            f"the same command with {self.variable} set to the same secret as before: another one gives other hashes",
         )
 
 
 class SchemaDisagrees(Terminal):
-    """The table's columns are not those that the stream's document gives."""
+    """The table's columns are not the ones of the stream's document."""
 
     stream: str
     uri: str

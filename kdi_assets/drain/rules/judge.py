@@ -1,72 +1,71 @@
-"""One verdict for every message, with the reason of those that are condemned, in the pass that writes the rows."""
+"""One verdict for every message, and the reason of every dead letter, in the pass that writes the rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.drain.rules.contract import unknown_rules, with_unknown
-from kdi_assets.drain.rules.expectations import UNMET, expectation_rules, with_unmet
-from kdi_assets.drain.rules.explode import ITEMS, Elements, apart, elements_of, in_rows
-from kdi_assets.drain.rules.mask import letters_hold, payload, with_secrets
-from kdi_assets.drain.rules.records import DEAD_LETTER, FILTERED, ROW, VERDICT, decode
-from kdi_assets.drain.rules.shape import evaluate, table_columns
-from kdi_assets.drain.rules.tally import Counts, PassTally
-from kdi_assets.drain.rules.verdict import ELSEWHERE, TOMBSTONE_RULE, VERDICTS, route_sql, row_rules, verdict_sql
-from kdi_assets.formats.decoder import DECODED, FRAME, MISFITS, PATHS, UNKNOWN, VALUE, paths_of
-from kdi_assets.formats.rules import field_told_by, first_of, literal, reason_told_by
+from kdi_assets.drain.rules.records import decode
+from kdi_assets.drain.rules.rules import MessageRule, rules_of
+from kdi_assets.drain.rules.shape import apart, elements_of, evaluate, in_rows, table_columns
+from kdi_assets.drain.rules.tally import NAMES, Counts, PassTally
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, ROW, VERDICT, VERDICTS
+from kdi_assets.formats.decoder import DECODED, FRAME, PATHS, UNKNOWN, VALUE
+from kdi_assets.formats.rules import Rule, any_of, field_told_by, first_of, literal, reason_told_by
 from kdi_assets.formats.stream_decoder import StreamDecoder
-from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+
+    from kdi_assets.drain.rules.elements import Elements
 
 _PLACE = ("topic", "partition", "offset", "timestamp", "timestamp_type")
 _RULE = "_kdi_rule"
 _IS_ROW = "_kdi_is_row"
+_IS_ROW_SO_FAR = f"{VERDICT} = {ROW}"
+_TOMBSTONE = Rule("tombstone", f"{VALUE} IS NULL")
 
 
-def judge(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime, tally: PassTally) -> DataFrame:
-    """Decode, shape, judge and count; keep the rows.
+def judge(messages: DataFrame, decoder: StreamDecoder, *, now: datetime, tally: PassTally) -> DataFrame:
+    """Decode, evaluate, judge and count messages; keep the rows.
 
     Args:
-        messages: As ``kafka_frame.read_ranges`` gives them.
-        now: The moment that the plan pinned for the date window.
-        tally: Counts the messages of the first action over the result, and no other.
+        messages: As ``reader.read_ranges`` gives them.
+        now: The moment of planning, UTC.
+        tally: Counts the messages of the first action on the result, and of no other.
 
     Returns:
-        The table's columns, one row per message that became one, or per element. Lazy: nothing runs here.
+        The table's columns, one row for each message that becomes one, or for each of its elements. Lazy.
     """
     from pyspark.sql import functions as F
 
-    elements = elements_of(stream, decoder.record, messages.sparkSession)
-    columns = table_columns(stream, decoder.record, elements)
-    letter = ", ".join(f"{literal(column)}, {sql}" for column, sql in _letter(stream, decoder.record).items())
+    elements = elements_of(decoder, messages.sparkSession)
+    columns = table_columns(decoder, elements)
+    letter = ", ".join(f"{literal(column)}, {sql}" for column, sql in dead_letter_columns(decoder).items())
+    names = {name: sql for rule in rules_of(decoder) for name, sql in rule.observed().items()}
     is_row = tally.counted(
         [
             VERDICT,
             "kafka.partition",
             "kafka.offset",
             "unix_micros(kafka.timestamp)",
-            f"size({ITEMS})" if elements else "1",
+            elements.row_count if elements else "1",
             f"coalesce(length({VALUE}), 0) + coalesce(length(kafka.key), 0)",
             decoder.unknown_schema,
-            PATHS,
-            paths_of(MISFITS),
-            UNMET,
+            *(names.get(name, "CAST(NULL AS array<string>)") for name in NAMES),
             f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN named_struct({letter}) END",
         ]
     )
-    # What counts stands beside the columns and not in the filter: Spark would take a filter down through what judges,
-    # and evaluate that twice. It leaves those columns alone that have no use where the filter lets nothing pass.
-    judged = _with_reasons(messages, stream, decoder, now, elements)
-    counted = judged.select(*in_rows(columns, elements, where=f"{VERDICT} = {ROW}"), is_row.alias(_IS_ROW))
+    # What counts stands beside the columns and not in the filter: Spark would push a filter down through what judges,
+    # and evaluate that twice. It leaves out the columns that have no use where the filter lets nothing pass.
+    judged = _with_reasons(messages, decoder, now, elements)
+    counted = judged.select(*in_rows(columns, elements, where=_IS_ROW_SO_FAR), is_row.alias(_IS_ROW))
     return apart(counted.where(F.col(_IS_ROW)), columns, elements)
 
 
-def to_dead_letters(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
-    """The messages that ``judge`` condemned, with the reason.
+def to_dead_letters(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
+    """The dead letters among messages, with their reasons.
 
     Args:
         messages: As ``judge`` takes them.
@@ -78,101 +77,111 @@ def to_dead_letters(messages: DataFrame, stream: Stream, decoder: StreamDecoder,
     """
     from pyspark.sql import functions as F
 
-    elements = elements_of(stream, decoder.record, messages.sparkSession)
-    told = _with_reasons(messages, stream, decoder, now, elements).where(f"{VERDICT} = {DEAD_LETTER}")
-    return told.select(*(F.expr(sql).alias(column) for column, sql in _letter(stream, decoder.record).items()))
+    elements = elements_of(decoder, messages.sparkSession)
+    judged = _with_reasons(messages, decoder, now, elements).where(f"{VERDICT} = {DEAD_LETTER}")
+    return judged.select(*(F.expr(sql).alias(column) for column, sql in dead_letter_columns(decoder).items()))
 
 
-def letters_of(
-    messages: DataFrame, stream: Stream, decoder: StreamDecoder, counts: Counts, *, now: datetime
-) -> DataFrame:
-    """The dead letters of a pass, as ``to_dead_letters`` gives them: kept ones, or if too many, judged once more.
+def letters_of(messages: DataFrame, decoder: StreamDecoder, counts: Counts, *, now: datetime) -> DataFrame:
+    """The dead letters of a pass, as ``to_dead_letters`` gives them. If they were too many to keep, judge once more.
 
     Args:
-        messages: Those that were judged.
-        counts: Of that pass.
+        messages: The messages of the pass.
+        counts: The counts of the pass.
     """
-    return to_dead_letters(messages, stream, decoder, now=now) if counts.letters is None else counts.letters
+    return to_dead_letters(messages, decoder, now=now) if counts.letters is None else counts.letters
 
 
-def verdicts(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
+def verdicts(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
     """The verdict of ``judge`` on every message.
-
-    Args:
-        messages: Those that were judged.
 
     Returns:
         ``topic: string, partition: int, offset: bigint, timestamp: timestamp, timestamp_type: int, outcome: string,
-        reason: string, field: string``; the outcome is one of ``VERDICTS`` or ``elsewhere``, and a dead letter has a
-        reason. Lazy.
+        reason: string, field: string``: the outcome is one of ``VERDICTS`` or a rule's ``skip_outcome``, and a dead
+        letter has a reason. Lazy.
     """
     from pyspark.sql import functions as F
 
-    named = f"get(array({', '.join(map(literal, VERDICTS))}), {VERDICT})"
-    if elsewhere := route_sql(stream).elsewhere:
-        named = f"CASE WHEN {VERDICT} = {FILTERED} AND {elsewhere} THEN {literal(ELSEWHERE)} ELSE {named} END"
-    elements = elements_of(stream, decoder.record, messages.sparkSession)
-    told = _with_reasons(messages, stream, decoder, now, elements).withColumn("outcome", F.expr(named))
-    return told.select(*(F.expr(f"kafka.{c}") for c in _PLACE), "outcome", "reason", "field")
+    outcome = f"get(array({', '.join(map(literal, VERDICTS))}), {VERDICT})"
+    for rule in rules_of(decoder):
+        if rule.skip_outcome != VERDICTS[rule.skip_verdict]:
+            skipped = f"{VERDICT} = {rule.skip_verdict} AND {rule.skips()}"
+            outcome = f"CASE WHEN {skipped} THEN {literal(rule.skip_outcome)} ELSE {outcome} END"
+    elements = elements_of(decoder, messages.sparkSession)
+    judged = _with_reasons(messages, decoder, now, elements).withColumn("outcome", F.expr(outcome))
+    return judged.select(*(F.expr(f"kafka.{c}") for c in _PLACE), "outcome", "reason", "field")
 
 
-def _letter(stream: Stream, record: StructType) -> dict[str, str]:
-    """Column of a dead letter to Spark SQL over what ``_with_reasons`` gives."""
-    # A key often repeats what is masked in the value, and so may a header.
-    whole = letters_hold(stream, record) == "keep"
-    kept = "{}" if whole else "CASE WHEN false THEN {} END"
-    return {
-        **{column: f"kafka.{column}" for column in _PLACE},
-        "key": kept.format("kafka.key"),
-        "value": payload(VALUE, stream, record),
-        "headers": kept.format("kafka.headers"),
-        "schema_id": f"try_cast({FRAME}.schema_id AS INT)",
-        "reason": "reason",
-        "field": "field",
-        "withheld": str(not whole).lower(),
-    }
-
-
-def _with_reasons(
-    messages: DataFrame, stream: Stream, decoder: StreamDecoder, now: datetime, elements: Elements | None
-) -> DataFrame:
-    """Judge, and say of each message that is condemned why: ``reason`` and ``field``."""
-    from pyspark.sql import functions as F
-
-    decoding = [TOMBSTONE_RULE, *decoder.rules()]
-    of_rows = [*row_rules(stream, now), *unknown_rules(stream, decoder), *expectation_rules(stream)]
-    shaping = [*route_sql(stream).rules, *of_rows]
-    # The number of the rule first: the predicates are long, and Spark compiles them as often as they stand there.
-    first = f"CASE WHEN NOT {DECODED} THEN {first_of(decoding)} ELSE {len(decoding)} + {first_of(shaping)} END"
-    rules = [*decoding, *shaping]
-    judged = _judged(messages, stream, decoder, now, elements)
-    numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {first} END"))
-    reason, field_ = reason_told_by(_RULE, rules), field_told_by(_RULE, rules)
-    return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field_)})
-
-
-def field_values(
-    messages: DataFrame, stream: Stream, decoder: StreamDecoder, column: str, *, now: datetime
-) -> DataFrame:
+def field_values(messages: DataFrame, decoder: StreamDecoder, column: str, *, now: datetime) -> DataFrame:
     """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
-    elements = elements_of(stream, decoder.record, messages.sparkSession)
-    judged = _judged(messages, stream, decoder, now, elements, values=column == UNKNOWN)
+    elements = elements_of(decoder, messages.sparkSession)
+    judged = _judged(messages, decoder, rules_of(decoder), now, elements)
+    if column == UNKNOWN:  # so far their paths are known alone, of the messages that were rows when the contract asked
+        judged = decoder.with_unknown(judged, where=f"{PATHS} IS NOT NULL")
     return judged.where(f"size({column}) > 0").select(column)
 
 
+def dead_letter_columns(decoder: StreamDecoder) -> dict[str, str]:
+    """Column of a dead letter to Spark SQL over the working columns, ``reason`` and ``field``."""
+    columns = {
+        **{column: f"kafka.{column}" for column in _PLACE},
+        "key": "kafka.key",
+        "value": VALUE,
+        "headers": "kafka.headers",
+        "schema_id": f"try_cast({FRAME}.schema_id AS INT)",
+        "reason": "reason",
+        "field": "field",
+        "withheld": "false",
+    }
+    for rule in rules_of(decoder):
+        columns = rule.change_dead_letter(columns)
+    return columns
+
+
+def verdict_sql(rules: Sequence[MessageRule], now: datetime) -> str:
+    """Spark SQL over what ``evaluate`` gives: the verdict by all rules but those that see only rows."""
+    cases: list[str] = []
+    last: list[Rule] = []
+    for rule in rules:
+        reasons, skips = ([] if rule.judges_rows else rule.reasons(now)), rule.skips()
+        if not skips:
+            last += reasons
+            continue
+        # Before the reasons of other rules: a message that is skipped needs no date and no valid expression.
+        if reasons:
+            cases.append(f"WHEN NOT {DECODED} OR {any_of(reasons)} THEN {DEAD_LETTER}")
+        cases.append(f"WHEN {skips} THEN {rule.skip_verdict}")
+    dead = f"NOT {DECODED} OR {any_of(last)}"
+    return f"CASE {' '.join(cases)} WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
+
+
+def _with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, elements: Elements | None) -> DataFrame:
+    """Judge messages, and add ``reason`` and ``field`` of dead letters."""
+    from pyspark.sql import functions as F
+
+    rules = rules_of(decoder)
+    undecoded = [_TOMBSTONE, *decoder.rules()]
+    decoded = [reason for rule in rules for reason in rule.reasons(now)]
+    # The number of the reason first: the predicates are long, and Spark compiles them as often as they stand there.
+    first = f"CASE WHEN NOT {DECODED} THEN {first_of(undecoded)} ELSE {len(undecoded)} + {first_of(decoded)} END"
+    reasons = [*undecoded, *decoded]
+    judged = _judged(messages, decoder, rules, now, elements)
+    numbered = judged.withColumn(_RULE, F.expr(f"CASE WHEN {VERDICT} = {DEAD_LETTER} THEN {first} END"))
+    reason, field = reason_told_by(_RULE, reasons), field_told_by(_RULE, reasons)
+    return numbered.withColumns({"reason": F.expr(reason), "field": F.expr(field)})
+
+
 def _judged(
-    messages: DataFrame,
-    stream: Stream,
-    decoder: StreamDecoder,
-    now: datetime,
-    elements: Elements | None,
-    *,
-    values: bool = False,
+    messages: DataFrame, decoder: StreamDecoder, rules: Sequence[MessageRule], now: datetime, elements: Elements | None
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
-    evaluated = with_secrets(evaluate(decode(messages, decoder), stream, elements), stream)
-    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(stream, now)))
-    # In the order of the rules of `condemned`: whoever changes one alone tells letters of a reason that did not decide.
-    judged = with_unknown(judged, stream, decoder, values=values)
-    return with_unmet(judged, stream)
+    evaluated = evaluate(decode(messages, decoder), decoder, elements)
+    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(rules, now)))
+    # In the order of the reasons in ``_with_reasons``: another order gives dead letters a reason that did not decide.
+    for rule in rules:
+        judged = rule.with_columns(judged, where=_IS_ROW_SO_FAR)
+        if rule.judges_rows and (reasons := rule.reasons(now)):
+            dead = f"CASE WHEN {_IS_ROW_SO_FAR} AND ({any_of(reasons)}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
+            judged = judged.withColumn(VERDICT, F.expr(dead))
+    return judged

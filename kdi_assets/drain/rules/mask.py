@@ -1,4 +1,4 @@
-"""Masks: what stands in place of values that nobody may read, in the table and in the values of dead letters.
+"""Masks: what the table and the dead letters hold in place of values that nobody may read.
 
 A secret is data, never part of an expression: plans are shown, by Spark's UI and by its errors.
 """
@@ -6,11 +6,14 @@ A secret is data, never part of an expression: plans are shown, by Spark's UI an
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.rules.column_tree import DATE, ColumnTree
 from kdi_assets.drain.rules.errors import MaskSecretMissing
-from kdi_assets.drain.rules.records import steps_to
+from kdi_assets.drain.rules.records import mistake, overlap, steps_to
+from kdi_assets.drain.rules.rules import MessageRule
 from kdi_assets.formats.rules import literal, name
 from kdi_assets.stream.message_format import Json
 from kdi_assets.stream.message_rules import DeadLetterPayload, Mask
@@ -24,41 +27,83 @@ _END = "_k3d90"
 _BLOCK = 64  # bytes of a block of SHA-256, by which HMAC pads its key: RFC 2104
 
 
-def with_secrets(frame: DataFrame, stream: Stream) -> DataFrame:
-    """Add the keys of the stream's hashes as columns.
+class MaskRule(MessageRule):
+    """The rule of the fields ``mask`` and ``dead_letter_payload``."""
 
-    Raises:
-        MaskSecretMissing: One of them is not in the environment.
-    """
-    keys: dict[str, bytes] = {}
-    for column, mask in stream.mask.items():
-        if mask.how == "hash":
+    def with_columns(self, messages: DataFrame, *, where: str) -> DataFrame:
+        """Add the keys of hashes as columns.
+
+        Raises:
+            MaskSecretMissing: One of them is not in the environment.
+        """
+        keys: dict[str, bytes] = {}
+        for column, mask in self._hashes.items():
             secret = os.environ.get(mask.secret, "")
             if not secret:
-                raise MaskSecretMissing(stream=stream.name, column=column, variable=mask.secret)
-            inner, outer = _columns(mask)
-            keys |= dict(zip((inner, outer), _padded(secret.encode()), strict=True))
-    if not keys:
-        return frame
-    held = frame.sparkSession.createDataFrame([tuple(keys.values())], ", ".join(f"{name(k)} binary" for k in keys))
-    return frame.withColumns({key: held.select(key).scalar() for key in keys})
+                raise MaskSecretMissing(stream=self.stream.name, column=column, variable=mask.secret)
+            keys |= dict(zip(_key_columns(mask), _hmac_keys(secret.encode()), strict=True))
+        if not keys:
+            return messages
+        ddl = ", ".join(f"{name(column)} binary" for column in keys)
+        held = messages.sparkSession.createDataFrame([tuple(keys.values())], ddl)
+        return messages.withColumns({column: held.select(column).scalar() for column in keys})
 
+    def with_null_columns(self, messages: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
 
-def without_secrets(frame: DataFrame, stream: Stream) -> DataFrame:
-    """Add their columns without a key: what is only looked at needs none."""
-    from pyspark.sql import functions as F
+        columns = [column for mask in self._hashes.values() for column in _key_columns(mask)]
+        return messages.withColumns({column: F.lit(None).cast("binary") for column in columns}) if columns else messages
 
-    columns = [c for mask in stream.mask.values() if mask.how == "hash" for c in _columns(mask)]
-    return frame.withColumns({column: F.lit(None).cast("binary") for column in columns}) if columns else frame
+    def change_columns(self, tree: ColumnTree) -> None:
+        stream = self.stream
+        for path, mask in stream.mask.items():
+            field, lowered, ours = f"mask.{path}", path.lower(), stream.coordinates.lower()
+            if lowered == DATE or overlap(lowered, ours):
+                raise mistake(stream, field, "the date and the coordinates of a row are never masked")
+            if inner := [p for p in stream.mask if p != path and f"{p.lower()}.".startswith(f"{lowered}.")]:
+                raise mistake(stream, field, f"mask.{inner[0]} lies in it: mask the whole or its parts")
+            tree.change(path, field, None if mask.how == "drop" else partial(masked, mask=mask))
+        if stream.mask and stream.dead_letter_payload == "mask" and (why := unlocated(stream, tree.record)):
+            raise mistake(stream, "dead_letter_payload", why)
+        if stream.rescued and (why := _made_of_others(stream, tree.record)):
+            raise mistake(stream, "rescued", f"it would keep what is masked: {why}")
+
+    def change_dead_letter(self, columns: dict[str, str]) -> dict[str, str]:
+        holds = letters_hold(self.stream, self.decoder.record)
+        if holds == "keep":
+            return columns
+        value = "CAST(NULL AS BINARY)" if holds == "withhold" else self._masked_value(columns["value"])
+        # A key often repeats what is masked in the value, and so may a header.
+        hidden = {column: f"CASE WHEN false THEN {columns[column]} END" for column in ("key", "headers")}
+        return {**columns, **hidden, "value": value, "withheld": "true"}
+
+    def _masked_value(self, value: str) -> str:
+        """Spark SQL of the JSON document in a message's value with its masks applied; null if there is none."""
+        # Parsed before a marker of ours: by itself Spark's parser ignores what follows a document.
+        enclosed = f"""try_parse_json(concat('[', CAST({value} AS STRING), ',"{_END}"]'))"""
+        elements = f"try_variant_get({enclosed}, '$', 'array<variant>')"
+        document = f"CASE WHEN size({elements}) = 2 THEN get({elements}, 0) END"
+        tree: dict[str, object] = {}
+        for path, mask in self.stream.mask.items():
+            node = tree
+            *outer, last = steps_to(path, self.decoder.record)
+            for step in outer:
+                node = node.setdefault(step, {})  # type: ignore[assignment]
+            node[last] = mask
+        return f"CAST(to_json({_object(document, tree, 0)}) AS BINARY)"
+
+    @property
+    def _hashes(self) -> dict[str, Mask]:
+        return {column: mask for column, mask in self.stream.mask.items() if mask.how == "hash"}
 
 
 def masked(value: str, mask: Mask) -> str:
-    """Spark SQL of what stands in place of a value; not for ``drop``."""
+    """Spark SQL that replaces a value; not for ``drop``."""
     text = f"CAST({value} AS STRING)"
     if mask.how == "keep_last":
         text = f"make_valid_utf8({text})"  # of bytes the end may be half a character, which other readers refuse
     if mask.how == "hash":
-        inner, outer = (name(column) for column in _columns(mask))
+        inner, outer = (name(column) for column in _key_columns(mask))
         digest = f"unhex(sha2(concat({inner}, CAST({text} AS BINARY)), 256))"
         return f"CASE WHEN {value} IS NOT NULL THEN sha2(concat({outer}, {digest}), 256) END"
     if mask.how == "keep_last":
@@ -69,59 +114,32 @@ def masked(value: str, mask: Mask) -> str:
 
 
 def letters_hold(stream: Stream, record: StructType) -> DeadLetterPayload:
-    """What dead letters hold of a message; where nothing else is said, what is to be masked is in none of them."""
-    asked = stream.dead_letter_payload or "mask"
-    if asked != "mask":
-        return asked
+    """What dead letters keep of a message. By default nothing that is masked."""
+    payload = stream.dead_letter_payload or "mask"
+    if payload != "mask":
+        return payload
     if not stream.mask:
         return "keep"
     return "withhold" if unlocated(stream, record) else "mask"
 
 
 def unlocated(stream: Stream, record: StructType) -> str:
-    """Why nobody knows where the masked values stand in a message; empty if it is known."""
+    """Why the masked values cannot be found in a message; empty if they can."""
     if not isinstance(stream.format, Json) or stream.compression != "none":
         return "masked fields are found in messages of plain JSON alone"
-    return made_of_others(stream, record)
+    return _made_of_others(stream, record)
 
 
-def made_of_others(stream: Stream, record: StructType) -> str:
-    """Why nobody knows which fields of a message what is masked is made of; empty if it is known."""
+def _made_of_others(stream: Stream, record: StructType) -> str:
+    """Why the fields of a message that a masked column is made of are not known; empty if they are."""
     for path in stream.mask:
         if not steps_to(path, record) or any(overlap(path, column) for column in stream.columns):
             return f"{path} is made by an expression, so nobody knows where in the message its value stands"
     return ""
 
 
-def payload(value: str, stream: Stream, record: StructType) -> str:
-    """Spark SQL of the message's value as a dead letter may hold it; what is to be masked and not found is withheld."""
-    holds = letters_hold(stream, record)
-    if holds == "keep":
-        return value
-    if holds == "withhold":
-        return "CAST(NULL AS BINARY)"
-    # Parsed before a marker of ours: by itself Spark's parser takes what stands behind a document for nothing.
-    enclosed = f"""try_parse_json(concat('[', CAST({value} AS STRING), ',"{_END}"]'))"""
-    elements = f"try_variant_get({enclosed}, '$', 'array<variant>')"
-    document = f"CASE WHEN size({elements}) = 2 THEN get({elements}, 0) END"
-    tree: dict[str, object] = {}
-    for path, mask in stream.mask.items():
-        node = tree
-        *outer, last = steps_to(path, record)
-        for step in outer:
-            node = node.setdefault(step, {})  # type: ignore[assignment]
-        node[last] = mask
-    return f"CAST(to_json({_object(document, tree, 0)}) AS BINARY)"
-
-
-def letter_columns(stream: Stream, record: StructType, columns: Sequence[str]) -> list[str]:
-    """Those of a dead letter's columns that hold what the message does."""
-    withheld = () if letters_hold(stream, record) == "keep" else ("key", "value", "headers")
-    return [column for column in columns if column not in withheld]
-
-
 def _object(value: str, tree: Mapping[str, object], depth: int) -> str:
-    """A variant object with what the tree names masked at any spelling; null where the value is no object."""
+    """A variant object whose fields are masked as the tree says, in any spelling; null where the value is no object."""
     key, item, fields = f"_kdi_k{depth}", f"_kdi_v{depth}", f"try_cast({value} AS MAP<STRING, VARIANT>)"
     dropped = [step for step, node in tree.items() if isinstance(node, Mask) and node.how == "drop"]
     names = ", ".join(f"lower({literal(step)})" for step in dropped)
@@ -138,19 +156,13 @@ def _node(item: str, node: object, depth: int) -> str:
     return f"CAST({masked(item, node)} AS VARIANT)"
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether a path is another, or leads to it or through it."""
-    first, second = f"{one.lower()}.", f"{other.lower()}."
-    return first.startswith(second) or second.startswith(first)
-
-
-def _columns(mask: Mask) -> tuple[str, str]:
+def _key_columns(mask: Mask) -> tuple[str, str]:
     variable = mask.secret.encode().hex()  # variables differ by their spelling, columns do not
     return f"_kdi_inner_{variable}", f"_kdi_outer_{variable}"
 
 
-def _padded(secret: bytes) -> tuple[bytes, bytes]:
-    """The two keys of HMAC."""
+def _hmac_keys(secret: bytes) -> tuple[bytes, bytes]:
+    """The inner and the outer key of HMAC."""
     from hashlib import sha256
 
     key = (sha256(secret).digest() if len(secret) > _BLOCK else secret).ljust(_BLOCK, b"\0")

@@ -1,4 +1,4 @@
-"""Kafka's messages to records: the stream's decoder, checked, and the names that expressions know."""
+"""Kafka's messages to records: the stream's decoder, and the names that expressions know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.drain.rules.errors import ShapeMistake
 from kdi_assets.formats.decoder import DECODED, DOCUMENT, FRAME, MISFITS, PAYLOAD, RECORD, VALUE, VIOLATION
 from kdi_assets.formats.errors import FormatMistake
-from kdi_assets.formats.rules import name
+from kdi_assets.formats.rules import Rule, name
 from kdi_assets.formats.stream_decoder import StreamDecoder, decoder_of
 from kdi_assets.stream.stream import Stream
 
@@ -21,20 +21,16 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-OURS = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
-"""The working columns."""
-VERDICT = "_kdi_verdict"
-ROW, TOMBSTONE, DEAD_LETTER, FILTERED = 0, 1, 2, 3
-"""Numbers of verdicts."""
+_WORKING = ("kafka", VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS)
 
 
 def stream_decoder(stream: Stream) -> StreamDecoder:
-    """What decodes the stream's messages, and the type of a record; the JVM of the session in use is asked.
+    """The decoder of the stream's messages, with the type of a record. It uses the active session's JVM.
 
     Raises:
-        ShapeMistake: The DDL does not parse, or names a field twice or one that expressions use otherwise, or the
-            format has no such records.
-        KdiError: The registry that keeps the schemas refuses, or does not answer what was never asked before.
+        ShapeMistake: The DDL does not parse, or declares a field twice or with a name that is taken, or the format has
+            no such records.
+        KdiError: The schema registry refuses, or does not answer and nothing is cached.
     """
     from pyspark.errors import PySparkException
 
@@ -47,8 +43,8 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
     names = [f.name.lower() for f in decoder.record.fields]
     if "kafka" in names:
         raise mistake(stream, "schema", "a field called kafka would hide the struct that expressions know as kafka")
-    if unusable := is_unusable(decoder.record):
-        raise mistake(stream, "schema", unusable)
+    if said := unsupported(decoder.record):
+        raise mistake(stream, "schema", said)
     if stream.tombstones == "row" and (needed := [f.name for f in decoder.record.fields if not f.nullable]):
         raise mistake(stream, "tombstones", f"a tombstone has no {', '.join(needed)}, and the schema says NOT NULL")
     if twice := sorted({n for n in names if names.count(n) > 1}):
@@ -57,7 +53,7 @@ def stream_decoder(stream: Stream) -> StreamDecoder:
 
 
 def named(spark: SparkSession, record: StructType) -> DataFrame:
-    """The names that expressions know, and nothing in them."""
+    """An empty frame with the names that expressions know."""
     from pyspark.sql import functions as F
 
     kafka = _as_message(spark.createDataFrame([], KAFKA_DDL)).select("kafka")
@@ -65,14 +61,13 @@ def named(spark: SparkSession, record: StructType) -> DataFrame:
 
 
 def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
-    """Decode what Kafka gives; where tombstones become rows, let them pass as records that are null.
+    """Decode messages. Under ``tombstones: row`` a tombstone counts as decoded, and its record is null.
 
     Args:
-        messages: As ``kafka_frame.read_ranges`` gives them.
+        messages: As ``reader.read_ranges`` gives them.
 
     Returns:
-        The working columns, and the names that expressions know: the record's fields beside ``kafka``; ours begin with
-        ``_kdi_``. Lazy.
+        The working columns, which are ``kafka`` and those that begin with ``_kdi_``, and the record's fields. Lazy.
     """
     from pyspark.sql import functions as F
 
@@ -80,21 +75,21 @@ def decode(messages: DataFrame, decoder: StreamDecoder) -> DataFrame:
     if decoder.stream.tombstones == "row":
         decoded = decoded.withColumn(DECODED, F.expr(f"{DECODED} OR {VALUE} IS NULL"))
     fields = [F.col(f"{RECORD}.{name(f.name)}").alias(f.name) for f in decoder.record.fields]
-    return decoded.select(*ours(decoded), *fields)
+    return decoded.select(*working_columns(decoded), *fields)
 
 
-def ours(messages: DataFrame) -> list[str]:
-    """The working columns that are there."""
-    return [column for column in messages.columns if column in OURS]
+def working_columns(messages: DataFrame) -> list[str]:
+    """The working columns that the frame has."""
+    return [column for column in messages.columns if column in _WORKING]
 
 
 def knowing_schemas_of(messages: DataFrame, decoder: StreamDecoder) -> StreamDecoder | None:
-    """As ``StreamDecoder.knowing_schemas_of``, of what Kafka gives."""
+    """``StreamDecoder.knowing_schemas_of`` for messages as ``reader.read_ranges`` gives them."""
     return decoder.knowing_schemas_of(_as_message(messages))
 
 
 def _as_message(messages: DataFrame) -> DataFrame:
-    """Pack what Kafka says of a message into ``kafka``, and name its value, so that no field of a record can clash."""
+    """Pack what Kafka says of a message into ``kafka``, and rename its value, so that no field can clash."""
     from pyspark.sql import functions as F
 
     known = [F.col(c) for c in ("topic", "partition", "offset", "timestamp")]
@@ -105,7 +100,7 @@ def _as_message(messages: DataFrame) -> DataFrame:
     return messages.select(F.struct(*known).alias("kafka"), F.col("value").alias(VALUE))
 
 
-def is_unusable(declared: DataType, path: str = "") -> str:
+def unsupported(declared: DataType, path: str = "") -> str:
     """Why a type cannot be decoded without loss, or written; empty if it can."""
     from pyspark.sql import types as t
 
@@ -115,12 +110,12 @@ def is_unusable(declared: DataType, path: str = "") -> str:
                 here = f"{path}.{field.name}" if path else field.name
                 if set(field.name) & set(" ,;{}()\n\t=.'\"`[]"):
                     return f"{here} has a character that a column's name cannot have here (one of ' ,;{{}}()=.\"`[]')"
-                if found := is_unusable(field.dataType, here):
+                if found := unsupported(field.dataType, here):
                     return found
         case t.ArrayType():
-            return is_unusable(declared.elementType, f"{path}[]")
+            return unsupported(declared.elementType, f"{path}[]")
         case t.MapType():
-            return is_unusable(declared.keyType, f"{path}[]") or is_unusable(declared.valueType, f"{path}[]")
+            return unsupported(declared.keyType, f"{path}[]") or unsupported(declared.valueType, f"{path}[]")
         case t.CharType() | t.VarcharType():
             return f"{path} is {declared.simpleString()}; declare it string"
         case t.VariantType() | t.NullType() | t.YearMonthIntervalType() | t.DayTimeIntervalType() | t.TimeType():
@@ -129,7 +124,7 @@ def is_unusable(declared: DataType, path: str = "") -> str:
 
 
 def steps_to(path: str, record: StructType) -> tuple[str, ...]:
-    """The steps to a field as the record spells them; none if there is no such field."""
+    """The steps to a field, as the record spells them; empty if there is no such field."""
     from pyspark.sql.types import StructType
 
     here: DataType = record
@@ -144,17 +139,41 @@ def steps_to(path: str, record: StructType) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def result(field: str) -> str:
-    """The working column that holds what the expression in a field of the document gave."""
+def overlap(one: str, other: str) -> bool:
+    """Whether one path is the other one, lies in it, or contains it. Case does not matter."""
+    first, second = f"{one.lower()}.", f"{other.lower()}."
+    return first.startswith(second) or second.startswith(first)
+
+
+def result_column(field: str) -> str:
+    """The working column that holds the result of the expression in a field of the document.
+
+    It is a struct ``{v}``, null where the message is not decoded or the expression raised.
+    """
     return f"_kdi_x_{field}"
 
 
+def value_of(field: str) -> str:
+    """Spark SQL: the value of the expression in a field of the document."""
+    return f"{name(result_column(field))}.v"
+
+
+def is_true(field: str) -> str:
+    """Spark SQL: the condition in a field of the document is true; neither false, nor null, nor raised."""
+    return f"coalesce({value_of(field)}, false)"
+
+
+def failed(field: str) -> Rule:
+    """The reason of a decoded message for which the expression in a field of the document raised."""
+    return Rule("expression_failed", f"{name(result_column(field))} IS NULL", field)
+
+
 def mistake(stream: Stream, field: str, message: str) -> ShapeMistake:
-    """The refusal of one field of the document."""
+    """The error of one field of the document."""
     return ShapeMistake(stream=stream.name, field=field, message=message)
 
 
 def first_line(refused: PySparkException) -> str:
-    """What Spark says, without our working columns among the names that it suggests."""
+    """The first line of Spark's message, without working columns among the names that it suggests."""
     line = str(refused).strip().splitlines()[0]
     return re.sub(r"`_kdi_\w+`(\.`[^`]*`)*(, )?", "", line).replace(", ]", "]")

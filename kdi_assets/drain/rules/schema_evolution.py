@@ -1,7 +1,7 @@
-"""Evolution: the record of a stream whose contract lets its table gain columns, and what messages add to it.
+"""Schema evolution: the record of a stream whose contract lets its table gain columns.
 
-The table is the truth of what was gained: whatever columns and fields of structs it has beyond those that the document
-gives are fields of the record, too.
+The table says what was gained: its columns and fields of structs that the document does not give are fields of the
+record, too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.drain.rules.judge import field_values
-from kdi_assets.drain.rules.mask import overlap
-from kdi_assets.drain.rules.records import is_unusable, stream_decoder
+from kdi_assets.drain.rules.records import overlap, stream_decoder, unsupported
 from kdi_assets.drain.rules.shape import columns_of
 from kdi_assets.drain.rules.table_schema import widened, widens
 from kdi_assets.drain.rules.tally import Counts
@@ -28,22 +27,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-LOOKED_AT = 20_000
-"""Messages of a plan by which the types of new columns are told."""
+SAMPLE_MESSAGES = 20_000
+"""From so many messages of a plan the types of new columns are inferred."""
 MOST_FIELDS = 200
-"""Of an object that becomes a struct: more are keys that messages make up."""
+"""An object with more fields does not become a struct: messages make up its keys."""
 _TAKEN = ("kafka", "date", "_change_type", "_commit_version", "_commit_timestamp")
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|OBJECT<")
 _DIGITS_OF_A_DOUBLE = 15
 
 
 def evolved(stream: Stream, lake: str, spark: SparkSession) -> Stream:
-    """The stream with a record that has what its table has gained; the stream itself where nothing is gained.
+    """The stream with a record that has what its table gained; the stream itself if the table gained nothing.
 
     Raises:
         ShapeMistake: The document does not work.
     """
-    if not _told_by_messages(stream):
+    if not _learns_from_messages(stream):
         return stream
     log = TableLog.open(stream.table_uri(lake))
     if log is None:
@@ -55,45 +54,43 @@ def evolved(stream: Stream, lake: str, spark: SparkSession) -> Stream:
     return stream if grown == record else _of_record(stream, grown, spark)
 
 
-def gaining(
-    messages: DataFrame, stream: Stream, decoder: StreamDecoder, counts: Counts, *, now: datetime
-) -> Stream | None:
-    """The stream with a record that takes more of its messages: with new fields, or wider types; none if none does.
+def gaining(messages: DataFrame, decoder: StreamDecoder, counts: Counts, *, now: datetime) -> Stream | None:
+    """The stream with a record that gained fields or wider types from its messages; ``None`` if it gains nothing.
 
     Args:
-        counts: Of the pass that judged them by the record there is.
+        counts: Of the pass that judged the messages by the decoder's record.
     """
-    grown = decoder.record
-    if not _told_by_messages(stream):
+    stream, grown = decoder.stream, decoder.record
+    if not _learns_from_messages(stream):
         return None
     if stream.contract.new_columns == "evolve":
-        grown = _with_fields(grown, messages, stream, decoder, counts, now)
+        grown = _with_fields(grown, messages, decoder, counts, now)
     if stream.contract.types == "evolve" and counts.dead_letters:
         grown = _with_types(grown, messages, stream, now)
     return None if grown == decoder.record else _of_record(stream, grown, messages.sparkSession)
 
 
 def _with_types(record: StructType, messages: DataFrame, stream: Stream, now: datetime) -> StructType:
-    """The record with types that take values which did not suit theirs."""
+    """The record with wider types, for the values that do not suit its types."""
     from pyspark.sql import functions as F
 
     leaving_out = replace(stream, contract=replace(stream.contract, types="discard_value"))
-    left_out = field_values(messages, leaving_out, stream_decoder(leaving_out), MISFITS, now=now)
-    # Each type by itself: of those that go together with no other, some may still be taken.
-    each = left_out.limit(LOOKED_AT).select(F.inline(MISFITS))
-    told = each.select("path", F.schema_of_variant("value").alias("type")).distinct().collect()
-    for row in sorted(told):
-        record = _retyped(record, row["path"].split("."), told_type(str(row["type"])))
+    left_out = field_values(messages, stream_decoder(leaving_out), MISFITS, now=now)
+    # Each type by itself: two types without a common one may each widen the column.
+    each = left_out.limit(SAMPLE_MESSAGES).select(F.inline(MISFITS))
+    types = each.select("path", F.schema_of_variant("value").alias("type")).distinct().collect()
+    for row in sorted(types):
+        record = _retyped(record, row["path"].split("."), variant_type(str(row["type"])))
     return record
 
 
-def _retyped(struct: StructType, steps: list[str], told: DataType) -> StructType:
+def _retyped(struct: StructType, steps: list[str], of_values: DataType) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     def inner(type_: DataType) -> DataType:
         if len(steps) == 1:
-            return widened(type_, told)
-        return _retyped(type_, steps[1:], told) if isinstance(type_, StructType) else type_
+            return widened(type_, of_values)
+        return _retyped(type_, steps[1:], of_values) if isinstance(type_, StructType) else type_
 
     return StructType(
         [
@@ -104,19 +101,19 @@ def _retyped(struct: StructType, steps: list[str], told: DataType) -> StructType
 
 
 def _with_fields(
-    record: StructType, messages: DataFrame, stream: Stream, decoder: StreamDecoder, counts: Counts, now: datetime
+    record: StructType, messages: DataFrame, decoder: StreamDecoder, counts: Counts, now: datetime
 ) -> StructType:
-    """The record with the fields that messages have beyond it.
+    """The record with the unknown fields of its messages.
 
-    A field becomes none whose values are all empty or of types that do not go together, or whose name cannot be a
-    column's or is taken; and none does where a plan has more unknown fields than are told by name, which are made up.
+    A field is left out if its values are all empty, if their types have no common one, or if its name cannot be a
+    column's or is taken. All are left out if there are more than an entry names: messages then make up the names.
     """
     unknown = counts.unknown.fields
     if not unknown or unknown.others:
         return record
+    stream = decoder.stream
     wanted = columns_of(stream, messages.sparkSession)
-    told = _types(field_values(messages, stream, decoder, UNKNOWN, now=now))
-    for path, of_values in sorted(told.items()):
+    for path, of_values in sorted(_types(field_values(messages, decoder, UNKNOWN, now=now)).items()):
         type_ = _usable(of_values)
         free = path.lower() not in _TAKEN and not path.lower().startswith("_kdi_")
         if type_ is not None and free and not any(overlap(path.replace("[]", ""), mask) for mask in stream.mask):
@@ -124,8 +121,8 @@ def _with_fields(
     return record
 
 
-def _told_by_messages(stream: Stream) -> bool:
-    """Whether messages tell of what the table may become; of other formats the schema does."""
+def _learns_from_messages(stream: Stream) -> bool:
+    """Whether the record gains what messages have. In other formats it gains what their schema has."""
     return stream.contract.evolves and isinstance(stream.format, Json | JsonRegistry)
 
 
@@ -135,11 +132,11 @@ def _of_record(stream: Stream, record: StructType, spark: SparkSession) -> Strea
 
 
 def _grown(record: StructType, wanted: StructType, found: StructType, contract: Contract) -> StructType:
-    """The record with what the table has beyond the columns that the document gives, and with its wider types.
+    """The record with the table's further columns and wider types.
 
     Args:
-        wanted: The columns by the document, or what of them is made of this struct.
-        found: The same in the table.
+        wanted: The columns that the document gives, or the fields of one of its structs.
+        found: The same of the table.
     """
     from pyspark.sql.types import StructType
 
@@ -153,7 +150,7 @@ def _grown(record: StructType, wanted: StructType, found: StructType, contract: 
     if contract.new_columns != "evolve":
         return StructType(kept)
     known = {f.name.lower() for f in record.fields} | given.keys()
-    gained = [f for n, f in there.items() if n not in known and not is_unusable(StructType([f]))]
+    gained = [f for n, f in there.items() if n not in known and not unsupported(StructType([f]))]
     return StructType([*kept, *(_plain(f) for f in gained)])
 
 
@@ -176,7 +173,7 @@ def _inside(field: StructField, wanted: DataType, found: DataType, contract: Con
 
 
 def _plain(field: StructField) -> StructField:
-    """Without what Delta keeps beside a column's name, as its number."""
+    """The field without Delta's metadata, such as the column's number."""
     from pyspark.sql.types import StructField, StructType
 
     comment = {"comment": field.metadata["comment"]} if "comment" in field.metadata else None
@@ -191,42 +188,44 @@ def _by_name(struct: StructType) -> dict[str, StructField]:
 
 
 def _types(found: DataFrame) -> dict[str, DataType]:
-    """By path, the one type of all values of an unknown field."""
+    """Path of an unknown field to the common type of its values."""
     from pyspark.sql import functions as F
 
-    each = found.limit(LOOKED_AT).select(F.inline(UNKNOWN))
-    told = each.groupBy("path").agg(F.schema_of_variant_agg("value").alias("type")).collect()
-    return {row["path"]: told_type(str(row["type"])) for row in told}
+    each = found.limit(SAMPLE_MESSAGES).select(F.inline(UNKNOWN))
+    types = each.groupBy("path").agg(F.schema_of_variant_agg("value").alias("type")).collect()
+    return {row["path"]: variant_type(str(row["type"])) for row in types}
 
 
-def told_type(told: str) -> DataType:
-    """What ``schema_of_variant_agg`` tells, as a type."""
+def variant_type(ddl: str) -> DataType:
+    """The type that ``schema_of_variant`` or ``schema_of_variant_agg`` names."""
     from pyspark.sql.types import DataType
 
-    return DataType.fromDDL(_QUOTED.sub(lambda found: "STRUCT<" if found[0] == "OBJECT<" else found[0], told))
+    return DataType.fromDDL(_QUOTED.sub(lambda found: "STRUCT<" if found[0] == "OBJECT<" else found[0], ddl))
 
 
-def _usable(told: DataType) -> DataType | None:
-    """The type of a column that takes values of which this was told; none if there is none."""
+def _usable(of_values: DataType) -> DataType | None:
+    """The type of a column for values of a type; ``None`` if there is none."""
     from pyspark.sql import types as t
 
-    match told:
+    match of_values:
         case t.StructType():
             kept: dict[str, t.StructField] = {}
-            for field in told.fields:
+            for field in of_values.fields:
                 type_ = _usable(field.dataType)
                 if type_ is not None and _can_be_named(field.name):
                     kept.setdefault(field.name.lower(), t.StructField(field.name, type_))
-            return t.StructType(list(kept.values())) if kept and len(told.fields) <= MOST_FIELDS else None
+            return t.StructType(list(kept.values())) if kept and len(of_values.fields) <= MOST_FIELDS else None
         case t.ArrayType():
-            element = _usable(told.elementType)
+            element = _usable(of_values.elementType)
             return None if element is None else t.ArrayType(element)
         case t.DecimalType():
-            if told.scale:
-                return t.DoubleType() if told.precision <= _DIGITS_OF_A_DOUBLE else t.DecimalType(38, told.scale)
-            return t.LongType() if told.precision <= 18 else t.DecimalType(38, 0)
+            if of_values.scale:
+                return (
+                    t.DoubleType() if of_values.precision <= _DIGITS_OF_A_DOUBLE else t.DecimalType(38, of_values.scale)
+                )
+            return t.LongType() if of_values.precision <= 18 else t.DecimalType(38, 0)
         case t.BooleanType() | t.LongType() | t.DoubleType() | t.StringType():
-            return told
+            return of_values
     return None
 
 
@@ -235,7 +234,7 @@ def _can_be_named(name: str) -> bool:
 
 
 def _with_field(struct: StructType, wanted: StructType, steps: list[str], type_: DataType) -> StructType:
-    """The struct with one more field; as it is where that cannot be, or something else has the name."""
+    """The struct with one more field; unchanged if the name is taken or cannot be a column's."""
     from pyspark.sql.types import StructField, StructType
 
     first, *rest = steps
@@ -256,7 +255,7 @@ def _with_field(struct: StructType, wanted: StructType, steps: list[str], type_:
 
 
 def _with_inner(inside: DataType, wanted: DataType, depth: int, steps: list[str], type_: DataType) -> DataType:
-    """A type with one more field in a struct that lies in it, behind so many arrays and maps."""
+    """The type with one more field in the struct that lies inside it, below so many arrays and maps."""
     from pyspark.sql import types as t
 
     match inside, wanted:

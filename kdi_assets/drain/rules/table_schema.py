@@ -1,14 +1,14 @@
-"""The columns of the table beside those that the stream gives: what may differ, what is refused, what may be widened.
+"""The table's columns compared with the stream's: which differences are refused, and which types may be widened.
 
-Source: Delta protocol, "Type Widening"; of the changes that it allows, those that a write makes by itself.
+Source: Delta protocol, "Type Widening"; of its changes, those that a write makes by itself.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
-from kdi_assets.drain.rules.shape import DATE
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.stream.message_format import Framed
 from kdi_assets.stream.message_rules import Contract
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, DecimalType, StructType
 
 PROPERTY = "delta.enableTypeWidening"
-"""Of tables whose columns may be widened."""
+"""The property of tables whose columns may be widened."""
 _INTEGERS = ("byte", "short", "integer", "long")
 _DIGITS, _DIGITS_OF_A_LONG = 38, 19
 
@@ -26,9 +26,9 @@ _DIGITS, _DIGITS_OF_A_LONG = 38, 19
 def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> None:
     """Refuse a table whose columns are not the stream's.
 
-    A column that only the table has is left null, if someone has written down what the stream gives. Where that is the
-    latest version of a registry's subject nobody has: one that has lost a field would empty its column unseen. A type
-    that differs would be changed in silence, or fail in the middle of a write.
+    A column that only the table has stays null, if someone declared the stream's record. The latest version of a
+    registry's subject is not declared: if it lost a field, the column would be emptied unseen. A type that differs
+    would change silently, or fail in the middle of a write.
 
     Args:
         wanted: The columns that the stream gives.
@@ -36,27 +36,7 @@ def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> No
     Raises:
         SchemaDisagrees: With every difference.
     """
-    from pyspark.sql.types import StructType
-
-    found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
-    given = {f.name.lower(): f for f in wanted.fields}
-    may_gain = stream.contract.new_columns == "evolve"
-    differences = [f"column {f.name} is not in the table" for n, f in given.items() if n not in found and not may_gain]
-    differences += [
-        f"column {f.name} is {_type(found[n].dataType)} in the table and {_type(f.dataType)} in the stream"
-        for n, f in given.items()
-        if n in found and not _agree(found[n].dataType, f.dataType, stream.contract)
-    ]
-    differences += [
-        f"column {f.name} is NOT NULL, and the stream does not give it"
-        for n, f in found.items()
-        if n not in given and not f.nullable
-    ]
-    differences += [
-        f"column {f.name} is not in the latest version that is known of the schema (`version:` pins another one)"
-        for n, f in found.items()
-        if n not in given and f.nullable and _follows_latest(stream)
-    ]
+    differences = _of_columns(stream, log, wanted)
     if DATE not in log.partition_columns:
         by = ", ".join(log.partition_columns) or "nothing"
         differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be written anew")
@@ -67,8 +47,30 @@ def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> No
         raise SchemaDisagrees(stream=stream.name, uri=log.uri, differences=tuple(differences))
 
 
+def _of_columns(stream: Stream, log: TableLog, wanted: StructType) -> list[str]:
+    """What differs between the table's columns and the wanted ones."""
+    from pyspark.sql.types import StructType
+
+    found = {f.name.lower(): f for f in StructType.fromJson(dict(log.schema)).fields}
+    given = {f.name.lower(): f for f in wanted.fields}
+    only_table = [f for n, f in found.items() if n not in given]
+    both = [(f, found[n]) for n, f in given.items() if n in found]
+    may_gain = stream.contract.new_columns == "evolve"
+    latest = "is not in the latest version that is known of the schema (`version:` pins another one)"
+    return [
+        *(f"column {f.name} is not in the table" for n, f in given.items() if n not in found and not may_gain),
+        *(
+            f"column {f.name} is {_type(there.dataType)} in the table and {_type(f.dataType)} in the stream"
+            for f, there in both
+            if not _agree(there.dataType, f.dataType, stream.contract)
+        ),
+        *(f"column {f.name} is NOT NULL, and the stream does not give it" for f in only_table if not f.nullable),
+        *(f"column {f.name} {latest}" for f in only_table if f.nullable and _follows_latest(stream)),
+    ]
+
+
 def _agree(found: DataType, given: DataType, contract: Contract) -> bool:
-    """Whether a column of the table takes what the stream gives, as it is or as the commit may make it."""
+    """Whether a column of the table can hold the stream's values, as it is or after a change by the commit."""
     from pyspark.sql import types as t
 
     match found, given:
@@ -87,7 +89,7 @@ def _agree(found: DataType, given: DataType, contract: Contract) -> bool:
 
 
 def _follows_latest(stream: Stream) -> bool:
-    """Whether the record is whatever a registry has as the latest, and nobody wrote down what it is."""
+    """Whether the record is the registry's latest version, and the document declares none."""
     return isinstance(stream.format, Framed) and stream.format.schemas.version is None and not stream.record_ddl
 
 
@@ -96,7 +98,7 @@ def _type(declared: DataType) -> str:
 
 
 def widens(narrow: DataType, wide: DataType) -> bool:
-    """Whether a column of the one type may become the other."""
+    """Whether a column may change from the narrow type to the wide one."""
     from pyspark.sql import types as t
 
     match narrow, wide:
@@ -109,17 +111,17 @@ def widens(narrow: DataType, wide: DataType) -> bool:
     return all(name in _INTEGERS for name in both) and _INTEGERS.index(both[0]) < _INTEGERS.index(both[1])
 
 
-def widened(declared: DataType, told: DataType) -> DataType:
-    """The type that takes what is declared and what was told of values; the declared one where no wider type does.
+def widened(declared: DataType, of_values: DataType) -> DataType:
+    """The wider type for the declared one and for values that do not suit it; the declared type if there is none.
 
     Args:
-        told: What ``schema_of_variant_agg`` says of values that do not suit the declared type.
+        of_values: The type of these values, by ``schema_of_variant``.
     """
     from pyspark.sql import types as t
 
-    match declared, told:
+    match declared, of_values:
         case t.StructType(), t.StructType():
-            values = {f.name: f.dataType for f in told.fields}
+            values = {f.name: f.dataType for f in of_values.fields}
             return t.StructType(
                 [
                     t.StructField(f.name, widened(f.dataType, values[f.name]), f.nullable, f.metadata)
@@ -129,11 +131,11 @@ def widened(declared: DataType, told: DataType) -> DataType:
                 ]
             )
         case t.ArrayType(), t.ArrayType():
-            return t.ArrayType(widened(declared.elementType, told.elementType), declared.containsNull)
+            return t.ArrayType(widened(declared.elementType, of_values.elementType), declared.containsNull)
         case t.FloatType(), t.DoubleType() | t.DecimalType() | t.LongType():
             return t.DoubleType()
         case t.DecimalType(), t.DecimalType():
-            return _decimal(declared, told.precision - told.scale, told.scale)
+            return _decimal(declared, of_values.precision - of_values.scale, of_values.scale)
         case t.DecimalType(), t.LongType():
             return _decimal(declared, _DIGITS_OF_A_LONG, 0)
         case ((t.ByteType() | t.ShortType() | t.IntegerType()), t.LongType()):

@@ -1,18 +1,17 @@
-"""Tally: what a pass over messages saw, counted where they are judged: in the kernel, in Spark's tasks."""
+"""Tally: the counts of one pass over messages. The kernel counts them in the Spark tasks that judge them."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.drain.rules.contract import FieldsFound, fields_found
-from kdi_assets.drain.rules.expectations import Unmet, unmet_counted
-from kdi_assets.drain.rules.records import DEAD_LETTER, FILTERED, ROW, TOMBSTONE
+from kdi_assets.drain.rules.verdict import DEAD_LETTER, FILTERED, ROW, TOMBSTONE
 from kdi_assets.formats.catalyst import counted_by
-from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET, LedgerEntry
+from kdi_assets.ledger.entry import BUCKETS_PER_OCTAVE, HIGHEST_BUCKET, LOWEST_BUCKET, FieldCounts
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -20,18 +19,39 @@ if TYPE_CHECKING:
 
 _CLASS = "kdi.drain.PassTally"
 LETTERS_BYTES = 64 << 20
-"""Dead letters of a pass are kept in the driver's memory up to this; of more, their messages are judged once more."""
+"""The driver keeps the dead letters of a pass in memory up to this size. If there are more, the messages are judged a
+second time."""
+NAMES = ("unknown", "misfits", "unmet")
+"""What rules count by name (``MessageRule.observed``), in the order of the kernel's arguments."""
+NAMED = 100
+"""How many unknown fields an entry names: those that most messages have."""
 LETTER_DDL = (
     "topic string, partition int, offset bigint, timestamp timestamp, timestamp_type int, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>, schema_id int, reason string, field string, withheld boolean"
 )
 
 
+@dataclass(frozen=True, slots=True)
+class FieldsFound:
+    """Fields that messages have, and partition and offset of the first of these messages; ``None`` if there is none."""
+
+    fields: FieldCounts = FieldCounts()
+    example: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """How many messages do not meet an expectation, and partition and offset of the first; ``None`` if all meet it."""
+
+    count: int
+    example: tuple[int, int] | None = None
+
+
 class PassTally:
     """Counts the messages of one pass.
 
     Args:
-        now: When the drain was planned: ages of messages are counted from there.
+        now: The moment of planning, from which ages are counted.
     """
 
     def __init__(self, spark: SparkSession, now: datetime) -> None:
@@ -42,40 +62,44 @@ class PassTally:
         self._spark, self._tally = spark, tally.registered(spark.sparkContext._jsc.sc())
 
     def counted(self, arguments: Sequence[str]) -> Column:
-        """Count a message, and say whether it becomes rows; for one action alone, else it counts twice.
+        """Boolean column: the message becomes rows. Use it in one action only: each action counts all messages.
 
         Args:
-            arguments: Spark SQL of what ``kdi.drain.PassTally.counted`` takes of a message.
+            arguments: Spark SQL of the arguments of ``kdi.drain.PassTally.counted``.
         """
         return counted_by(self._spark, _CLASS, "counted", self._tally, arguments)
 
     def counts(self, stream: Stream) -> Counts:
-        """What was seen; to be asked behind the action."""
-        told = json.loads(self._tally.told())
-        by_verdict, digests = told["by_verdict"], told["digests"]
+        """The counts, once the action has ended."""
+        counts = json.loads(self._tally.told())
+        by_verdict, digests = counts["by_verdict"], counts["digests"]
+        unmet = [counts["unmet"]["named"].get(str(number)) for number in range(len(stream.expectations))]
         digest = 0
         for of_verdict in digests:
             digest ^= of_verdict
         return Counts(
             messages=sum(by_verdict),
             became_rows=by_verdict[ROW],
-            rows=told["rows"],
+            rows=counts["rows"],
             others={
                 (int(partition), verdict): n
-                for partition, counts in told["others"].items()
-                for verdict, n in enumerate(counts)
+                for partition, by_verdict in counts["others"].items()
+                for verdict, n in enumerate(by_verdict)
                 if n
             },
             digest=digest,
             dead_letter_digest=digests[DEAD_LETTER],
             tombstone_digest=digests[TOMBSTONE],
             filtered_digest=digests[FILTERED],
-            ages={int(age): n for age, n in told["ages"].items()},
-            message_bytes=told["bytes"],
-            unknown_schemas=told["unknown_schemas"],
-            unmet=unmet_counted(stream, told["unmet"]["named"]),
-            unknown=fields_found(told["unknown"]),
-            misfits=fields_found(told["misfits"]),
+            ages={int(age): n for age, n in counts["ages"].items()},
+            message_bytes=counts["bytes"],
+            unknown_schemas=counts["unknown_schemas"],
+            unmet={
+                expected: Unmet(seen[0], (seen[1], seen[2])) if seen else Unmet(0)
+                for expected, seen in zip(stream.expectations, unmet, strict=True)
+            },
+            unknown=_fields_found(counts["unknown"]),
+            misfits=_fields_found(counts["misfits"]),
             letters=self._letters(),
         )
 
@@ -86,25 +110,33 @@ class PassTally:
         return None if letters is None else DataFrame(letters, self._spark)
 
 
+def _fields_found(seen: Mapping[str, Any]) -> FieldsFound:
+    messages, *at = seen["any"]
+    if not messages:
+        return FieldsFound()
+    by_name = Counter({path: of[0] for path, of in seen["named"].items()})
+    named = dict(by_name.most_common(NAMED))
+    others = len(by_name) - len(named) + (1 if seen["others"] else 0)
+    return FieldsFound(FieldCounts(messages, named, others), (at[0], at[1]))
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one pass over the messages saw.
+    """The counts of one pass over messages.
 
     Attributes:
-        messages: All of them.
-        became_rows: Those that became a row, or several.
-        rows: The rows that these became.
-        others: (number of the topic partition, verdict) to messages, of those that did not.
+        messages: All messages.
+        became_rows: Messages that became a row, or several.
+        rows: The rows of these messages.
+        others: (number of the topic partition, verdict) to count, of the messages that became no row.
         digest: ``bit_xor(xxhash64(partition, offset))`` of all messages: equal sets of offsets have equal digests.
-        dead_letter_digest: The same of the dead letters.
-        tombstone_digest: The same of the tombstones.
-        filtered_digest: The same of the filtered messages.
-        ages: Messages by their age when the drain was planned, in buckets of ``kdi_assets.ledger.entry``.
-        message_bytes: Of their keys and values.
-        unknown_schemas: Those that name a schema which the decoder does not know.
-        unmet: By expectation, the messages that do not meet it, among those that would be rows otherwise.
-        unknown: Fields that messages have and the record has not, among the same.
-        misfits: Fields that were left out because a value does not suit its type, among the same.
+        dead_letter_digest, tombstone_digest, filtered_digest: The same of the messages with that verdict.
+        ages: Messages by their age at the moment of planning, in buckets of ``ledger.entry``.
+        message_bytes: Of keys and values.
+        unknown_schemas: Messages that name a schema which the decoder does not know.
+        unmet: By expectation, the messages that do not meet it and would be rows otherwise.
+        unknown: Fields that messages have and the record does not, of messages that would be rows otherwise.
+        misfits: Fields that are left out because a value does not suit its type, of the same messages.
         letters: The dead letters, as ``judge.to_dead_letters`` gives them; ``None`` if they are too many to be kept.
     """
 
@@ -128,8 +160,3 @@ class Counts:
     def dead_letters(self) -> int:
         """Dead letters of all topic partitions."""
         return sum(n for (_, verdict), n in self.others.items() if verdict == DEAD_LETTER)
-
-    def noted_in(self, entry: LedgerEntry) -> LedgerEntry:
-        """The entry, with what the messages were besides their verdicts."""
-        unmet = {expected: unmet.count for expected, unmet in self.unmet.items()}
-        return replace(entry, unmet=unmet, unknown=self.unknown.fields, misfits=self.misfits.fields)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import date
 
 from kdi_assets.audit.offsets_in_spark import islands
+from kdi_assets.drain.rules.column_tree import DATE
 from kdi_assets.drain.rules.errors import SchemaDisagrees
 from kdi_assets.drain.rules.schema_evolution import evolved
-from kdi_assets.drain.rules.shape import DATE, analyse
+from kdi_assets.drain.rules.shape import analyse
 from kdi_assets.drain.rules.table_schema import refuse_other_schema
 from kdi_assets.ledger.coordinates import coordinates
 from kdi_assets.ledger.delta_log import TableLog
