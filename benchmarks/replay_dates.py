@@ -55,7 +55,9 @@ class Lake:
 
     def looked_at(self, first: date, last: date) -> ReplayReport:
         """Dry-run a replay."""
-        return replay_dates(self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last, dry=True)
+        return replay_dates(
+            self.stream, lake=self.uri, session=lambda: self.spark, first=first, last=last, dry_run=True
+        )
 
     def drained(self) -> DrainReport:
         """All that waits."""

@@ -12,7 +12,7 @@ from kdi_assets.components.names import check_key
 from kdi_assets.components.run_failures import RETRY_TAG
 from kdi_assets.errors import Transient
 from kdi_assets.monitoring.backlog_reader import read_backlogs
-from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
@@ -90,7 +90,7 @@ def _log_checks(
             continue
         context.log_event(check_evaluation(stream, name, result))  # type: ignore[arg-type]
         if result.level == "error":
-            errors.append(f"{name} of {stream.name}: {result.said}")
+            errors.append(f"{name} of {stream.name}: {result.description}")
     return errors
 
 
@@ -140,7 +140,7 @@ def _of_one(subject: CheckSubject, *, costly: bool) -> Iterator[tuple[Stream, Ch
     for name in subject.stream.check_names:
         if (name in COSTLY) == costly:
             try:
-                result: CheckResult | Transient = found(name, subject)
+                result: CheckResult | Transient = run_check(name, subject)
             except Transient as refusal:
                 result = refusal
             yield subject.stream, name, result

@@ -13,7 +13,7 @@ from kdi_assets.components.asset_checks import check_evaluation
 from kdi_assets.components.names import identifier
 from kdi_assets.errors import Transient
 from kdi_assets.monitoring.backlog_reader import BacklogReader, ReadBacklogs, by_cluster
-from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
@@ -64,7 +64,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
         kept = {s.name: logged[s.name] for s in streams if s.name in logged}
         return dg.SensorResult(
             asset_events=[check_evaluation(s, "fresh", result) for s, result in new],
-            skip_reason="\n".join(f"{s.name}: {result.said}" for s, result in results if not result.passed)
+            skip_reason="\n".join(f"{s.name}: {result.description}" for s, result in results if not result.passed)
             or "all fresh",
             cursor=_CURSOR.dump_json({**kept, **{s.name: (r.level, now.timestamp()) for s, r in new}}).decode(),
         )
@@ -75,7 +75,7 @@ def freshness_sensor(cluster: str, streams: Sequence[Stream], *, read_backlogs: 
 def _result(subject: CheckSubject) -> CheckResult | None:
     """``None`` if the check blocks and could not be made."""
     try:
-        return found("fresh", subject)
+        return run_check("fresh", subject)
     except Transient:
         return None
 

@@ -112,7 +112,7 @@ def _same_read(
 
 def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due | None:
     suspect, limits, group = memory.positions == progress_digest(backlog), stream.drain_when, stream.route_group
-    if backlog.unsettled:
+    if backlog.needs_position_commit:
         # A run commits its positions; until then "latest" moves with every message.
         return Due(backlog, "its positions are not committed yet", suspect=suspect, group=group)
     if not backlog.offsets:
@@ -183,7 +183,7 @@ def progress_digest(backlog: Backlog) -> str:
 
     Before that commit, a start of "latest" moves with every message, without progress.
     """
-    if backlog.unsettled:
+    if backlog.needs_position_commit:
         return "unsettled"
     return offsets_digest({tp: partition.position for tp, partition in backlog.topic_partitions.items()})
 

@@ -36,7 +36,7 @@ def states(web: DrivenStream) -> Counter[str]:
 
 def replayed(web: DrivenStream, *, dry: bool = False, **options: Any) -> ReplayReport:
     """Replay the dead letters, or dry-run."""
-    return replay_letters(web.stream, lake=web.lake, session=web.session, dry=dry, **options)
+    return replay_letters(web.stream, lake=web.lake, session=web.session, dry_run=dry, **options)
 
 
 def discarded(web: DrivenStream, *, because: str, **options: Any) -> ReplayReport:

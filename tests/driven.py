@@ -20,7 +20,7 @@ from kdi_assets.drain.drain import drain
 from kdi_assets.drain.report import DrainReport
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LedgerEntry
-from kdi_assets.recovery.resolve import Action, Decision, carry_out_decision, decide
+from kdi_assets.recovery.resolve import Action, Decision, commit_decision, decide
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream, TopicPartition
 from tests.kafka_log import Headers, Produced, Publisher
 from tests.oracle import Found, Reading, Row, assert_each_offset_once, at_path, attempts_that_count, entries, read_back
@@ -159,7 +159,7 @@ class DrivenStream:
 
     def carry_out(self, decision: Decision, **options: str) -> LedgerEntry:
         """Execute it as with `--yes`."""
-        return carry_out_decision(self.session(), decision, self.stream, self.lake, **options)
+        return commit_decision(self.session(), decision, self.stream, self.lake, **options)
 
     def resolve(self, action: Action, *, because: str = "", **target: Any) -> Decision:
         """Make a decision and execute it, as `kdi resolve … --yes` does."""

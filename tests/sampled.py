@@ -14,7 +14,7 @@ from kdi_assets.config.loader import LoadedFolder, read_streams
 from kdi_assets.scaffold.document import document
 from kdi_assets.scaffold.propose import Proposal, propose
 from kdi_assets.scaffold.recognise_format import Ask
-from kdi_assets.sources.kafka.sample import Sampled, TopicSample
+from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample
 from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
 from kdi_assets.stream.stream import TopicPartition
 from tests.documents import CLUSTER, REGISTRY, written
@@ -26,7 +26,7 @@ def proposed(values: Sequence[bytes | None], *, ask: Ask | None = None) -> Propo
     """The proposal for a topic of one topic partition with one message a second, the last one now."""
     tp, count = TopicPartition("orders", 0), len(values)
     times = [NOW - timedelta(seconds=count - 1 - n) for n in range(count)]
-    messages = [Sampled(tp, n, times[n], value) for n, value in enumerate(values)]
+    messages = [SampledMessage(tp, n, times[n], value) for n, value in enumerate(values)]
     return propose(
         TopicSample(TopicState("orders", "id", {tp: BrokerOffsets(0, count, count)}), messages), now=NOW, ask=ask
     )

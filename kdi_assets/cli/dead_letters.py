@@ -138,7 +138,7 @@ def replay(
     chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     which = _filter(chosen, first, last, reason, field, topic_partition, offset)
     with stream_session(chosen, "dead-letters replay", as_json=as_json) as session:
-        done = replay_letters(chosen, lake=lake, session=session, chosen=which, dry=dry_run)
+        done = replay_letters(chosen, lake=lake, session=session, letter_filter=which, dry_run=dry_run)
     print_replay(done, as_json=as_json, dry_run=dry_run)
 
 
@@ -171,7 +171,13 @@ def discard(
     which = _filter(chosen, first, last, reason, field, topic_partition, offset)
     with stream_session(chosen, "dead-letters discard", as_json=as_json) as session:
         done = discard_letters(
-            chosen, lake=lake, session=session, chosen=which, decided_by=whoami(), because=because, dry=not yes
+            chosen,
+            lake=lake,
+            session=session,
+            letter_filter=which,
+            decided_by=whoami(),
+            because=because,
+            dry_run=not yes,
         )
     print_replay(done, as_json=as_json, dry_run=not yes, to_do_it="the same command with --yes does it")
 

@@ -12,7 +12,7 @@ from kdi_assets.cli.output import print_result, printable, refusal_in_json, tabl
 from kdi_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from kdi_assets.monitoring.commit_history import Event
+    from kdi_assets.monitoring.commit_history import HistoryEntry
 
 _MARKS = {True: "", False: "[undone]", None: "[undone?]"}
 _ENTRY_FIELDS: dict[str, object] = {
@@ -44,29 +44,29 @@ def history(
     chosen = selected_stream(stream, defs)
     with refusal_in_json(chosen.name, as_json=as_json):
         newest = commit_history(chosen, Settings.from_environment().lake)
-        events = list(islice((e for e in newest if not (decisions and e.what == "drain")), count))
+        events = list(islice((e for e in newest if not (decisions and e.operation == "drain")), count))
     text = _text(events) if events else f"{chosen.name}: no commit yet; the table does not exist"
     print_result(text, {"stream": chosen.name, "commits": [_fields(e) for e in events]}, as_json=as_json)
 
 
-def _text(events: list[Event]) -> str:
+def _text(events: list[HistoryEntry]) -> str:
     rows = []
     for e in events:
         when = utc_text(e.committed_at, date=True) if e.committed_at else "-"
         because, by = (e.entry.because, e.entry.decided_by) if e.entry else ("", "")
         who = " by ".join(filter(None, [because and f'"{printable(because)}"', printable(by)]))
-        detail = " ".join(filter(None, [printable(e.told), f"({who})" if who else "", _MARKS[e.live]]))
-        rows.append((f"v{e.version}", when, e.what, detail))
+        detail = " ".join(filter(None, [printable(e.description), f"({who})" if who else "", _MARKS[e.live]]))
+        rows.append((f"v{e.version}", when, e.operation, detail))
     return table_text(("VERSION", "TIME", "WHAT", "DETAIL"), rows, align="><<<")
 
 
-def _fields(e: Event) -> dict[str, object]:
+def _fields(e: HistoryEntry) -> dict[str, object]:
     return {
         "version": e.version,
         "committed_at": e.committed_at,
-        "what": e.what,
+        "what": e.operation,
         "live": e.live,
-        "told": e.told,
+        "told": e.description,
         "positions_before": {tp: was for tp, (was, _) in e.set_positions.items()},
         "positions_after": {tp: at for tp, (_, at) in e.set_positions.items()},
         "rows_kept_aside": e.entry.kept_aside if e.entry else 0,

@@ -59,7 +59,7 @@ def replay(
             session=session,
             first=first.date(),
             last=last.date(),
-            dry=dry_run,
+            dry_run=dry_run,
             into=uri,
             leave_missing=leave_missing,
             accept_dead_letters=accept_dead_letters,

@@ -105,7 +105,7 @@ def resolve(
     as_json: AsJson = False,
 ) -> None:
     """Check the options, work out the decision, and commit it with ``--yes``; the help is ``HELP``."""
-    from kdi_assets.recovery.resolve import carry_out_decision, decide
+    from kdi_assets.recovery.resolve import commit_decision, decide
 
     chosen, lake = selected_stream(stream, defs), Settings.from_environment().lake
     options = {"--topic-partition": topic_partition, "--from": start, "--until": until}
@@ -122,7 +122,7 @@ def resolve(
             chosen, lake, action, topic_partition=only, to_timestamp=timestamp, **numbers, session=session
         )
         why = {"decided_by": whoami(), "because": because}
-        entry = carry_out_decision(session(), decision, chosen, lake, **why) if yes else None
+        entry = commit_decision(session(), decision, chosen, lake, **why) if yes else None
     done = f"Done: committed as v{entry.version}." if entry else UNCHANGED
     print_result(f"{_text(chosen, decision)}\n{done}", _fields(chosen, decision, entry), as_json=as_json)
 
@@ -158,7 +158,7 @@ def _text(stream: Stream, decision: Decision) -> str:
 
 def _past_position(decision: Decision) -> list[str]:
     """What a rewind does with rows and dead letters at and after the new positions."""
-    past, lines = decision.beyond, []
+    past, lines = decision.past_position, []
     if past.rows:
         rows = f"{counted(past.row_count, 'row')} of {counted(past.messages, 'message')}"
         lines.append(f"{rows} at and after the new positions are removed, and drained again")
@@ -180,10 +180,10 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "positions_before": decision.before,
         "positions_after": {tp: None if at == RETIRED else at for tp, at in decision.after.items()},
         "declared_losses": decision.declared_losses,
-        "rows_beyond": decision.beyond.row_count,
-        "messages_beyond": decision.beyond.messages,
-        "rows_kept_aside": decision.beyond.only_copies,
-        "open_dead_letters_beyond": decision.beyond.letters,
+        "rows_beyond": decision.past_position.row_count,
+        "messages_beyond": decision.past_position.messages,
+        "rows_kept_aside": decision.past_position.only_copies,
+        "open_dead_letters_beyond": decision.past_position.letters,
         "table_version_before": decision.table_version,
         "done": entry is not None,
         "table_version": entry.version if entry else None,
@@ -217,7 +217,7 @@ def _routes_text(decision: RouteDecision) -> str:
     ]
     lines = [table_text(("TABLE", "POSITIONS", "DRAINED BY SO FAR"), rows, align="<<<")]
     lines.append("From these positions on, the route conditions of the documents apply.")
-    if apart := decision.accepted.apart:
+    if apart := decision.accepted.differing_offsets:
         lines.append(f"Messages between these offsets may then be in two tables, or in none: {apart}.")
     return "\n".join(lines)
 
@@ -229,7 +229,7 @@ def _routes_fields(name: str, decision: RouteDecision, entry: LedgerEntry | None
         "action": "accept-routes",
         "positions": table.positions,
         "changes": table.changes,
-        "apart": bool(decision.accepted.apart),
+        "apart": bool(decision.accepted.differing_offsets),
         "done": entry is not None,
         "table_version": entry.version if entry else None,
         "error": None,

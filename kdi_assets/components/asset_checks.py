@@ -69,7 +69,7 @@ def check_evaluation(stream: Stream, name: CheckName, result: CheckResult) -> dg
         check_name=name,
         passed=result.passed or passes_with_warning,
         severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
-        description=f"warning: {result.said}" if passes_with_warning else result.said,
+        description=f"warning: {result.description}" if passes_with_warning else result.description,
         metadata={**result.numbers, **lists},
         blocking=blocking,
     )

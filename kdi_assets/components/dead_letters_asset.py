@@ -12,7 +12,7 @@ import dagster as dg
 from kdi_assets.components import materializations, names
 from kdi_assets.components.run_failures import refusals_as_failures
 from kdi_assets.components.table_run import TableRun
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, standing_by_date
+from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, count_dead_letters
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Stream
@@ -54,13 +54,13 @@ def _replay(run: TableRun, replay: ReplayLetters) -> None:
     context, stream, lake = run.context, run.stream, run.lake
     days = [date.fromisoformat(key) for key in context.partition_keys]
     selected = DeadLetterFilter(first=days[0], last=days[-1])
-    report = replay(stream, lake=lake, session=run.session, chosen=selected, run_id=context.run.run_id)
+    report = replay(stream, lake=lake, session=run.session, letter_filter=selected, run_id=context.run.run_id)
     # The new rows lie at their own dates, which may differ from the dates of the messages' timestamps.
     if report.commit:
         run.log_rows(report.commit)
-    standing = standing_by_date(run.session, stream, lake, selected)
+    counts = count_dead_letters(run.session, stream, lake, selected)
     for day in days:
-        context.log_event(materializations.replayed_letters(stream, report, standing, day, lake=lake))
+        context.log_event(materializations.replayed_letters(stream, report, counts, day, lake=lake))
     context.log.info(materializations.letters_summary(stream, report))
 
 

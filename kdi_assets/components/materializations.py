@@ -15,7 +15,7 @@ from kdi_assets.components.names import dates, letters_key, table_key
 from kdi_assets.drain.report import Commit, DrainReport
 from kdi_assets.ledger.entry import FieldCounts
 from kdi_assets.monitoring.freshness import freshness
-from kdi_assets.replay.dead_letter_filter import DeadLetterGroup, Standing
+from kdi_assets.replay.dead_letter_filter import DeadLetterCounts, DeadLetterGroup
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.stream import Stream
 
@@ -214,10 +214,10 @@ def replay_summary(report: ReplayReport) -> str:
 
 
 def replayed_letters(
-    stream: Stream, report: ReplayReport, standing: Standing, day: date, *, lake: str
+    stream: Stream, report: ReplayReport, letters: DeadLetterCounts, day: date, *, lake: str
 ) -> dg.AssetMaterialization:
     """The event of a date whose open dead letters were replayed, whether or not any of them changed."""
-    groups = standing.by_date.get(day, ())
+    groups = letters.by_date.get(day, ())
     counts = {state: sum(g.letters for g in groups if g.state == state) for state in ("open", "resolved", "discarded")}
     still_open = [g for g in groups if g.state == "open"]
     event: Metadata = {
@@ -229,8 +229,8 @@ def replayed_letters(
     }
     if report.commit:
         return letters_materialization(stream, report.commit, day, metadata=event)
-    tags = {DATA_VERSION_TAG: str(standing.version)}  # without a commit the date keeps its version
-    version = {"delta_version": standing.version} if standing.version >= 0 else {}
+    tags = {DATA_VERSION_TAG: str(letters.version)}  # without a commit the date keeps its version
+    version = {"delta_version": letters.version} if letters.version >= 0 else {}
     return dg.AssetMaterialization(letters_key(stream), partition=day.isoformat(), tags=tags, metadata=event | version)
 
 

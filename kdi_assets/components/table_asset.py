@@ -22,7 +22,7 @@ from kdi_assets.components.run_failures import forbid_retries, refusals_as_failu
 from kdi_assets.components.table_run import Drain, ReplayDates, RunDates, SharedDrain, TableRun, streams_of_run
 from kdi_assets.drain.drain import drain
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.monitoring.checks.all_checks import MEASURES, Measure, found
+from kdi_assets.monitoring.checks.all_checks import CHECKS, Check, run_check
 from kdi_assets.monitoring.checks.ledger_checks import Audit as Audit
 from kdi_assets.monitoring.checks.ledger_checks import every_offset_accounted_for
 from kdi_assets.monitoring.checks.subject import CheckSubject
@@ -58,8 +58,8 @@ def table_asset(
     A check with an op of its own would be skipped after a drain: Dagster skips what depends on an asset without a
     result, and ours yields none, because a result would materialize the run's own date, with or without rows.
     """
-    measures: dict[CheckName, Measure] = {
-        **MEASURES,
+    measures: dict[CheckName, Check] = {
+        **CHECKS,
         "every_offset_accounted_for": partial(every_offset_accounted_for, audit=audit),
     }
     op = _TableOp(drain, replay, measures, group)
@@ -87,7 +87,7 @@ class _TableOp:
 
     drain: Drain
     replay: ReplayDates
-    measures: Mapping[CheckName, Measure]
+    measures: Mapping[CheckName, Check]
     group: Collection[Stream]
 
     def execute(self, run: TableRun, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
@@ -135,7 +135,7 @@ class _TableOp:
     def _evaluate(
         self, context: dg.AssetExecutionContext, name: CheckName, subject: CheckSubject
     ) -> dg.AssetCheckEvaluation:
-        result = found(name, subject, self.measures[name])
+        result = run_check(name, subject, self.measures[name])
         if name in subject.stream.checks.blocking and result.level == "error":
             forbid_retries(context)  # a retry would find the same, and the audit would read the whole table again
         return check_evaluation(subject.stream, name, result)

@@ -13,7 +13,7 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.ledger.positions import LedgerState, read_ledger
 from kdi_assets.ledger.recent_commits import bytes_to_expect, recent_commits
-from kdi_assets.sources.kafka.client import nobody_answers
+from kdi_assets.sources.kafka.client import broker_unreachable
 from kdi_assets.sources.kafka.messages import LAST_OFFSETS, AtPosition, around_positions, sampled_bytes
 from kdi_assets.sources.kafka.topic import TopicState, read_topic
 from kdi_assets.stream.stream import Stream, TopicPartition
@@ -140,7 +140,7 @@ def next_timestamps(stream: Stream, snapshot: Snapshot) -> list[datetime]:
     if refusal := truncation(stream, read, found):
         raise refusal
     if silent := sorted(read.keys() - found.keys()):
-        raise nobody_answers(stream.cluster, f"no answer about the last message read of {silent[0]}")
+        raise broker_unreachable(stream.cluster, f"no answer about the last message read of {silent[0]}")
     return [at.next_at for at in found.values() if at.next_at is not None]
 
 

@@ -1,1 +1,1 @@
-"""What streams do: backlog, freshness, table facts, metrics, checks. No Dagster."""
+"""Observing streams: backlog, freshness, table facts, metrics, checks. No Dagster."""

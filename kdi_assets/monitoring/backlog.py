@@ -1,7 +1,7 @@
-"""A stream's backlog, topic partition by topic partition, and what it means. No clock, no I/O.
+"""A stream's backlog by topic partition, and its status. No clock, no I/O.
 
-A consumer of Burrow's commits all the time; a stream commits when it drains, and one without a backlog does not. So a
-stop is told by how long something has waited, and not by how long ago the last commit was.
+Burrow's consumers commit all the time. A stream commits only when it drains, so a stop is not measured from the last
+commit, but by how long messages have waited.
 
 Source: Burrow, "Consumer Lag Evaluation Rules".
 """
@@ -19,18 +19,18 @@ from kdi_assets.ledger.recent_commits import DEFAULT_PACE, Pace
 from kdi_assets.stream.stream import Stream, TopicPartition
 
 PATIENCE = 3
-"""So many times as long as `drain_when` lets a message wait, and nothing was committed: it stands still."""
+"""A stream without commits is stopped if a message waits this many times longer than `drain_when` allows."""
 LEAST_PATIENCE_SECONDS = 60.0
 
 
 class State(StrEnum):
-    """How a stream stands, in one word. Of a topic partition it is one of Burrow's, the first five, from good to bad.
+    """The state of a stream; the first five, from good to bad, are Burrow's status words of a topic partition.
 
-    OK: nothing waits, or everything was drained lately.
-    WARN: drains go on, and the backlog does not get less.
-    REWIND: the position went back: a RESTORE, or somebody's decision.
-    STALL: the stream commits, and this topic partition's position does not move.
-    STOP: something waits, and nothing is committed.
+    OK: there is no backlog, or drains keep up with it.
+    WARN: drains commit, but the backlog does not shrink.
+    REWIND: the position went back, by a RESTORE or a decision.
+    STALL: the stream commits, but the position of this topic partition does not move.
+    STOP: there is a backlog, and nothing is committed.
     """
 
     OK = "OK"
@@ -47,14 +47,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PositionSample:
-    """A topic partition at one ledger commit: position after it, and the end as it was planned, if that is known."""
+    """A topic partition at one ledger commit: the position after it, and the planned end (``None`` if unknown)."""
 
     position: int
     end: int | None
 
     @property
     def backlog(self) -> int | None:
-        """What the commit left, of what was there when it was planned."""
+        """Offsets of the planned end that the commit left undrained."""
         return None if self.end is None else max(0, self.end - self.position)
 
 
@@ -66,14 +66,13 @@ def status_word(
     waiting_seconds: float | None,
     patience_seconds: float | None,
 ) -> State:
-    """Judge one topic partition.
+    """The status word of one topic partition.
 
     Args:
         window: The last ledger commits, the oldest first.
-        position: Now.
-        end: Now, exclusive.
-        waiting_seconds: How long the next message has waited, and no commit came; ``None`` if unknown.
-        patience_seconds: How long the stream lets a message wait; ``None`` if it says nothing about time.
+        position, end: Now; ``end`` is exclusive.
+        waiting_seconds: How long the next message has waited without a commit; ``None`` if unknown.
+        patience_seconds: How long the stream lets a message wait; ``None`` without a limit.
     """
     if position >= end:
         return State.OK
@@ -94,26 +93,25 @@ def status_word(
 
 
 def worst(words: Sequence[State]) -> State | None:
-    """The worst of some words; ``None`` of none."""
+    """The worst of some status words; ``None`` if there are none."""
     return max(words, key=list(State).index, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """One topic partition: ``[position, end)`` waits.
+    """The backlog of one topic partition: ``[position, end)``.
 
     Attributes:
-        position: Next offset to drain; ``None`` where it is unknown.
+        position: Next offset to drain; ``None`` if unknown.
         end: The last stable offset, exclusive.
         earliest: The first offset that the broker still has.
-        open_transaction_offsets: Behind ``end``: held back until a producer commits or aborts.
-        next_at: Timestamp of the next message, UTC; ``None`` if none waits or its time is unknown.
-        lag_seconds: Its age.
-        arrival_rate: Offsets a second, on average since ``next_at``; ``None`` if unknown.
-        time_to_loss_seconds: Until retention deletes the next message, by its time or by the topic partition's size:
-            at the earliest, because brokers delete whole segments. Infinite without retention; ``None`` if none waits
-            or it is unknown.
-        word: Burrow's status word; ``None`` where the position is unknown.
+        open_transaction_offsets: Offsets after ``end``, held back until a producer commits or aborts.
+        next_at: Timestamp of the next message, UTC; ``None`` without a backlog, or if unknown.
+        lag_seconds: The age of the next message.
+        arrival_rate: Average offsets a second since ``next_at``; ``None`` if unknown.
+        time_to_loss_seconds: Time until retention by age or by size can delete the next message (brokers delete whole
+            segments, so it may live longer). Infinite without retention; ``None`` without a backlog, or if unknown.
+        word: Burrow's status word; ``None`` if the position is unknown.
     """
 
     position: int | None
@@ -134,15 +132,16 @@ class PartitionBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits for a stream: the sums over its topic partitions, or the worst of them.
+    """The backlog of a stream: the sum, or the worst, of its topic partitions.
 
     Attributes:
         offsets: Between positions and ends; gaps count.
-        lag_seconds: Age of the oldest message that waits; ``None`` if none does or its time is unknown.
-        refusal: Why the stream cannot be drained as it stands.
-        unsettled: Whether the next drain must commit positions first: a start, a RESTORE's answer, a takeover.
-        open_transaction_offsets: Behind the last stable offset: held back until a producer commits or aborts.
-        bytes: Keys and values that wait, uncompressed, estimated from what was drained last; ``None`` if unknown.
+        lag_seconds: Age of the oldest message of the backlog; ``None`` without a backlog, or if unknown.
+        refusal: Why a drain of the stream would fail now.
+        open_transaction_offsets: Offsets after the last stable offset, held back until a producer commits or aborts.
+        needs_position_commit: Whether the next drain must commit positions first: a start, a takeover, the answer to a
+            RESTORE.
+        bytes: Uncompressed keys and values of the backlog, estimated from the last drains; ``None`` if unknown.
         pace: How long drains of the stream take.
     """
 
@@ -152,37 +151,37 @@ class Backlog:
     lag_seconds: float | None
     refusal: KdiError | None
     open_transaction_offsets: int
-    unsettled: bool = False
+    needs_position_commit: bool = False
     bytes: int | None = None
     pace: Pace = DEFAULT_PACE
 
     @property
     def known(self) -> bool:
-        """Whether both the topic's ends and the positions could be read; without either no backlog can be told."""
+        """Whether both the topic's ends and the positions could be read; otherwise the backlog is unknown."""
         return any(held.position is not None for held in self.topic_partitions.values())
 
     @property
     def word(self) -> State | None:
-        """The worst word of the topic partitions."""
+        """The worst status word of the topic partitions."""
         return worst([held.word for held in self.topic_partitions.values() if held.word is not None])
 
     @property
     def arrival_rate(self) -> float | None:
-        """Offsets a second that arrive, over all topic partitions that have a backlog."""
+        """Offsets a second that arrive in all topic partitions with a backlog."""
         rates = [held.arrival_rate for held in self.topic_partitions.values() if held.arrival_rate is not None]
         return sum(rates) if rates else None
 
     @property
     def time_to_loss_seconds(self) -> float | None:
-        """Until retention deletes the first message that waits; infinite if it never does, ``None`` if unknown."""
+        """Time until retention deletes the next message; infinite if it never does, ``None`` if unknown."""
         times = [h.time_to_loss_seconds for h in self.topic_partitions.values() if h.time_to_loss_seconds is not None]
         return min(times, default=None)
 
     def loss_near(self, limit_seconds: float) -> float | None:
-        """The time to loss, where retention is about to delete messages; ``None`` where it is not, or nobody knows.
+        """The time to loss if retention is about to delete messages; ``None`` if it is not, or if that is unknown.
 
-        Near is what is within the limit, and of a topic that keeps less than twice as long, in the second half of that:
-        else it would be near always.
+        A loss is near if it is within the limit, and no further away than the message is old. The second condition is
+        for short retentions: a topic that keeps messages for less than the limit would always be near a loss.
         """
         times = ((h.time_to_loss_seconds, h.lag_seconds or 0.0) for h in self.topic_partitions.values())
         left = min((left for left, lag in times if left is not None and left <= lag), default=None)
@@ -190,9 +189,9 @@ class Backlog:
 
     @property
     def time_to_close_seconds(self) -> float | None:
-        """Until a drain that began now would have caught up with what arrives; infinite if it never would.
+        """Time until a drain that starts now has caught up; infinite if more arrives than it can drain.
 
-        A drain reads all topic partitions side by side, so there is one time for all of them. ``None`` if unknown.
+        One time for the stream, because a drain reads all topic partitions in parallel. ``None`` if unknown.
         """
         if not self.offsets:
             return 0.0 if self.known else None
@@ -202,7 +201,7 @@ class Backlog:
 
 
 def state_of(stream: Stream, backlog: Backlog) -> State:
-    """``refused`` waits for a decision, ``unreachable`` for brokers or storage; both go before ``paused``."""
+    """The state of a stream; ``refused`` and ``unreachable`` go before ``paused``."""
     if stream.status == "retired":
         return State.RETIRED
     if backlog.refusal is not None:

@@ -1,4 +1,4 @@
-"""The backlogs of many streams at once, without a JVM. A broken stream costs its own line, nothing else."""
+"""Reads the backlogs of many streams at once, without a JVM. An error of one stream does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from kdi_assets.ledger.entry import LastRead
 from kdi_assets.monitoring.backlog import Backlog as Backlog
 from kdi_assets.monitoring.backlog import PartitionBacklog as PartitionBacklog
 from kdi_assets.monitoring.backlog import status_word
-from kdi_assets.monitoring.ledger_cache import LedgerCache, Recent
+from kdi_assets.monitoring.ledger_cache import LedgerCache, RecentCommits
 from kdi_assets.sources.kafka.messages import AtPosition, around_positions
 from kdi_assets.sources.kafka.topic import LEADER_SECONDS, BrokerOffsets, TopicState, read_topics
 from kdi_assets.sources.kafka.topic_config import Retention, read_retention
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
 
 TIMES_SECONDS = 3.0
-"""How long a look waits for the next messages; the topic partitions that answered have theirs."""
+"""How long a reader waits for the next messages; topic partitions that answer in time get theirs."""
 ASK_AGAIN_SECONDS = 30.0
-"""After how long one that did not answer is asked again: it must not cost every look its wait."""
+"""When a topic partition that did not answer is asked again, so that not every read waits for it."""
 BATCH_BYTES = 70
-"""What a broker keeps beside key and value of a message that came in a batch of its own. With it, and uncompressed, a
-message takes, headers aside, no less than it does at the broker, so that a loss comes no sooner than foretold."""
+"""What a broker stores beside key and value of a message in a batch of its own. The estimated size of uncompressed
+messages with this is, apart from headers, at least the stored size, so a loss never comes earlier than predicted."""
 RETENTION_SECONDS = 300.0
-"""How long a topic's retention is believed; somebody who changes it does not watch the second."""
+"""How long a topic's retention is cached."""
 
 
 class ReadBacklogs(Protocol):
-    """A ``BacklogReader``; a test about what is made of backlogs passes another."""
+    """A ``BacklogReader``; tests about the use of backlogs pass a fake."""
 
     def __call__(self, streams: Sequence[Stream], *, lake: str) -> Sequence[Backlog]: ...
 
 
 def by_cluster(streams: Iterable[Stream]) -> dict[str, tuple[Stream, ...]]:
-    """The streams of each Kafka cluster, by name: brokers that do not answer hold up the looks at their own alone."""
+    """The streams of each Kafka cluster, by its name: brokers that do not answer delay only their own streams."""
     ordered = sorted(streams, key=lambda s: (s.cluster.name, s.name))
     return {cluster: tuple(own) for cluster, own in groupby(ordered, key=lambda s: s.cluster.name)}
 
 
 def read_backlog(stream: Stream, lake: str) -> Backlog:
-    """The backlog of one stream; what is wrong with it is its ``refusal``."""
+    """The backlog of one stream; errors are in its ``refusal``."""
     return read_backlogs([stream], lake=lake)[0]
 
 
 def read_backlogs(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
-    """The backlogs of many streams, in their order: one batch of requests to each cluster."""
+    """The backlogs of many streams, in their order, with one batch of requests to each cluster."""
     return BacklogReader()(streams, lake=lake)
 
 
 class BacklogReader:
-    """Looks at streams again and again, and asks only for what can have changed.
+    """Reads backlogs repeatedly, and asks only for what can have changed.
 
-    Remembered are ledgers, until their tables have newer versions; the time of the next message, until the position
-    moves; retention, for some minutes. All of it can be forgotten at any moment: a drain never asks here.
+    Caches ledgers until their tables have newer versions, the time of the next message until the position moves, and
+    retention for some minutes. The cache may be lost at any moment: drains do not use it.
     """
 
     def __init__(
@@ -82,33 +82,33 @@ class BacklogReader:
             if stream.status != "retired":  # its topic may be gone
                 topics[stream.cluster.name].add(stream.topic)
         states = {name: self._topics(clusters[name], wanted) for name, wanted in topics.items()}
-        seen = [self._survey(s, lake, states.get(s.cluster.name, {}).get(s.topic)) for s in streams]
+        seen = [self._look(s, lake, states.get(s.cluster.name, {}).get(s.topic)) for s in streams]
         for name, cluster in clusters.items():
             waiting = [s for s in seen if s.stream.cluster.name == name and s.waiting]
-            self._ask_times(cluster, waiting)
-            self._ask_retention(cluster, {s.stream.topic for s in waiting})
+            self._read_next_messages(cluster, waiting)
+            self._read_retention(cluster, {s.stream.topic for s in waiting})
         now = self._clock()
         return [self._backlog(s, lake, now) for s in seen]
 
-    def _survey(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _TopicNow:
+    def _look(self, stream: Stream, lake: str, topic: TopicState | KdiError | None) -> _StreamNow:
         if not isinstance(topic, TopicState) or stream.status == "retired":
-            return _TopicNow(stream, refusal=topic if isinstance(topic, KdiError) else None)
-        found: Snapshot | None = None
+            return _StreamNow(stream, refusal=topic if isinstance(topic, KdiError) else None)
+        snapshot: Snapshot | None = None
         try:
-            found = take_snapshot(stream, lake, topic, ledger=self._ledgers)
-            found.plan(stream)  # refuses what a drain would refuse
+            snapshot = take_snapshot(stream, lake, topic, ledger=self._ledgers)
+            snapshot.plan(stream)  # raises what a drain would raise
         except KdiError as refusal:
-            return _TopicNow(stream, topic, found, refusal)
-        return _TopicNow(stream, topic, found)
+            return _StreamNow(stream, topic, snapshot, refusal)
+        return _StreamNow(stream, topic, snapshot)
 
-    def _ask_times(self, cluster: Cluster, waiting: Collection[_TopicNow]) -> None:
-        """Look for the next message of each waiting topic partition; once for each position."""
+    def _read_next_messages(self, cluster: Cluster, waiting: Collection[_StreamNow]) -> None:
+        """Read the next message of each topic partition with a backlog; once for each position."""
         now = time.monotonic()
         places = {place for s in waiting for place in s.places.values()}
         self._next = {place: n for place, n in self._next.items() if place.cluster != cluster.name or place in places}
         unknown = {place for place in places if place not in self._next or self._next[place].ask_again < now}
         while unknown:
-            # Streams of one topic have positions of their own, and a client reads a topic partition from one place.
+            # Streams of one topic have different positions, and a client reads a topic partition from one offset.
             turn = {place.topic_partition: place for place in unknown}
             found: Mapping[TopicPartition, AtPosition] = {}
             with suppress(KdiError):
@@ -116,8 +116,8 @@ class BacklogReader:
                 before = {tp: place.before for tp, place in turn.items() if place.before is not None}
                 found = around_positions(cluster, positions, before=before, seconds=TIMES_SECONDS)
             for tp, place in turn.items():
-                told = found.get(tp, AtPosition())
-                self._next[place] = _NextMessage(told, math.inf if told.next_at else now + ASK_AGAIN_SECONDS)
+                message = found.get(tp, AtPosition())
+                self._next[place] = _NextMessage(message, math.inf if message.next_at else now + ASK_AGAIN_SECONDS)
             unknown -= set(turn.values())
 
     def _topics(self, cluster: Cluster, topics: Collection[str]) -> Mapping[str, TopicState | KdiError]:
@@ -126,23 +126,23 @@ class BacklogReader:
         except KdiError as unreachable:
             return dict.fromkeys(topics, unreachable)
 
-    def _ask_retention(self, cluster: Cluster, topics: Collection[str]) -> None:
+    def _read_retention(self, cluster: Cluster, topics: Collection[str]) -> None:
         now = time.monotonic()
         stale = [t for t in topics if self._retention.get((cluster.name, t), (-math.inf, None))[0] < now]
         with suppress(KdiError):
             found = read_retention(cluster, stale)
             self._retention |= {(cluster.name, t): (now + RETENTION_SECONDS, found.get(t)) for t in stale}
 
-    def _backlog(self, seen: _TopicNow, lake: str, now: datetime) -> Backlog:
+    def _backlog(self, seen: _StreamNow, lake: str, now: datetime) -> Backlog:
         stream, held = seen.stream, seen.topic.partitions if seen.topic else {}
-        recent = self._ledgers.recent(stream, lake) if seen.waiting else Recent()
+        recent = self._ledgers.recent(stream, lake) if seen.waiting else RecentCommits()
         size, patience = recent.bytes_per_offset, stream.patience_seconds(now)
         _, retention = self._retention.get((stream.cluster.name, stream.topic), (0.0, None))
-        there = {tp: self._next[place].told for tp, place in seen.places.items() if place in self._next}
-        positions = seen.found.positions() if seen.found else {}
+        found = {tp: self._next[place].message for tp, place in seen.places.items() if place in self._next}
+        positions = seen.snapshot.positions() if seen.snapshot else {}
         partitions = {}
         for tp, offsets in held.items():
-            next_at = there.get(tp, AtPosition()).next_at
+            next_at = found.get(tp, AtPosition()).next_at
             partitions[tp] = _partition(tp, offsets, positions.get(tp), next_at, recent, retention, patience, now)
         waiting = sum(b.offsets for b in partitions.values())
         return Backlog(
@@ -150,8 +150,8 @@ class BacklogReader:
             topic_partitions=partitions,
             offsets=waiting,
             lag_seconds=max((b.lag_seconds for b in partitions.values() if b.lag_seconds is not None), default=None),
-            refusal=seen.refusal or truncation(stream, seen.last_read, there),
-            unsettled=seen.found is not None and seen.found.position_commit is not None,
+            refusal=seen.refusal or truncation(stream, seen.last_read, found),
+            needs_position_commit=seen.snapshot is not None and seen.snapshot.position_commit is not None,
             open_transaction_offsets=sum(b.open_transaction_offsets for b in partitions.values()),
             bytes=None if size is None else round(waiting * size),
             pace=recent.pace,
@@ -159,7 +159,7 @@ class BacklogReader:
 
 
 class _Place(NamedTuple):
-    """Where the next message is looked for, and at which offset before it the one that was read last."""
+    """Where the next message is read from, and the offset of the last message that was drained."""
 
     cluster: str
     topic_partition: TopicPartition
@@ -169,30 +169,29 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _NextMessage:
-    """What is known of it; and when to ask again if that is not all, by the monotonic clock."""
+    """The messages around a position; and when to read them again, by the monotonic clock."""
 
-    told: AtPosition
+    message: AtPosition
     ask_again: float
 
 
 @dataclass(frozen=True)
-class _TopicNow:
+class _StreamNow:
     stream: Stream
     topic: TopicState | None = None
-    found: Snapshot | None = None
+    snapshot: Snapshot | None = None
     refusal: KdiError | None = None
 
     @cached_property
     def waiting(self) -> dict[TopicPartition, int]:
-        return self.found.next_offsets() if self.found else {}
+        return self.snapshot.next_offsets() if self.snapshot else {}
 
     @cached_property
     def last_read(self) -> dict[TopicPartition, LastRead]:
-        return self.found.last_read() if self.found and self.refusal is None else {}
+        return self.snapshot.last_read() if self.snapshot and self.refusal is None else {}
 
     @cached_property
     def places(self) -> dict[TopicPartition, _Place]:
-        """Where the next messages are looked for."""
         before = {tp: message.offset for tp, message in self.last_read.items()}
         cluster = self.stream.cluster.name
         return {tp: _Place(cluster, tp, position, before.get(tp)) for tp, position in self.waiting.items()}
@@ -203,7 +202,7 @@ def _partition(
     offsets: BrokerOffsets,
     position: int | None,
     next_at: datetime | None,
-    recent: Recent,
+    recent: RecentCommits,
     retention: Retention | None,
     patience_seconds: float | None,
     now: datetime,
@@ -214,6 +213,11 @@ def _partition(
     lag = None if next_at is None or not backlog else max(0.0, (now - next_at).total_seconds())
     rate = backlog / max(lag, 1.0) if lag is not None else None
     waited = lag if lag is None or recent.last_at is None else min(lag, (now - recent.last_at).total_seconds())
+    window, word = recent.window.get(tp, ()), None
+    if position is not None:
+        word = status_word(
+            window, position=position, end=offsets.end, waiting_seconds=waited, patience_seconds=patience_seconds
+        )
     return PartitionBacklog(
         position=position,
         end=offsets.end,
@@ -222,18 +226,8 @@ def _partition(
         next_at=next_at if backlog else None,
         lag_seconds=lag,
         arrival_rate=rate,
-        time_to_loss_seconds=time_to_loss(backlog, lag, rate, retention, stored_bytes=stored_bytes)
-        if backlog
-        else None,
-        word=None
-        if position is None
-        else status_word(
-            recent.window.get(tp, ()),
-            position=position,
-            end=offsets.end,
-            waiting_seconds=waited,
-            patience_seconds=patience_seconds,
-        ),
+        time_to_loss_seconds=time_to_loss(backlog, lag, rate, retention, stored_bytes=stored_bytes),
+        word=word,
     )
 
 
@@ -245,15 +239,15 @@ def time_to_loss(
     *,
     stored_bytes: float | None,
 ) -> float | None:
-    """Seconds until the brokers may delete the next message: the sooner of both ways; ``None`` if that is unknown.
+    """Seconds until the brokers may delete the next message, by age or by size; ``None`` without one, or if unknown.
 
     Args:
         backlog: Offsets from that message on.
         lag: Its age in seconds.
         rate: Offsets that arrive in a second.
-        stored_bytes: That an offset takes at the broker.
+        stored_bytes: The size of an offset at the broker.
     """
-    if retention is None:
+    if retention is None or not backlog:
         return None
     by_age: float | None = math.inf
     if retention.seconds is not None:
@@ -263,4 +257,4 @@ def time_to_loss(
         by_size = max(0.0, retention.bytes / stored_bytes - backlog) / rate if stored_bytes and rate else None
     known = [left for left in (by_age, by_size) if left is not None]
     sooner = min(known, default=None)
-    return None if sooner == math.inf and len(known) < 2 else sooner  # "never" by one says nothing of the other
+    return None if sooner == math.inf and len(known) < 2 else sooner  # one limit may be unknown

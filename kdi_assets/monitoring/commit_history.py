@@ -1,4 +1,4 @@
-"""Every commit of a stream's table as a line, also those that a RESTORE undid. No JVM."""
+"""Every commit of a stream's table in words, also commits that a RESTORE undid. No JVM."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from kdi_assets.ledger.history import LoggedCommit, removes_rows, walk_back
 from kdi_assets.ledger.positions import RETIRED
 from kdi_assets.stream.stream import Stream, TopicPartition
 
-_BECAME = {
-    "row": "became rows",
-    "filtered": "are filtered",
-    "tombstone": "are tombstones",
-    "dead_letter": "stay open",
-    "elsewhere": "are another table's and stay open",
-    "discarded": "discarded",
-}
 _REPLAYED = {
     "row": "are rows",
     "filtered": "are filtered",
@@ -29,36 +21,43 @@ _REPLAYED = {
     "dead_letter": "are dead letters",
     "elsewhere": "are another table's and stay",
 }
+_LETTERS = {
+    **_REPLAYED,
+    "row": "became rows",
+    "dead_letter": "stay open",
+    "elsewhere": "are another table's and stay open",
+    "discarded": "discarded",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEntry:
     """One commit.
 
     Attributes:
-        what: The kind of a ledger entry; of another's commit Delta's word for it, ``unreadable`` if nobody can say.
-        live: Whether its rows are there: false if a RESTORE undid it, ``None`` if nobody can say.
-        told: What it did, in words.
-        set_positions: Where positions were moved otherwise than by draining: before and after.
-        entry: The ledger's, if it is one of ours.
+        operation: The kind of the ledger entry; Delta's operation for another writer's commit; or ``unreadable``.
+        live: Whether its rows are in the table: false if a RESTORE undid it, ``None`` if unknown.
+        description: What it did, in words.
+        set_positions: Positions before and after, if another commit than a drain moved them.
+        entry: The ledger entry; ``None`` for another writer's commit.
     """
 
     version: int
     committed_at: datetime | None
-    what: str
+    operation: str
     live: bool | None
-    told: str
+    description: str
     set_positions: Mapping[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
     entry: LedgerEntry | None = None
 
 
-def commit_history(stream: Stream, lake: str) -> Iterator[Event]:
-    """The commits of the stream's table, the newest first, as far as the log and its archive tell of them.
+def commit_history(stream: Stream, lake: str) -> Iterator[HistoryEntry]:
+    """The commits of the stream's table in the log and its archive, the newest first; none without a table.
 
-    No older ones are read than who asks takes, and the ledger entry before those.
+    Lazy: reads no further than to the ledger entry before the last commit that the caller takes.
 
     Raises:
-        KdiError: The log cannot be read; nothing is answered where there is no table.
+        KdiError: The log cannot be read.
     """
     log = TableLog.open(stream.table_uri(lake))
     if log is None:
@@ -66,56 +65,55 @@ def commit_history(stream: Stream, lake: str) -> Iterator[Event]:
     waiting: list[tuple[LoggedCommit, LedgerEntry | None]] = []
     for commit in walk_back(log, stream.archive_uri(lake)):
         entry = parse_entry(commit.info.user_metadata, commit.version, stream.app_id) if commit.info else None
-        if entry:  # where positions stood before the next one
-            yield from (_event(*newer, entry.positions) for newer in waiting)
+        if entry:  # its positions are those before the newer commits
+            yield from (_described(*newer, entry.positions) for newer in waiting)
             waiting = []
         waiting.append((commit, entry))
-    yield from (_event(*oldest, {}) for oldest in waiting)
+    yield from (_described(*oldest, {}) for oldest in waiting)
 
 
-def _event(commit: LoggedCommit, entry: LedgerEntry | None, before: Mapping[TopicPartition, int]) -> Event:
-    if commit.info is None:
-        return Event(commit.version, None, "unreadable", commit.live, f"the commit {commit.why}")
+def _described(commit: LoggedCommit, entry: LedgerEntry | None, before: Mapping[TopicPartition, int]) -> HistoryEntry:
+    version, info, live = commit.version, commit.info, commit.live
+    if info is None:
+        return HistoryEntry(version, None, "unreadable", live, f"the commit {commit.why}")
     if entry is None:
-        what, told = commit.info.operation or "?", _of_other(commit.info)
-        return Event(commit.version, commit.info.committed_at, what, commit.live, told)
+        return HistoryEntry(version, info.committed_at, info.operation or "?", live, _of_other_writer(info))
     moved = {}
     if entry.kind in ("start", "takeover", "restore", "resolve"):
         moved = {tp: (before.get(tp), at) for tp, at in sorted(entry.positions.items()) if before.get(tp) != at}
-    told = _told(entry, moved)
-    return Event(commit.version, commit.info.committed_at, entry.kind, commit.live, told, moved, entry)
+    return HistoryEntry(version, info.committed_at, entry.kind, live, _in_words(entry, moved), moved, entry)
 
 
-def _told(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, int]]) -> str:
+def _in_words(entry: LedgerEntry, moved: Mapping[TopicPartition, tuple[int | None, int]]) -> str:
     match entry.kind:
         case "drain":
             return _drained(entry)
         case "replay" if entry.dates:
             return _replayed(entry, entry.dates)
         case "replay" | "discard":
-            became = (f"{entry.outcomes[o]:,} {words}" for o, words in _BECAME.items() if entry.outcomes.get(o))
+            became = (f"{entry.outcomes[o]:,} {words}" for o, words in _LETTERS.items() if entry.outcomes.get(o))
             return f"dead letters: {', '.join(became)}"
         case "renewal":
-            return "positions carried on"
+            return "positions renewed"
         case "routes":
             stopped = entry.routes and entry.routes.stopped
-            return "stopped: its route conditions change" if stopped else "other route conditions from here on"
+            return "stopped for a change of its route conditions" if stopped else "new route conditions from here on"
     losses = [f"{r} given up" for r in entry.declared_losses]
     steps = [f"{tp}: {_position(was)} to {_position(at)}" for tp, (was, at) in moved.items()]
-    return "; ".join([*steps, *losses, *_removed(entry)]) or "positions as they were"
+    return "; ".join([*steps, *losses, *_removed(entry)]) or "positions unchanged"
 
 
 def _removed(entry: LedgerEntry) -> list[str]:
     removed = sum(entry.removed_by_date.values())
-    aside = f", {entry.kept_aside:,} of them kept in the table `…_removed`" if entry.kept_aside else ""
-    return [f"{removed:,} row{'' if removed == 1 else 's'} removed{aside}"] if removed else []
+    kept = f", {entry.kept_aside:,} of them kept in the table `…_removed`" if entry.kept_aside else ""
+    return [f"{removed:,} row{'' if removed == 1 else 's'} removed{kept}"] if removed else []
 
 
 def _replayed(entry: LedgerEntry, dates: tuple[date, date]) -> str:
     named = f"{dates[0]}" if dates[0] == dates[1] else f"{dates[0]} to {dates[1]}"
     became = (f"{entry.outcomes[o]:,} {_REPLAYED[o]}" for o in _REPLAYED if entry.outcomes.get(o))
     removed = sum(entry.removed_by_date.values())
-    return f"messages of {named}: {', '.join(became)}; {removed:,} rows out, {entry.rows:,} in"
+    return f"messages of {named}: {', '.join(became)}; {removed:,} rows removed, {entry.rows:,} added"
 
 
 def _drained(entry: LedgerEntry) -> str:
@@ -132,7 +130,7 @@ def _drained(entry: LedgerEntry) -> str:
     return ", ".join(facts)
 
 
-def _of_other(commit: CommitInfo) -> str:
+def _of_other_writer(commit: CommitInfo) -> str:
     if commit.is_restore:
         target = commit.restored_to if commit.restored_to is not None else commit.parameters.get("version")
         return f"to version {target}" if target not in (None, "") else f"to {commit.parameters.get('timestamp')}"

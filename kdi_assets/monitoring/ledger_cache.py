@@ -1,4 +1,4 @@
-"""Ledgers of many tables, read again when a table has a newer version; for monitoring, never for drains."""
+"""A cache of ledgers for monitoring: a table is read again when it has a newer version. Drains never use it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from kdi_assets.stream.stream import Stream, TopicPartition
 
 
 @dataclass(slots=True)
-class _Known:
-    asked: tuple[str, int]
+class _CachedLedger:
+    topic: tuple[str, int]
     ledger: LedgerState
     letters: LatestVersion | None
-    recent: Recent | None = None
+    recent: RecentCommits | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
-    """What the newest ledger commits say of a stream, and no more of them: whole entries of a thousand are much.
+class RecentCommits:
+    """A summary of the newest ledger commits; whole entries of many streams would take much memory.
 
     Attributes:
-        window: Per topic partition its position after each commit and its end at the plan, the oldest first.
-        last_at: When the newest was committed; ``None`` without any.
-        bytes_per_offset: ``None`` if no commit tells.
+        window: By topic partition the position after each commit and the planned end, the oldest commit first.
+        last_at: Time of the newest commit; ``None`` without commits.
+        bytes_per_offset: ``None`` if unknown.
     """
 
     window: Mapping[TopicPartition, tuple[PositionSample, ...]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Recent:
     bytes_per_offset: float | None = None
 
     @classmethod
-    def of(cls, commits: Sequence[LedgerCommit]) -> Recent:
+    def of(cls, commits: Sequence[LedgerCommit]) -> RecentCommits:
         window: dict[TopicPartition, tuple[PositionSample, ...]] = {}
         for entry in (commit.entry for commit in commits):
             for tp, position in entry.positions.items():
@@ -51,44 +51,45 @@ class Recent:
 
 
 class LedgerCache:
-    """``fresh_ledger`` for who looks again and again: opens a table only if its newest version is another."""
+    """A cached ``fresh_ledger``: opens a table only if its newest version, its topic or its dead letters changed."""
 
     def __init__(self) -> None:
-        self._tables: LogCache[_Known] = LogCache()
-        self._marks = LatestVersions()
+        self._tables: LogCache[_CachedLedger] = LogCache()
+        self._latest_versions = LatestVersions()
 
     def __call__(self, stream: Stream, lake: str, topic: TopicState) -> LedgerState | None:
-        """The ledger as ``fresh_ledger`` answers it.
+        """The ledger as ``fresh_ledger`` reads it.
 
         Raises:
-            KdiError: As there; a refusal is not remembered.
+            KdiError: As ``fresh_ledger``; errors are not cached.
         """
-        uri, asked = stream.table_uri(lake), (topic.topic_id, len(topic.partitions))
+        uri, now = stream.table_uri(lake), (topic.topic_id, len(topic.partitions))
         known = self._tables.current(uri)
-        if known and known.asked == asked and known.letters == self._letters(stream, lake, known.ledger):
+        if known and known.topic == now and known.letters == self._letters(stream, lake, known.ledger):
             return known.ledger
         self._tables.forget(uri)
         ledger = fresh_ledger(stream, lake, topic)
         if ledger is None:
             return None
         ledger = replace(ledger, log=None)  # an open table keeps the list of its files in memory
-        # Letters that were taken in the same moment, a drain finds: it reads everything anew.
-        self._tables.keep(uri, _Known(asked, ledger, self._letters(stream, lake, ledger)), version=ledger.version)
+        # If dead letters are replaced at this very moment, the next drain finds it: drains read everything themselves.
+        cached = _CachedLedger(now, ledger, self._letters(stream, lake, ledger))
+        self._tables.keep(uri, cached, version=ledger.version)
         return ledger
 
-    def recent(self, stream: Stream, lake: str) -> Recent:
-        """What the newest ledger commits say; nothing where the log cannot be read."""
+    def recent(self, stream: Stream, lake: str) -> RecentCommits:
+        """The summary of the newest ledger commits; empty if the log cannot be read."""
         known = self._tables.last(stream.table_uri(lake))
         if known and known.recent is not None:
             return known.recent
         try:
-            recent = Recent.of(recent_commits(TableLog.open(stream.table_uri(lake)), stream.app_id))
+            recent = RecentCommits.of(recent_commits(TableLog.open(stream.table_uri(lake)), stream.app_id))
         except KdiError:
-            return Recent()
+            return RecentCommits()
         if known:
             known.recent = recent
         return recent
 
     def _letters(self, stream: Stream, lake: str, ledger: LedgerState) -> LatestVersion | None:
         at = ledger.dead_letters_at
-        return self._marks.of(stream.dead_letters_uri(lake), since=at.version) if at else None
+        return self._latest_versions.of(stream.dead_letters_uri(lake), since=at.version) if at else None

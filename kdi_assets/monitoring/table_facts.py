@@ -1,6 +1,6 @@
-"""What a table's log says of the last day: when it was drained, its dead letters, how fresh it was, its files.
+"""Facts about a table from its log: drains and dead letters of the last day, freshness, files.
 
-For who looks again and again: a table is opened only if its log has moved on, and of the log only what is new is read.
+For repeated reading: a table is opened only if it has a newer version, and only new commits are read.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class DataFiles:
     """The data files of a table at one version.
 
     Attributes:
-        small: Files below ``SMALL_BYTES`` that another such file shares the date with: those that could be one. A date
-            with a single small file has what it needs.
+        small: Files below ``SMALL_BYTES`` on dates that have at least two such files, which could be compacted.
     """
 
     count: int = 0
@@ -45,22 +44,21 @@ def data_files(log: TableLog) -> DataFiles:
         return DataFiles()
     small = files.filter(pc.less(files["size_bytes"], SMALL_BYTES))
     places = [name for name in small.column_names if name.startswith("partition.")]
-    together = small.group_by(places).aggregate([("size_bytes", "count")])["size_bytes_count"]
-    shared = pc.sum(together.filter(pc.greater(together, 1))).as_py()
-    return DataFiles(files.num_rows, pc.sum(files["size_bytes"]).as_py(), shared or 0)
+    counts = small.group_by(places).aggregate([("size_bytes", "count")])["size_bytes_count"]
+    compactable = pc.sum(counts.filter(pc.greater(counts, 1))).as_py()
+    return DataFiles(files.num_rows, pc.sum(files["size_bytes"]).as_py(), compactable or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What a table's log says; ``None`` where there is no table, or nothing of the kind happened.
+    """Facts from a table's log; ``None`` without a table, or without a drain.
 
     Attributes:
-        drained_at: When the newest drain among the live rows was committed.
-        messages: Messages of the drains committed within the last 24 hours, whatever became of them.
-        dead_letters: Those of them that are dead letters.
+        drained_at: Time of the newest drain that no RESTORE undid.
+        messages: Messages drained within the last 24 hours, of every verdict.
+        dead_letters: Dead letters among them.
         messages_1h, dead_letters_1h: The same within the last hour.
-        freshness: Of the drains within the last hour: by share (0.5, 0.95, 0.99) the seconds within which so many
-            messages were in the table, counted from their timestamps.
+        freshness: By quantile (0.5, 0.95, 0.99): seconds from a message's timestamp to its row, over the last hour.
     """
 
     version: int | None = None
@@ -75,7 +73,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Drain:
-    """What is kept of a drain's ledger entry; the entry itself is ten times as large."""
+    """The needed fields of a drain's ledger entry; a whole entry takes ten times the memory."""
 
     at: datetime
     messages: int
@@ -85,27 +83,27 @@ class _Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class _SeenLog:
+class _CachedLog:
     table_id: str
     version: int
-    drains: tuple[_Drain, ...]  # of the time that counts and the newest one, the oldest first
+    drains: tuple[_Drain, ...]  # those of the window and always the newest, the oldest first
     files: DataFiles | None
 
 
 class TableWatch:
-    """The facts of many tables.
+    """Reads the facts of many tables.
 
     Args:
-        files: Counts the files of a table; ``None`` where nobody asks for them: of a large table it takes the longest.
-        window: How far back the log is read; what counts a longer time then counts no more than this.
+        files: Counts the files of a table; ``None`` skips the count, the slowest part for a large table.
+        window: How far back the log is read; facts over a longer time then cover only this window.
     """
 
     def __init__(self, *, files: Callable[[TableLog], DataFiles] | None = data_files, window: timedelta = DAY) -> None:
         self._files, self._window = files, window
-        self._cache: LogCache[_SeenLog] = LogCache()
+        self._cache: LogCache[_CachedLog] = LogCache()
 
     def __call__(self, stream: Stream, lake: str, *, now: datetime) -> TableFacts:
-        """The table's facts; empty ones if there is no table.
+        """The table's facts; empty without a table.
 
         Raises:
             KdiError: The log cannot be read.
@@ -114,19 +112,19 @@ class TableWatch:
         seen = self._cache.current(uri) or self._read(uri, stream.app_id, now)
         return TableFacts() if seen is None else _facts(seen, now)
 
-    def _read(self, uri: str, app_id: str, now: datetime) -> _SeenLog | None:
+    def _read(self, uri: str, app_id: str, now: datetime) -> _CachedLog | None:
         known = self._cache.last(uri)
         self._cache.forget(uri)
         log = TableLog.open(uri)
         if log is None:
             return None
         drains = _drains(log, app_id, known if known and known.table_id == log.table_id else None, now - self._window)
-        seen = _SeenLog(log.table_id, log.version, drains, self._files(log) if self._files else None)
+        seen = _CachedLog(log.table_id, log.version, drains, self._files(log) if self._files else None)
         return self._cache.keep(uri, seen, version=log.version)
 
 
-def _drains(log: TableLog, app_id: str, known: _SeenLog | None, since: datetime) -> tuple[_Drain, ...]:
-    """The drains since then, the oldest first; the newest one if there was none."""
+def _drains(log: TableLog, app_id: str, known: _CachedLog | None, since: datetime) -> tuple[_Drain, ...]:
+    """The drains since a moment, the oldest first; the newest drain if there were none."""
     following = _following(log, known.version) if known else None
     if known is None or following is None:
         newest_first = _drains_in(live_commits(log), app_id)
@@ -137,7 +135,7 @@ def _drains(log: TableLog, app_id: str, known: _SeenLog | None, since: datetime)
 
 
 def _following(log: TableLog, version: int) -> list[CommitInfo] | None:
-    """The commits behind a version; ``None`` if what came before counts no more: undone by a RESTORE, or unreadable."""
+    """The commits after a version; ``None`` if a RESTORE undid earlier ones, or a commit is unreadable."""
     try:
         commits = list(log.commits(after=version))
     except CommitUnreadable:
@@ -151,7 +149,7 @@ def _drains_in(commits: Iterable[CommitInfo], app_id: str) -> Iterator[_Drain]:
         yield _Drain(drain.committed_at, entry.messages, entry.dead_letters, entry.ages, drain.seconds)
 
 
-def _facts(seen: _SeenLog, now: datetime) -> TableFacts:
+def _facts(seen: _CachedLog, now: datetime) -> TableFacts:
     day = [d for d in seen.drains if d.at >= now - DAY]
     hour = [d for d in day if d.at >= now - HOUR]
     fresh = freshness((d.ages, d.wait_seconds) for d in hour)

@@ -1,1 +1,1 @@
-"""What a drain refuses to decide: one module for each decision of `kdi resolve`."""
+"""Decisions that a drain refuses to make by itself: one module for each action of `kdi resolve`."""

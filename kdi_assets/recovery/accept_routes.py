@@ -1,9 +1,9 @@
-"""Accept routes: all tables of a route group change over to the conditions of the documents, at the same offsets.
+"""Accept routes: all tables of a route group change to the route conditions of their documents, at the same offsets.
 
-The tables share no transaction. So all of them are stopped first, each by a ledger commit directly behind the state
-that the decision was made on: a drain by the former documents that is on its way can no longer land anywhere. Then each
-gets the new conditions. A crash leaves tables stopped; the same command goes on from there, because a table that
-already changed over says at which offsets it did.
+The tables share no transaction. So each table is stopped first, by a ledger commit directly after the state that the
+decision is based on: no drain by the former conditions can commit after it. Then each table gets the new conditions.
+A crash leaves stopped tables. The same command continues: the ledger of a table that has changed has the offsets at
+which it did.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RoutedTable:
-    """A table that is, or was, in a route group.
+    """A table that is or was in a route group.
 
     Attributes:
         positions: Next offset of every topic partition.
-        recorded: What its ledger has.
-        wanted: What its document says; without one it is in no group.
+        recorded: The routes in its ledger.
+        wanted: The routes in its document; empty without a document.
     """
 
     positions: Positions
@@ -45,25 +45,25 @@ class RoutedTable:
 
     @property
     def changes(self) -> bool:
-        """Whether it has other conditions, or was set back to before the offsets at which it changed over."""
+        """Whether its conditions differ, or its positions were set back below the offsets of its last change."""
         return not self.recorded.same_as(self.wanted) or lies_before(self.positions, self.recorded.since)
 
 
-class Accepted(NamedTuple):
-    """What the ledgers of a group are to have, by table.
+class AcceptedRoutes(NamedTuple):
+    """The routes to commit, by table.
 
     Attributes:
-        apart: Where the tables stand, if they cannot be brought to the same offsets any more: messages between these
-            may then be in two tables, or in none.
+        differing_offsets: The positions of the tables, if no drain can bring them to the same offsets any more:
+            messages between these may be in two tables, or in none.
     """
 
     routes: Mapping[str, Routes]
-    apart: str = ""
+    differing_offsets: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A table of the group, and the ledger that its conditions are committed to."""
+    """A table of the group, with its ledger."""
 
     stream: Stream
     ledger: LedgerState
@@ -73,7 +73,7 @@ class Member:
     def commit(
         self, spark: SparkSession, routes: Routes, *, read_version: int, decided_by: str = "", because: str = ""
     ) -> LedgerEntry:
-        """Commit conditions behind a version of the table; raises ``OvertakenCommit``."""
+        """Commit conditions directly after a version of the table; raises ``OvertakenCommit``."""
         entry = next_entry(
             self.stream,
             self.ledger,
@@ -88,46 +88,47 @@ class Member:
 
 
 class RouteDecision(NamedTuple):
-    """What is to be committed, and the tables as they were when it was decided."""
+    """The routes to commit, and the tables that the decision is based on."""
 
     members: Mapping[str, Member]
-    accepted: Accepted
+    accepted: AcceptedRoutes
 
 
-def accept(stream: str, tables: Mapping[str, RoutedTable]) -> Accepted:
-    """Decide about the tables of a group, by name.
+def accept(stream: str, tables: Mapping[str, RoutedTable]) -> AcceptedRoutes:
+    """Work out the routes of the tables of a group, by name.
 
     Raises:
-        NothingToResolve: No table has other conditions than the documents, or they stand at different offsets and can
-            be brought to the same ones by the former documents.
+        NothingToResolve: All tables have the conditions of the documents, or their positions differ and a drain by the
+            former documents can make them equal.
     """
     changing = [table for table in tables.values() if table.changes]
     if not changing and not any(table.recorded.stopped for table in tables.values()):
-        raise _no(stream, "all tables of its route group have the route conditions of the documents")
-    apart = "" if all(_fits(name, table, changing) for name, table in tables.items()) else _where(tables)
-    if apart and (former := _common_former(tables)):
-        said = next((table.wanted for table in tables.values() if table.wanted.conditions), Routes())
-        back = f"put back what the documents said ({in_words(former, said)}); kdi drain {' '.join(sorted(tables))}"
-        raise _no(
+        raise _refusal(stream, "all tables of its route group have the route conditions of the documents")
+    differing = "" if all(_fits(name, table, changing) for name, table in tables.items()) else _positions(tables)
+    if differing and (former := _common_former(tables)):
+        declared = next((table.wanted for table in tables.values() if table.wanted.conditions), Routes())
+        drain = f"kdi drain {' '.join(sorted(tables))}"
+        raise _refusal(
             stream,
-            f"the tables of its route group stand at different offsets: {apart}",
-            then=f"{back}   (until all stand at the same offsets); then change the documents again",
+            f"the tables of its route group have positions at different offsets: {differing}",
+            then=f"put the former documents back ({in_words(former, declared)}); {drain}   (until all have the same "
+            "positions); then change the documents again",
         )
     routes = {
         name: replace(table.wanted, since=table.positions if table.changes else table.recorded.since)
         for name, table in tables.items()
     }
-    return Accepted(routes, apart)
+    return AcceptedRoutes(routes, differing)
 
 
 def decide_routes(stream: Stream, streams: Collection[Stream], lake: str) -> RouteDecision:
-    """Work out how the tables of the stream's topic change over; nothing is changed.
+    """Work out the routes of all tables that share the stream's topic; nothing is changed.
 
     Args:
-        streams: All that have documents.
+        streams: All streams that have documents.
 
     Raises:
-        NothingToResolve: As ``accept``; or something else is to be decided first about one of the tables.
+        NothingToResolve: As ``accept``; or one of the tables needs another decision first.
     """
     topic = read_topic(stream.cluster, stream.topic)
     documents = {s.name: s for s in streams if (s.cluster.name, s.topic) == (stream.cluster.name, stream.topic)}
@@ -141,11 +142,10 @@ def commit_routes(
     """Stop all tables, then commit the conditions to each.
 
     Args:
-        decided_by: Who decided; recorded.
-        because: Why; recorded.
+        decided_by, because: Who decided, and why; the ledgers record both.
 
     Raises:
-        OvertakenCommit: A table moved on meanwhile; decide again.
+        OvertakenCommit: Another commit came first at one table; decide again.
     """
     stopped: dict[str, LedgerEntry] = {}
     members = decision.members
@@ -158,15 +158,17 @@ def commit_routes(
         for name, entry in stopped.items():
             members[name].commit(spark, members[name].table.recorded, read_version=entry.version)
         raise
-    said = {"decided_by": decided_by, "because": because}
+    routes = decision.accepted.routes
     return {
-        name: one.commit(spark, decision.accepted.routes[name], read_version=stopped[name].version, **said)
+        name: one.commit(
+            spark, routes[name], read_version=stopped[name].version, decided_by=decided_by, because=because
+        )
         for name, one in members.items()
     }
 
 
 def _members(stream: Stream, documents: Mapping[str, Stream], lake: str, topic: TopicState) -> Iterator[Member]:
-    """The tables that are in the group by the documents, or were by a ledger; of retired streams none."""
+    """The tables in the group by a document or by a ledger; none of retired streams."""
     waiting, seen = [*documents.values()], set(documents)
     while waiting:
         one = waiting.pop(0)
@@ -174,13 +176,13 @@ def _members(stream: Stream, documents: Mapping[str, Stream], lake: str, topic: 
             continue
         ledger = read_ledger(one, lake, topic_id=topic.topic_id, topic_partitions=len(topic.partitions))
         if ledger is None or ledger.ledger_version is None:
-            continue  # it begins by the conditions that its document has then
+            continue  # its first drain uses the conditions of its document
         recorded, wanted = recorded_routes(one, ledger), Routes.of(one)
         if not recorded.conditions and not wanted.conditions and recorded.since is None:
-            continue  # it takes all messages of the topic, and always did
+            continue  # it takes all messages of the topic, now and before
         if not (ledger.table_id_matches and ledger.topic_id_matches) or ledger.restored_to is not None:
-            detail = f"a RESTORE, another table or another topic is to be decided first for {one.name}"
-            raise _no(stream.name, detail, then=f"kdi drain {one.name}   (says so, or answers it)")
+            detail = f"{one.name} was restored, or has another table or another topic: that comes first"
+            raise _refusal(stream.name, detail, then=f"kdi drain {one.name}   (answers a RESTORE, or names the action)")
         yield Member(one, ledger, topic, RoutedTable(positions_of(ledger, topic), recorded, wanted))
         for name, app_id in sorted(recorded.app_ids.items()):
             if name not in seen:
@@ -189,7 +191,7 @@ def _members(stream: Stream, documents: Mapping[str, Stream], lake: str, topic: 
 
 
 def _fits(name: str, table: RoutedTable, changing: Collection[RoutedTable]) -> bool:
-    """Whether a table is where those that change over are, or began or changed over with these conditions there."""
+    """Whether a table has the positions of the changing tables, or got these conditions at exactly those positions."""
     at = next((other.positions for other in changing), table.positions)
     if table.changes or same_positions(table.positions, at):
         return same_positions(table.positions, at)
@@ -198,8 +200,10 @@ def _fits(name: str, table: RoutedTable, changing: Collection[RoutedTable]) -> b
 
 
 def _common_former(tables: Mapping[str, RoutedTable]) -> Routes | None:
-    """What all tables still have that were in the group before; ``None`` where they have been drained by different
-    conditions, or were set back: then no documents bring them together."""
+    """The routes that all former tables of the group still have.
+
+    ``None`` if they were drained by different conditions, or set back: then no documents make their positions equal.
+    """
     former = next((t.recorded for t in tables.values() if not t.recorded.same_as(t.wanted)), None)
     if former is None or any(lies_before(table.positions, table.recorded.since) for table in tables.values()):
         return None
@@ -207,12 +211,12 @@ def _common_former(tables: Mapping[str, RoutedTable]) -> Routes | None:
     return former if all(table.recorded.same_as(former) for table in before) else None
 
 
-def _where(tables: Mapping[str, RoutedTable]) -> str:
+def _positions(tables: Mapping[str, RoutedTable]) -> str:
     return "; ".join(
         f"{name} at {positions_in_words(table.positions)}, by {'other' if table.changes else 'these'} conditions"
         for name, table in sorted(tables.items())
     )
 
 
-def _no(stream: str, detail: str, *, then: str = "") -> NothingToResolve:
+def _refusal(stream: str, detail: str, *, then: str = "") -> NothingToResolve:
     return NothingToResolve(stream=stream, action="accept-routes", detail=detail, then=then)

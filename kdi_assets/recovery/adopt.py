@@ -1,4 +1,4 @@
-"""Adopt: a table, or dead letters, in the place of those that the ledger knows."""
+"""Adopt: continue with a table, or with dead letters, that replaced those of the ledger."""
 
 from __future__ import annotations
 
@@ -13,67 +13,71 @@ from kdi_assets.sources.kafka.reader import read_ranges
 from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
-def adopt(case: ResolveContext) -> ProposedPositions:
-    """The positions of a table that lies in the place of the one that the ledger knows.
+def adopt(context: ResolveContext) -> ProposedPositions:
+    """Propose positions for a table that replaced the one of the ledger.
 
     Raises:
-        NothingToResolve: There is nothing to adopt, or nothing tells where the table ends.
+        NothingToResolve: There is nothing to adopt, or the rows do not show where the table ends.
     """
-    ledger = case.ledger
+    ledger = context.ledger
     if ledger.table_id_matches:
-        raise case.no("the ledger knows the table and its positions")
+        raise context.refusal("the ledger knows the table and its positions")
     if ledger.ledger_version is None and ledger.positions:
-        raise case.no(f"another writer left its positions under app_id {case.stream.app_id!r}; a drain takes them over")
-    behind = case.behind_rows()
-    if ledger.ledger_version is None:  # no ledger ever knew the topic's id
-        refuse_another_topic(case)
-    reason = f"table {ledger.table_id} is the stream's; positions lie behind the highest offset in its rows"
-    return ProposedPositions(behind, reason)
+        app_id = context.stream.app_id
+        raise context.refusal(f"another writer left its positions under app_id {app_id!r}; a drain takes them over")
+    after = context.positions_after_rows()
+    if ledger.ledger_version is None:  # no ledger ever recorded the topic's id
+        refuse_another_topic(context)
+    reason = f"table {ledger.table_id} becomes the stream's; each position is the highest offset in its rows plus one"
+    return ProposedPositions(after, reason)
 
 
-def adopt_dead_letters(case: ResolveContext) -> ProposedPositions:
-    """The dead letters that lie in the place of those that the ledger counts on; positions stay.
+def adopt_dead_letters(context: ResolveContext) -> ProposedPositions:
+    """Propose to accept the dead letters that replaced those of the ledger; positions stay.
 
     Raises:
-        NothingToResolve: They are those that the ledger counts on.
+        NothingToResolve: The dead letters were not replaced.
     """
-    case.refuse_gap()
-    recorded = case.ledger.dead_letters_at
+    context.refuse_gap()
     try:
-        refuse_replaced(case.stream, case.lake, recorded)
+        refuse_replaced(context.stream, context.lake, context.ledger.dead_letters_at)
     except DeadLettersReplaced as replaced:
         letters = TableLog.open(replaced.uri)
-        there = DeadLettersAt(letters.table_id, letters.version) if letters else None
-        reason = f"the dead letters were {replaced.happened}; those that are there now are accepted"
-        return ProposedPositions({}, reason, {"dead_letters_at": there})
-    raise case.no("the dead letters are those that the ledger counts on")
+        present = DeadLettersAt(letters.table_id, letters.version) if letters else None
+        reason = f"the dead letters were {replaced.happened}; the present ones are accepted"
+        return ProposedPositions({}, reason, {"dead_letters_at": present})
+    raise context.refusal("the dead letters are those that the ledger counts on")
 
 
-def refuse_another_topic(case: ResolveContext) -> None:
-    """Refuse rows of a topic that was made again since, though it may have as many messages by now.
+def refuse_another_topic(context: ResolveContext) -> None:
+    """Refuse if the topic was recreated since the rows were written, even if it has as many messages again.
 
-    The newest row of every topic partition is compared with the message at its offset, where both have a timestamp.
+    Compares the newest row of every topic partition with the message at its offset, if both have a timestamp.
 
     Raises:
-        NothingToResolve: They have different timestamps, or the topic ends before the row.
+        NothingToResolve: The timestamps differ, or the topic ends before the row.
     """
     from pyspark.sql import functions as F
 
-    stream, held, spark = case.stream, case.topic.partitions, case.session()
-    rows = rows_at(spark, stream, case.log.uri, version=case.log.version)
+    stream, partitions, spark = context.stream, context.topic.partitions, context.session()
+    rows = rows_at(spark, stream, context.log.uri, version=context.log.version)
     dated = rows.where("timestamp IS NOT NULL AND offset IS NOT NULL")
     newest = dated.groupBy("partition").agg(F.max("offset").alias("offset"), F.expr("max_by(timestamp, offset) AS row"))
     at = {TopicPartition(stream.topic, r["partition"]): r["offset"] for r in newest.collect()}
-    why = "the topic was made again since, or its rows do not keep Kafka's timestamps (set them null, then try again)"
-    for tp in sorted(at.keys() & held.keys()):
-        if at[tp] >= held[tp].high_watermark:
-            odd = f"there is a row of offset {at[tp]}, and {tp} ends at {held[tp].high_watermark}"
-            raise case.no(f"{odd}: {why}", then=another_table(stream))
-    there = [OffsetRange(tp, o, o + 1) for tp, o in at.items() if tp in held and held[tp].earliest <= o < held[tp].end]
-    if not there:
+    why = "the topic was recreated since, or its rows do not keep Kafka's timestamps (set them null, then try again)"
+    for tp in sorted(at.keys() & partitions.keys()):
+        if at[tp] >= partitions[tp].high_watermark:
+            odd = f"there is a row of offset {at[tp]}, and {tp} ends at {partitions[tp].high_watermark}"
+            raise context.refusal(f"{odd}: {why}", then=another_table(stream))
+    readable = [
+        OffsetRange(tp, offset, offset + 1)
+        for tp, offset in at.items()
+        if tp in partitions and partitions[tp].earliest <= offset < partitions[tp].end
+    ]
+    if not readable:
         return
-    messages = read_ranges(spark, stream.cluster, there).select(*MESSAGE)
+    messages = read_ranges(spark, stream.cluster, readable).select(*MESSAGE)
     both = newest.join(messages, ["partition", "offset"]).where("timestamp <> row")
     for r in both.select("partition", "offset", F.expr("date_format(row, 'yyyy-MM-dd HH:mm:ss') AS row")).take(1):
         odd = f"the row at offset {r['offset']} of {stream.topic}/{r['partition']} is of {r['row']}, the message is not"
-        raise case.no(f"{odd}: {why}", then=another_table(stream))
+        raise context.refusal(f"{odd}: {why}", then=another_table(stream))

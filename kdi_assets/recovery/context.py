@@ -1,4 +1,4 @@
-"""The inputs of a decision: a stream's topic and table at one moment."""
+"""The state that a decision is based on: a stream's topic, table and ledger at one moment."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Action = Literal["accept-loss", "new-topic", "rewind", "adopt", "adopt-dead-lett
 
 
 class ProposedPositions(NamedTuple):
-    """What an action comes to.
+    """What an action proposes.
 
     Attributes:
-        after: Next offset of the topic partitions whose positions it sets.
-        reason: What that means, in a sentence.
-        fields: Of the ledger entry, where the decision changes what it carries on.
+        after: Next offset of each topic partition whose position the action sets.
+        reason: The effect, in one sentence.
+        fields: Fields of the ledger entry that the action sets; all others are carried on.
     """
 
     after: Mapping[TopicPartition, int]
@@ -36,13 +36,13 @@ class ProposedPositions(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveContext:
-    """A stream about which something is to be decided.
+    """The state of a stream before a decision.
 
     Attributes:
-        log: Of its table.
-        ledger: As a drain would read it; a RESTORE that nobody answered yet is answered by the decision as well.
-        gap: Whether the log no longer says which positions are those of the rows: the ledger has those that it names.
-        session: Called where rows must be read.
+        log: The log of the stream's table.
+        ledger: As a drain reads it. The decision also answers a RESTORE that no drain has answered yet.
+        gap: Whether the log no longer shows which positions belong to the rows; then ``ledger`` has the logged ones.
+        session: Called only if rows must be read.
     """
 
     stream: Stream
@@ -55,8 +55,8 @@ class ResolveContext:
     session: Callable[[], SparkSession]
 
     @property
-    def before(self) -> dict[TopicPartition, int]:
-        """Next offset of every topic partition that was ever resolved."""
+    def positions(self) -> dict[TopicPartition, int]:
+        """Next offset of every topic partition that the ledger has resolved."""
         return dict(self.ledger.positions)
 
     def ledger_at(self, version: int) -> LedgerState | None:
@@ -65,7 +65,7 @@ class ResolveContext:
         return read_ledger(self.stream, self.lake, topic_id=topic, topic_partitions=count, version=version)
 
     def refuse_strangers(self) -> None:
-        """Refuse to pass over a topic or a table that is not the one that the positions were made for.
+        """Refuse a topic or a table that the positions do not belong to, unless the action decides exactly that.
 
         Raises:
             NothingToResolve: Another action decides that first.
@@ -74,50 +74,50 @@ class ResolveContext:
         if ledger.ledger_version is None:
             return
         if not ledger.topic_id_matches and self.action != "new-topic":
-            raise self.no("the topic is another one; new-topic decides that")
+            raise self.refusal("the topic is another one; new-topic decides that")
         if not ledger.table_id_matches and self.action != "adopt" and ledger.topic_id_matches:
-            raise self.no("the table is another one; adopt decides that")
+            raise self.refusal("the table is another one; adopt decides that")
 
     def refuse_gap(self) -> None:
-        """Refuse what needs the positions.
+        """Refuse an action that needs the positions if they are unknown.
 
         Raises:
-            NothingToResolve: Nobody knows them.
+            NothingToResolve: The log no longer shows them.
         """
         if self.gap:
             rewind = f"kdi resolve {self.stream.name} rewind   (proposes the highest offset in the rows, plus one)"
-            raise self.no("the positions are unknown; rewind first, behind the rows", then=rewind)
+            raise self.refusal("the positions are unknown; rewind to the offsets after the rows first", then=rewind)
 
-    def behind_rows(self) -> dict[TopicPartition, int]:
-        """The offset behind the highest in the rows; where there is no row, an explicit start, or the earliest.
+    def positions_after_rows(self) -> dict[TopicPartition, int]:
+        """The highest offset in the rows plus one; without rows the explicit start, or else the earliest offset.
 
         Raises:
-            NothingToResolve: Rows do not say where their messages stood, and these may be of a topic partition that no
-                other row tells of.
+            NothingToResolve: Some rows have no coordinates. They may belong to a topic partition that has no other
+                rows.
         """
         highest = highest_offsets(self.session(), self.stream, self.log.uri)
-        start, held = self.stream.start_offsets, self.topic.partitions
-        untold = sorted(held.keys() - highest.keys() - start.keys())
-        if untold and highest.keys() - held.keys():
-            names = ", ".join(map(str, untold))
-            raise self.no(
-                f"rows of {self.log.uri} do not say where their messages stood, and no row says where {names} goes on",
-                then=f"write `start:` with the next offset of {names} into the stream's document, then the same "
-                f"command once more; or {another_table(self.stream)}",
+        start, partitions = self.stream.start_offsets, self.topic.partitions
+        unknown = sorted(partitions.keys() - highest.keys() - start.keys())
+        if unknown and highest.keys() - partitions.keys():
+            names = ", ".join(map(str, unknown))
+            raise self.refusal(
+                f"some rows of {self.log.uri} have no coordinates, and no row has the position of {names}",
+                then=f"write `start:` with the next offset of {names} into the stream's document, then repeat the "
+                f"command; or {another_table(self.stream)}",
             )
-        behind = {tp: highest[tp] + 1 for tp in held.keys() & highest.keys()}
-        return {tp: behind.get(tp, start.get(tp, offsets.earliest)) for tp, offsets in held.items()}
+        after = {tp: highest[tp] + 1 for tp in partitions.keys() & highest.keys()}
+        return {tp: after.get(tp, start.get(tp, offsets.earliest)) for tp, offsets in partitions.items()}
 
-    def no(self, detail: str, *, then: str = "") -> NothingToResolve:
-        """The refusal."""
+    def refusal(self, detail: str, *, then: str = "") -> NothingToResolve:
+        """The error: the action does not apply."""
         return NothingToResolve(stream=self.stream.name, action=self.action, detail=detail, then=then)
 
 
 def another_table(stream: Stream) -> str:
-    """What to run where nothing of a table can go on."""
+    """The command for a table that cannot be continued."""
     return f"kdi drain {stream.name}   (with another `table` in its document: this one stays as it is)"
 
 
-def told(moment: datetime) -> str:
-    """A moment as messages name it."""
+def in_utc(moment: datetime) -> str:
+    """A moment as messages show it."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,10 +6,10 @@ from kdi_assets.errors import Terminal
 
 
 class NothingToResolve(Terminal):
-    """The decision does not fit what is there.
+    """The action does not apply to the present state of the stream.
 
     Attributes:
-        then: What to run next, where that is known.
+        then: The command to run next, if it is known.
     """
 
     stream: str
@@ -21,5 +21,5 @@ class NothingToResolve(Terminal):
         return (
             f"{self.stream}: {self.action} does not apply: {self.detail}.",
             "nothing was changed.",
-            self.then or f"kdi plan {self.stream}   (says what stands in the way, and what decides it)",
+            self.then or f"kdi plan {self.stream}   (shows what stops the drain, and which action decides it)",
         )

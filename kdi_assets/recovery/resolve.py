@@ -1,4 +1,4 @@
-"""Resolve: someone decides what a drain refuses to decide; the decision goes into the ledger."""
+"""Resolve: a person decides what a drain refuses to decide; the decision is a ledger commit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 from kdi_assets.ledger.commit import commit, next_entry
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.delta_transaction import Staged
-from kdi_assets.ledger.entry import LastRead, LedgerEntry, unmoved_last_read
+from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.errors import LedgerGap
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
-from kdi_assets.recovery.accept_loss import accept_loss, losses
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action as Action
 from kdi_assets.recovery.context import ProposedPositions, ResolveContext, another_table
-from kdi_assets.recovery.errors import NothingToResolve as NothingToResolve
-from kdi_assets.recovery.rewind import Target, rewind
-from kdi_assets.recovery.rows_past_position import PastPosition, RowsPastPosition, from_positions
-from kdi_assets.sources.kafka.messages import last_messages
+from kdi_assets.recovery.errors import NothingToResolve
+from kdi_assets.recovery.rewind import Target, rewind, rows_past_rewind
+from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 
@@ -30,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Positions that someone wants the ledger to have.
+    """Positions to commit to the ledger.
 
     Attributes:
-        ledger: What it was made on; its commit lands directly behind that version.
-        topic_id: Of the topic that the positions are of.
-        before: Next offset of every topic partition as the ledger has it; without those it never resolved.
+        ledger: The state that the decision is based on; its commit must follow that version directly.
+        topic_id: The topic that the positions belong to.
+        before: Next offset of every topic partition that the ledger has resolved.
         after: The same once the decision is committed.
-        reason: What the decision means, in a sentence.
-        declared_losses: Offsets given up by it.
-        fields: Of the ledger entry, where it changes what is carried on.
-        beyond: Rows and open dead letters at or behind positions that are set back; the rows go with the commit.
+        reason: The effect, in one sentence.
+        declared_losses: Offsets that the decision gives up.
+        fields: Fields of the ledger entry that the decision sets; all others are carried on.
+        past_position: Rows and open dead letters at or after positions that are set back; the commit removes the rows.
     """
 
     action: Action
@@ -51,17 +49,17 @@ class Decision:
     reason: str
     declared_losses: tuple[OffsetRange, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
-    beyond: PastPosition = PastPosition()
+    past_position: PastPositionCounts = PastPositionCounts()
 
     @property
     def table_version(self) -> int:
-        """The version that the decision was made on."""
+        """The version that the decision is based on."""
         return self.ledger.version
 
     @property
     def removes(self) -> dict[TopicPartition, OffsetRange]:
-        """Where rows are taken out."""
-        return from_positions({tp: self.after[tp] for tp in self.beyond.rows})
+        """The offsets whose rows the commit removes."""
+        return from_positions({tp: self.after[tp] for tp in self.past_position.rows})
 
 
 def decide(
@@ -79,93 +77,38 @@ def decide(
 ) -> Decision:
     """Work out a decision; nothing is changed.
 
-    * ``accept-loss`` gives up offsets that retention deleted, or that no drain can take: up to ``until``, or to the
-      earliest that is left.
-    * ``new-topic`` begins again, at the start of a topic that was made anew; the rows of the old one stay.
-    * ``rewind`` sets positions back: to ``to``, to the first message of ``to_timestamp`` or later, to where they stood
-      at ``to_version`` of the table; or behind the highest offset in the rows. Rows behind them go with the commit.
-    * ``adopt`` takes a table that lies in the old one's place: positions behind the highest offset in its rows.
-    * ``adopt-dead-letters`` takes dead letters that lie in the old ones' place; positions stay.
-
     Args:
-        topic_partition: Restricts ``accept-loss`` and ``rewind`` to one.
-        start: Where ``accept-loss`` must find its position.
-        session: Called where the rows must be read.
+        topic_partition, start, until: For ``accept_loss``; ``rewind`` takes the first as well.
+        to, to_timestamp, to_version: The ``Target`` of a rewind, at most one.
+        session: Called only if rows must be read.
 
     Raises:
-        NothingToResolve: The decision does not fit, or its numbers do not.
+        NothingToResolve: The action does not apply, or an offset does not fit.
     """
-    case = the_case(stream, lake, action, session)
-    if topic_partition is not None and topic_partition not in case.topic.partitions:
-        raise case.no(f"the topic has no {topic_partition}")
-    case.refuse_strangers()
+    context = _context(stream, lake, action, session)
+    if topic_partition is not None and topic_partition not in context.topic.partitions:
+        raise context.refusal(f"the topic has no {topic_partition}")
+    context.refuse_strangers()
     match action:
         case "accept-loss":
-            proposal = accept_loss(case, topic_partition, until, start=start)
+            proposal = accept_loss(context, topic_partition, until, start=start)
         case "new-topic":
-            proposal = new_topic(case)
+            proposal = new_topic(context)
         case "rewind":
-            proposal = rewind(case, Target(topic_partition, to, to_timestamp, to_version))
+            proposal = rewind(context, Target(topic_partition, to, to_timestamp, to_version))
         case "adopt":
-            proposal = adopt(case)
+            proposal = adopt(context)
         case "adopt-dead-letters":
-            proposal = adopt_dead_letters(case)
-    after = {**case.before, **proposal.after}
-    beyond, last_read = _behind_rewind(case, after) if action == "rewind" else (PastPosition(), {})
-    return Decision(
-        action=action,
-        ledger=case.ledger,
-        topic_id=case.topic.topic_id,
-        before=case.before,
-        after=after,
-        reason=proposal.reason,
-        declared_losses=losses(case, after) if action == "accept-loss" else (),
-        fields={**proposal.fields, **last_read},
-        beyond=beyond,
-    )
+            proposal = adopt_dead_letters(context)
+    return _decision(context, proposal)
 
 
-def carry_out_decision(
-    spark: SparkSession, decision: Decision, stream: Stream, lake: str, *, decided_by: str = "", because: str = ""
-) -> LedgerEntry:
-    """Commit a decision, on the very version of the table that it was made on.
-
-    Args:
-        decided_by: Who decided; recorded.
-        because: Why; recorded.
-
-    Raises:
-        OvertakenCommit: The table moved on meanwhile; decide again.
-        AccountingMismatch: Other rows would be taken out than those that were counted.
-    """
-    staged = Staged()
-    if within := decision.removes:
-        topic = read_topic(stream.cluster, stream.topic)
-        beyond = RowsPastPosition(spark, stream, lake, decision.table_version, topic, within, decision.before)
-        staged = beyond.removal(decision.beyond)
-    entry = next_entry(
-        stream,
-        decision.ledger,
-        kind="resolve",
-        topic_id=decision.topic_id,
-        positions=decision.after,
-        declared_losses=decision.declared_losses,
-        removed_by_date=staged.removed_by_date,
-        kept_aside=decision.beyond.only_copies,
-        decided_by=decided_by,
-        because=because,
-        **decision.fields,
-    )
-    uri = stream.table_uri(lake)
-    return commit(spark, staged, uri, read_version=decision.table_version, entry=entry)
-
-
-def the_case(stream: Stream, lake: str, action: Action, session: Callable[[], SparkSession]) -> ResolveContext:
-    """What a decision is made on, as it is now.
+def _context(stream: Stream, lake: str, action: Action, session: Callable[[], SparkSession]) -> ResolveContext:
+    """The present state of the stream.
 
     Raises:
         NothingToResolve: There is no table.
-        KdiError: Topic or ledger cannot be read.
+        KdiError: The topic or the ledger cannot be read.
     """
     topic = read_topic(stream.cluster, stream.topic)
     topic_id, count, gap = topic.topic_id, len(topic.partitions), False
@@ -181,67 +124,113 @@ def the_case(stream: Stream, lake: str, action: Action, session: Callable[[], Sp
     )
 
 
-def new_topic(case: ResolveContext) -> ProposedPositions:
-    """Position 0 in every topic partition of a topic that was made again; those that it lacks are retired.
+def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:
+    action, after = context.action, {**context.positions, **proposal.after}
+    counts, last_read = rows_past_rewind(context, after) if action == "rewind" else (PastPositionCounts(), {})
+    return Decision(
+        action=action,
+        ledger=context.ledger,
+        topic_id=context.topic.topic_id,
+        before=context.positions,
+        after=after,
+        reason=proposal.reason,
+        declared_losses=losses(context, after) if action == "accept-loss" else (),
+        fields={**proposal.fields, **last_read},
+        past_position=counts,
+    )
+
+
+def commit_decision(
+    spark: SparkSession, decision: Decision, stream: Stream, lake: str, *, decided_by: str = "", because: str = ""
+) -> LedgerEntry:
+    """Commit a decision directly after the version of the table that it is based on.
+
+    Args:
+        decided_by, because: Who decided, and why; the ledger records both.
 
     Raises:
-        NothingToResolve: It is the topic that the positions are of, or nothing tells rows of the old one from its own.
+        OvertakenCommit: Another commit came first; decide again.
+        AccountingMismatch: The rows to remove are not those that were counted.
     """
-    ledger, held = case.ledger, case.topic.partitions
-    vanished = ledger.positions.keys() - held.keys()
-    if ledger.topic_id_matches and not case.gap and not vanished:
-        raise case.no(f"topic id {case.topic.topic_id} is the one that the positions belong to")
+    staged = Staged()
+    if bounds := decision.removes:
+        topic = read_topic(stream.cluster, stream.topic)
+        rows = RowsPastPosition(spark, stream, lake, decision.table_version, topic, bounds, decision.before)
+        staged = rows.removal(decision.past_position)
+    entry = next_entry(
+        stream,
+        decision.ledger,
+        kind="resolve",
+        topic_id=decision.topic_id,
+        positions=decision.after,
+        declared_losses=decision.declared_losses,
+        removed_by_date=staged.removed_by_date,
+        kept_aside=decision.past_position.only_copies,
+        decided_by=decided_by,
+        because=because,
+        **decision.fields,
+    )
+    return commit(spark, staged, stream.table_uri(lake), read_version=decision.table_version, entry=entry)
+
+
+def accept_loss(
+    context: ResolveContext, only: TopicPartition | None, until: int | None, *, start: int | None = None
+) -> ProposedPositions:
+    """Give up the offsets that the broker no longer has, or exactly the named offsets.
+
+    Args:
+        only: One topic partition; ``None``: all of them.
+        until: The first offset of it that is not given up.
+        start: The first offset that is given up; it must be the position.
+
+    Raises:
+        NothingToResolve: There is nothing to give up, or the named offsets do not fit.
+    """
+    context.refuse_gap()
+    partitions = context.topic.partitions
+    positions = {**dict.fromkeys(partitions, 0), **context.positions}
+    after = dict(positions)
+    if only is not None and start is not None and start != positions[only]:
+        where = f"the position of {only} is {positions[only]}, not {start}"
+        if start < positions[only]:
+            raise context.refusal(f"{where}: offsets before the position cannot be given up")
+        # A drain stops at the offset that it cannot take. So no undrained offset before it is ever given up.
+        raise context.refusal(f"{where}: drain the offsets between them first", then=f"kdi drain {context.stream.name}")
+    for tp, offsets in partitions.items():
+        if only in (None, tp):
+            target = offsets.earliest if until is None or only is None else until
+            if target > offsets.end:
+                raise context.refusal(f"{tp} ends at {offsets.end}, so nothing up to {target} can be given up")
+            after[tp] = max(positions[tp], target)
+    if after == positions:
+        raise context.refusal("the broker still has every offset from the positions on")
+    lost = losses(context, after)
+    count = sum(r.offset_count for r in lost)
+    readable = sum(max(0, r.end - max(r.start, partitions[r.topic_partition].earliest)) for r in lost)
+    held = f"; the broker still holds up to {readable:,} of them" if readable else ""
+    return ProposedPositions(after, f"{count:,} offsets are given up and recorded as lost{held}")
+
+
+def losses(context: ResolveContext, after: Mapping[TopicPartition, int]) -> tuple[OffsetRange, ...]:
+    """The offsets that the new positions skip without a drain."""
+    starts = {tp: context.positions.get(tp, 0) for tp in after}
+    return tuple(OffsetRange(tp, starts[tp], end) for tp, end in after.items() if starts[tp] < end)
+
+
+def new_topic(context: ResolveContext) -> ProposedPositions:
+    """Start a recreated topic at offset 0 in every topic partition, and retire those that it no longer has.
+
+    Raises:
+        NothingToResolve: The topic was not recreated, or no ledger separates rows of the old topic from new ones.
+    """
+    ledger, partitions, topic_id = context.ledger, context.topic.partitions, context.topic.topic_id
+    vanished = ledger.positions.keys() - partitions.keys()
+    if ledger.topic_id_matches and not context.gap and not vanished:
+        raise context.refusal(f"topic id {topic_id} is the one that the positions belong to")
     if ledger.ledger_version is None:
-        why = "the table has no ledger that knows the old topic, so its rows could not be told from the new ones"
-        raise case.no(why, then=another_table(case.stream))
-    reason = f"the topic with id {case.topic.topic_id} is drained from offset 0; the rows of the old one stay"
-    after = {**dict.fromkeys(held, 0), **dict.fromkeys(vanished, RETIRED)}
-    # The offsets at which it changed over to its route conditions are of the topic before.
+        why = "the table has no ledger that knows the old topic, so its rows could not be separated from the new ones"
+        raise context.refusal(why, then=another_table(context.stream))
+    reason = f"the topic with id {topic_id} is drained from offset 0; the rows of the old one stay"
+    after = {**dict.fromkeys(partitions, 0), **dict.fromkeys(vanished, RETIRED)}
+    # `since` holds offsets of the old topic: those at which the table changed its route conditions.
     return ProposedPositions(after, reason, {"routes": ledger.routes and replace(ledger.routes, since=None)})
-
-
-def _behind_rewind(case: ResolveContext, after: Mapping[TopicPartition, int]) -> tuple[PastPosition, Mapping[str, Any]]:
-    """What lies at or behind positions that a rewind sets back; and the messages before them, for the entry."""
-    back = {tp: at for tp, at in after.items() if at < case.before.get(tp, 0)}
-    if not back:
-        return PastPosition(), {}
-    version, session = case.ledger.version, case.session()
-    rows = RowsPastPosition(session, case.stream, case.lake, version, case.topic, from_positions(back), case.before)
-    last_read = {**unmoved_last_read(case.ledger.entry, after), **_last_before(case, rows)}
-    beyond = rows.look()
-    if beyond.untold:
-        raise case.no(
-            f"{beyond.untold:,} rows behind the new positions have no timestamp among their coordinates, and rows of "
-            "the topic that was there before lie there as well; delete them, or rewind to behind them"
-        )
-    if beyond.replaced_letters:
-        raise case.no(
-            f"{beyond.replaced_letters:,} open dead letters there are the only copies of their messages, whose offsets "
-            "the broker gives to others",
-            then=f"kdi dead-letters replay {case.stream.name}   (or discard; then the same command once more)",
-        )
-    return beyond, {"last_read": last_read}
-
-
-def _last_before(case: ResolveContext, rows: RowsPastPosition) -> dict[TopicPartition, LastRead]:
-    """The last message before each new position that is a row, as the broker has it.
-
-    Without it a rewind would take the evidence of a truncation with the rows: set back to an offset behind the one at
-    which the log was cut off, the drain would pass over the messages in between.
-
-    Raises:
-        NothingToResolve: The broker has another message there.
-    """
-    before = rows.last_before()
-    ranges = [OffsetRange(tp, offset, offset + 1) for tp, (offset, _) in before.items()]
-    held = [r for r in ranges if r.start >= case.topic.partitions[r.topic_partition].earliest]
-    found = last_messages(case.stream.cluster, held)
-    for tp, message in found.items():
-        if message.timestamp != before[tp][1]:
-            raise case.no(
-                f"offset {message.offset} of {tp} holds another message than its row: the log was cut off before the "
-                "new position",
-                then=f"kdi audit {case.stream.name} --against-kafka   (names the first offset that differs: rewind to "
-                "that)",
-            )
-    return found

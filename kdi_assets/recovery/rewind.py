@@ -1,28 +1,31 @@
-"""Rewind: positions set back, to an offset, a moment, a version of the table, or behind the rows."""
+"""Rewind: set positions back to an offset, a moment, a version of the table, or the end of the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
+from kdi_assets.ledger.entry import LastRead, unmoved_last_read
 from kdi_assets.ledger.errors import CommitUnreadable, LedgerGap
 from kdi_assets.recovery.adopt import refuse_another_topic
-from kdi_assets.recovery.context import ProposedPositions, ResolveContext, told
-from kdi_assets.sources.kafka.messages import oldest_timestamps
+from kdi_assets.recovery.context import ProposedPositions, ResolveContext, in_utc
+from kdi_assets.recovery.rows_past_position import PastPositionCounts, RowsPastPosition, from_positions
+from kdi_assets.sources.kafka.messages import last_messages, oldest_timestamps
 from kdi_assets.sources.kafka.topic import offsets_at
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where positions are to be set back to; by default behind the highest offset in the rows.
+    """Where positions are set back to; by default to the highest offset in the rows, plus one.
 
     Attributes:
         only: One topic partition; ``None``: all of them.
-        offset: The next offset to read, of one topic partition.
-        moment: The first message whose timestamp is this or later, with a zone.
-        version: Where the positions stood at this version of the table.
+        offset: The next offset to read of one topic partition.
+        moment: The first message with this timestamp or a later one; it has a time zone.
+        version: The positions at this version of the table.
     """
 
     only: TopicPartition | None = None
@@ -31,101 +34,159 @@ class Target:
     version: int | None = None
 
 
-def rewind(case: ResolveContext, target: Target) -> ProposedPositions:
-    """The positions that a rewind sets; none lies behind the one that stands.
+def rewind(context: ResolveContext, target: Target) -> ProposedPositions:
+    """Propose lower positions; a rewind never moves a known position forward.
 
     Raises:
-        NothingToResolve: The broker does not hold what is to be drained again, or the target names nothing.
+        NothingToResolve: The broker no longer has the messages to drain again, or nothing would change.
     """
-    given = [value for value in (target.offset, target.moment, target.version) if value is not None]
-    if len(given) > 1:
-        raise case.no("an offset, a timestamp and a version exclude each other")
-    if not given:
+    targets = [value for value in (target.offset, target.moment, target.version) if value is not None]
+    if len(targets) > 1:
+        raise context.refusal("an offset, a timestamp and a version exclude each other")
+    if not targets:
         if target.only is not None:
-            raise case.no("--topic-partition needs --to, --to-timestamp or --to-version")
-        return _behind_rows(case)
-    case.refuse_gap()
+            raise context.refusal("--topic-partition needs --to, --to-timestamp or --to-version")
+        return _to_end_of_rows(context)
+    context.refuse_gap()
     if target.offset is not None:
-        return _to_offset(case, target.only, target.offset)
-    chosen = case.before if target.only is None else {target.only: case.before.get(target.only, 0)}
-    chosen = {tp: at for tp, at in chosen.items() if tp in case.topic.partitions}
+        return _to_offset(context, target.only, target.offset)
+    known = context.positions
+    chosen = known if target.only is None else {target.only: known.get(target.only, 0)}
+    chosen = {tp: at for tp, at in chosen.items() if tp in context.topic.partitions}
     if target.moment is not None:
-        after, where = _at_moment(case, chosen, target.moment), f"{told(target.moment)} or later"
+        after, where = _at_moment(context, chosen, target.moment), f"{in_utc(target.moment)} or later"
     else:
-        after, where = _at_version(case, chosen, target.version or 0), f"not in the table at version {target.version}"
+        after, where = (
+            _at_version(context, chosen, target.version or 0),
+            f"not in the table at version {target.version}",
+        )
     lower = {tp: at for tp, at in after.items() if at < chosen[tp]}
     if not lower:
-        raise case.no(f"nothing below the positions is {where}")
-    return ProposedPositions(lower, f"what is {where} is drained again: {_steps(case, lower)}")
+        raise context.refusal(f"nothing below the positions is {where}")
+    steps = ", ".join(f"[{at}, {known.get(tp, 0)}) of {tp}" for tp, at in sorted(lower.items()))
+    return ProposedPositions(lower, f"what is {where} is drained again: {steps}")
 
 
-def _behind_rows(case: ResolveContext) -> ProposedPositions:
-    behind = case.behind_rows()
-    if case.gap or case.ledger.ledger_version is None:
-        refuse_another_topic(case)  # its rows may lie higher than those of the topic that is there now
-    else:  # rows of others may lie ahead: what is before them was not drained
-        behind = {tp: min(at, case.before.get(tp, at)) for tp, at in behind.items()}
-    reason = "positions lie behind the highest offset in the rows; dead letters behind it are drained again"
-    return ProposedPositions(behind, reason)
+def _to_end_of_rows(context: ResolveContext) -> ProposedPositions:
+    after = context.positions_after_rows()
+    if context.gap or context.ledger.ledger_version is None:
+        refuse_another_topic(context)  # rows of an earlier topic may have higher offsets than the present one
+    else:  # other writers' rows may lie past the position: the offsets between were not drained
+        after = {tp: min(at, context.positions.get(tp, at)) for tp, at in after.items()}
+    reason = "each position is the highest offset in the rows plus one; dead letters after it are drained again"
+    return ProposedPositions(after, reason)
 
 
-def _to_offset(case: ResolveContext, only: TopicPartition | None, offset: int) -> ProposedPositions:
+def _to_offset(context: ResolveContext, only: TopicPartition | None, offset: int) -> ProposedPositions:
     if only is None:
-        raise case.no("--to needs --topic-partition, to which it belongs")
-    position, held = case.before.get(only, 0), case.topic.partitions[only]
-    if not held.earliest <= offset <= min(position, held.end):
-        top = min(position, held.end)
-        raise case.no(f"{only} can be set to [{held.earliest}, {top}]; going forward would lose messages")
+        raise context.refusal("--to needs --topic-partition")
+    position, offsets = context.positions.get(only, 0), context.topic.partitions[only]
+    highest = min(position, offsets.end)
+    if not offsets.earliest <= offset <= highest:
+        raise context.refusal(
+            f"{only} can be set to [{offsets.earliest}, {highest}]; going forward would lose messages"
+        )
     return ProposedPositions({only: offset}, f"[{offset}, {position}) of {only} is drained again")
 
 
 def _at_moment(
-    case: ResolveContext, chosen: Mapping[TopicPartition, int], moment: datetime
+    context: ResolveContext, chosen: Mapping[TopicPartition, int], moment: datetime
 ) -> Mapping[TopicPartition, int]:
     if moment.tzinfo is None:
-        raise case.no(f"timestamp {moment.isoformat()} has no zone")
-    held = case.topic.partitions
-    topic = replace(case.topic, partitions={tp: held[tp] for tp in chosen})
-    found = offsets_at(case.stream.cluster, topic, moment)
-    # What was before the earliest is gone, and nobody can say of when it was; older than the moment was the rest of it
-    # only if the oldest that is left is no younger.
-    doubtful = {tp: at for tp, at in found.items() if 0 < at == held[tp].earliest < chosen[tp]}
-    oldest = oldest_timestamps(case.stream.cluster, doubtful)
-    for tp, at in doubtful.items():
+        raise context.refusal(f"timestamp {moment.isoformat()} has no zone")
+    partitions, cluster = context.topic.partitions, context.stream.cluster
+    topic = replace(context.topic, partitions={tp: partitions[tp] for tp in chosen})
+    found = offsets_at(cluster, topic, moment)
+    # Messages below the earliest offset are gone, and so are their timestamps. They were all older than the moment only
+    # if the oldest message that is left is not younger than the moment.
+    uncertain = {tp: at for tp, at in found.items() if 0 < at == partitions[tp].earliest < chosen[tp]}
+    oldest = oldest_timestamps(cluster, uncertain)
+    for tp, at in uncertain.items():
         since = oldest.get(tp)
         if since is None or since > moment:
-            left = f", the oldest message is of {told(since)}" if since else ""
-            raise case.no(
+            left = f", the oldest message is of {in_utc(since)}" if since else ""
+            raise context.refusal(
                 f"of {tp} the broker has nothing before offset {at} any more{left}: "
-                f"what else was {told(moment)} or later may be gone"
+                f"other messages of {in_utc(moment)} or later may be gone"
             )
     return found
 
 
 def _at_version(
-    case: ResolveContext, chosen: Mapping[TopicPartition, int], version: int
+    context: ResolveContext, chosen: Mapping[TopicPartition, int], version: int
 ) -> Mapping[TopicPartition, int]:
-    if version > case.ledger.version:
-        raise case.no(f"there is no version {version}; the newest is {case.ledger.version}")
+    if version > context.ledger.version:
+        raise context.refusal(f"there is no version {version}; the newest is {context.ledger.version}")
     try:
-        then = case.ledger_at(version)
+        then = context.ledger_at(version)
     except (CommitUnreadable, LedgerGap) as unreadable:
         why = f"version {version} of the table cannot be read any more (commit {unreadable.version} {unreadable.why})"
-        raise case.no(why) from unreadable
+        raise context.refusal(why) from unreadable
     if then is None or then.ledger_version is None:
-        raise case.no(f"version {version} is from before the stream's first ledger commit")
+        raise context.refusal(f"version {version} is from before the stream's first ledger commit")
     if not then.topic_id_matches:
-        raise case.no(f"at version {version} the positions were those of another topic of this name")
-    # One that appeared later had position 0, as after a RESTORE.
+        raise context.refusal(f"at version {version} the positions were those of another topic of this name")
+    # A topic partition that appeared later had position 0, as after a RESTORE.
     after = {tp: then.positions.get(tp, 0) for tp in chosen}
     for tp, at in after.items():
-        if at < min(case.topic.partitions[tp].earliest, chosen[tp]):
-            earliest = case.topic.partitions[tp].earliest
-            raise case.no(
+        earliest = context.topic.partitions[tp].earliest
+        if at < min(earliest, chosen[tp]):
+            raise context.refusal(
                 f"at version {version} the position of {tp} was {at}, and the broker holds it from {earliest} on"
             )
     return after
 
 
-def _steps(case: ResolveContext, lower: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"[{at}, {case.before.get(tp, 0)}) of {tp}" for tp, at in sorted(lower.items()))
+def rows_past_rewind(
+    context: ResolveContext, after: Mapping[TopicPartition, int]
+) -> tuple[PastPositionCounts, Mapping[str, Any]]:
+    """Count the rows and letters past the new positions; and the entry's field with the messages before these.
+
+    Raises:
+        NothingToResolve: It is unclear to which topic some rows belong, or letters are the only copies of messages.
+    """
+    lower = {tp: at for tp, at in after.items() if at < context.positions.get(tp, 0)}
+    if not lower:
+        return PastPositionCounts(), {}
+    stream, session = context.stream, context.session()
+    rows = RowsPastPosition(
+        session, stream, context.lake, context.ledger.version, context.topic, from_positions(lower), context.positions
+    )
+    last_read = {**unmoved_last_read(context.ledger.entry, after), **_last_before(context, rows)}
+    counts = rows.count()
+    if counts.without_timestamp:
+        raise context.refusal(
+            f"{counts.without_timestamp:,} rows past the new positions have no timestamp among their coordinates, and "
+            "rows of an earlier topic lie there too; delete them, or rewind to an offset after them"
+        )
+    if counts.replaced_letters:
+        raise context.refusal(
+            f"{counts.replaced_letters:,} open dead letters there are the only copies of their messages, whose offsets "
+            "the broker gives to others",
+            then=f"kdi dead-letters replay {stream.name}   (or discard; then repeat the command)",
+        )
+    return counts, {"last_read": last_read}
+
+
+def _last_before(context: ResolveContext, rows: RowsPastPosition) -> dict[TopicPartition, LastRead]:
+    """The last message before each new position that has a row, as the broker has it.
+
+    The rewind removes the rows that could prove a truncation. Without this check, a rewind to an offset above the
+    truncation would let the drain skip the messages in between.
+
+    Raises:
+        NothingToResolve: The broker has another message there.
+    """
+    before = rows.last_rows_before()
+    ranges = [OffsetRange(tp, offset, offset + 1) for tp, (offset, _) in before.items()]
+    readable = [r for r in ranges if r.start >= context.topic.partitions[r.topic_partition].earliest]
+    found = last_messages(context.stream.cluster, readable)
+    for tp, message in found.items():
+        if message.timestamp != before[tp][1]:
+            audit = f"kdi audit {context.stream.name} --against-kafka"
+            raise context.refusal(
+                f"offset {message.offset} of {tp} holds another message than its row: the log was truncated below the "
+                "new position",
+                then=f"{audit}   (names the first offset that differs: rewind to that)",
+            )
+    return found

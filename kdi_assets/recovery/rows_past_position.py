@@ -1,4 +1,4 @@
-"""Rows and dead letters past positions that a rewind sets back, and how the rows are removed."""
+"""Rows and dead letters past the positions that a rewind sets, and the removal of these rows."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from kdi_assets.stream.stream import OffsetRange, Stream, TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHORTLY = 1_000
-"""So many offsets before a new position are looked at for a row that tells whether the log below is the one drained."""
+LOOKBACK_OFFSETS = 1_000
+"""How far before a new position a row is looked for that shows whether the broker still has the drained log."""
 
 
 @dataclass(frozen=True, slots=True)
-class PastPosition:
-    """What lies at or behind positions.
+class PastPositionCounts:
+    """Rows and dead letters at or after positions.
 
     Attributes:
-        rows: By topic partition, where there are any.
-        messages: That these rows are of.
-        only_copies: Of these rows, those whose messages the broker does not have.
-        kept_in: The table that such rows are kept in when they are taken out.
-        letters: Dead letters that are open.
-        replaced_letters: Of these, those whose offsets the broker has given to other messages, or will.
-        untold: Rows where those of an older topic may lie, and that have no timestamp to tell whose they are.
+        rows: By topic partition; absent without rows.
+        messages: The messages that these rows came from.
+        only_copies: Rows whose messages the broker does not have.
+        kept_in: URI of the table that keeps such rows when they are removed.
+        letters: Open dead letters.
+        replaced_letters: Open dead letters whose offsets the broker has given to other messages, or will.
+        without_timestamp: Rows without a timestamp, at offsets where rows of an earlier topic may lie: nobody knows
+            which topic they belong to.
     """
 
     rows: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class PastPosition:
     kept_in: str = ""
     letters: int = 0
     replaced_letters: int = 0
-    untold: int = 0
+    without_timestamp: int = 0
 
     @property
     def row_count(self) -> int:
@@ -54,12 +55,12 @@ class PastPosition:
 
 @dataclass(frozen=True)
 class RowsPastPosition:
-    """Rows of a table at one version that are of messages of its present topic.
+    """The rows of one table version that came from messages of the present topic.
 
     Attributes:
-        topic: Rows of one that was there before lie at the same offsets.
-        within: The offsets that are looked at.
-        drained: Where the positions stand: what lies behind is not looked for at the broker.
+        topic: The present topic; rows of an earlier topic of this name may lie at the same offsets.
+        bounds: The offsets to look at.
+        positions: Next offset of every topic partition; later messages are not looked for at the broker.
     """
 
     spark: SparkSession
@@ -67,45 +68,46 @@ class RowsPastPosition:
     lake: str
     version: int
     topic: TopicState
-    within: Bounds
-    drained: Mapping[TopicPartition, int]
+    bounds: Bounds
+    positions: Mapping[TopicPartition, int]
 
     @property
     def uri(self) -> str:
         """Where the table lies."""
         return self.stream.table_uri(self.lake)
 
-    def look(self) -> PastPosition:
-        """Count what is there."""
+    def count(self) -> PastPositionCounts:
+        """Count rows and dead letters."""
         from pyspark.sql import functions as F
 
-        if not self.within:
-            return PastPosition()
-        rows = self._rows()
-        lacking = F.expr("count_if(held IS NULL)").alias("lacking")
-        counts = (F.count("*").alias("rows"), F.count_distinct("offset").alias("messages"), lacking)
-        there = self._messages.selectExpr(*MESSAGE, "true AS held")
-        by_partition = rows.join(there, list(MESSAGE), "left").groupBy("partition").agg(*counts)
+        if not self.bounds:
+            return PastPositionCounts()
+        only_copies = F.expr("count_if(held IS NULL)").alias("only_copies")
+        counts = (F.count("*").alias("rows"), F.count_distinct("offset").alias("messages"), only_copies)
+        held = self._messages.selectExpr(*MESSAGE, "true AS held")
+        by_partition = self._rows().join(held, list(MESSAGE), "left").groupBy("partition").agg(*counts)
         found = {TopicPartition(self.stream.topic, r["partition"]): r for r in by_partition.collect()}
-        letters, replaced = self._letters()
-        return PastPosition(
+        letters, replaced = self._count_letters()
+        return PastPositionCounts(
             rows={tp: r["rows"] for tp, r in sorted(found.items())},
             messages=sum(r["messages"] for r in found.values()),
-            only_copies=sum(r["lacking"] for r in found.values()),
+            only_copies=sum(r["only_copies"] for r in found.values()),
             kept_in=self.stream.removed_uri(self.lake),
             letters=letters,
             replaced_letters=replaced,
-            untold=self._untold(),
+            without_timestamp=self._count_without_timestamp(),
         )
 
-    def last_before(self) -> dict[TopicPartition, tuple[int, int]]:
-        """The last row shortly before each topic partition's offsets: its offset, and its timestamp in milliseconds.
+    def last_rows_before(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Offset and timestamp (in milliseconds) of the last row within ``LOOKBACK_OFFSETS`` before the bounds.
 
-        Absent where there is none, where it has no timestamp, and where rows of an older topic may lie.
+        Absent if there is no such row, if it has no timestamp, or if rows of an earlier topic may lie there.
         """
         from pyspark.sql import functions as F
 
-        before = {tp: replace(r, start=max(0, r.start - SHORTLY), end=r.start) for tp, r in self.within.items()}
+        before = {
+            tp: replace(r, start=max(0, r.start - LOOKBACK_OFFSETS), end=r.start) for tp, r in self.bounds.items()
+        }
         certain = {
             tp: r
             for tp, r in before.items()
@@ -121,82 +123,78 @@ class RowsPastPosition:
         found = last.selectExpr("partition", "last.offset", "last.written").collect()
         return {TopicPartition(self.stream.topic, r["partition"]): (r["offset"], r["written"]) for r in found}
 
-    def removal(self, expected: PastPosition) -> Staged:
-        """Take the rows out; they go with the commit of what this gives.
+    def removal(self, expected: PastPositionCounts) -> Staged:
+        """Stage the removal of the rows; it takes effect with the commit.
 
-        Those whose messages the broker does not have are kept first: the commit would remove their only copies. Who is
-        killed in between leaves them there and in the table, and the next one keeps them once more.
+        Rows whose messages the broker does not have are first appended to the table of removed rows: the commit removes
+        their only copies. If the process ends between the two, the rows are in both tables, and the next decision
+        appends them once more.
 
         Args:
-            expected: What ``snapshot`` counted.
+            expected: The result of ``count``.
 
         Raises:
-            AccountingMismatch: As many would not go, or were not kept.
+            AccountingMismatch: The rows to remove, or the rows that were kept, are not as many as counted.
         """
         messages, version = self._rows().select(*MESSAGE).distinct(), self.version
-        old = old_rows(self.spark, self.stream, self.uri, messages, version=version, within=self.within)
-        there = sum(old.rows_by_date.values()) if old else 0
-        if old is None or there != expected.row_count:
-            raise self._mismatch(f"{there:,} rows would be taken out, of {expected.row_count:,} that were counted")
+        old = old_rows(self.spark, self.stream, self.uri, messages, version=version, within=self.bounds)
+        present = sum(old.rows_by_date.values()) if old else 0
+        if old is None or present != expected.row_count:
+            raise self._mismatch(f"{present:,} rows would be removed, {expected.row_count:,} were counted")
         only_copies = rows_of_messages(old.rows, self.stream, self._messages, others=True)
         if (kept := self._keep(only_copies) if expected.only_copies else 0) != expected.only_copies:
             raise self._mismatch(f"{kept:,} rows were kept, of {expected.only_copies:,} that the broker does not have")
         return old.rewrite_files(as_change_rows(old.rows, "delete"))
 
     def _keep(self, rows: DataFrame) -> int:
-        """Append rows to the table of those that were removed; how many they were."""
+        """Append rows to the table of removed rows; answers how many."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         counted = Observation()
-        told = {"removed_from_version": F.lit(self.version).cast("bigint"), "removed_at": F.current_timestamp()}
-        kept = rows.drop(FILE).withColumns(told).observe(counted, F.count("*").alias("rows"))
+        removal = {"removed_from_version": F.lit(self.version).cast("bigint"), "removed_at": F.current_timestamp()}
+        kept = rows.drop(FILE).withColumns(removal).observe(counted, F.count("*").alias("rows"))
         writing = kept.write.format("delta").mode("append").option("mergeSchema", "true")
         writing.save(self.stream.removed_uri(self.lake))
         return int(counted.get["rows"])
 
     def _mismatch(self, detail: str) -> AccountingMismatch:
-        return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(self.within.values()))
+        return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(self.bounds.values()))
 
     @cached_property
     def _messages(self) -> DataFrame:
-        """``MESSAGE`` of what the broker has of these offsets."""
-        held = [r for r in (self._held(r) for r in self.within.values()) if r.offset_count]
-        if not held:
+        """``MESSAGE`` of the messages that the broker has at these offsets."""
+        readable = [r for r in map(self._readable, self.bounds.values()) if r.offset_count]
+        if not readable:
             return self.spark.createDataFrame([], "partition int, offset bigint, timestamp timestamp")
-        return read_ranges(self.spark, self.stream.cluster, held).select(*MESSAGE)
+        return read_ranges(self.spark, self.stream.cluster, readable).select(*MESSAGE)
+
+    def _readable(self, r: OffsetRange) -> OffsetRange:
+        offsets, position = self.topic.partitions[r.topic_partition], self.positions.get(r.topic_partition, 0)
+        start = max(r.start, offsets.earliest)
+        return replace(r, start=start, end=max(start, min(r.end, offsets.end, position)))
 
     def _rows(self) -> DataFrame:
-        """``coordinates`` of the rows."""
-        rows = self._within()
-        if not self._doubtful:
+        """``coordinates`` of the rows of the present topic."""
+        rows = self._rows_of_any_topic()
+        if not self._ambiguous:
             return rows
-        certain = rows.where(f"NOT ({bounds_sql(self._doubtful)})")
-        # A row says of when its message is, and not of which topic: the topic itself knows its messages.
-        return certain.unionByName(
-            rows.where(bounds_sql(self._doubtful)).join(self._messages, list(MESSAGE), "left_semi")
-        )
+        certain = rows.where(f"NOT ({bounds_sql(self._ambiguous)})")
+        # A row has its message's timestamp, but no topic id: only the messages show which rows are the present topic's.
+        own = rows.where(bounds_sql(self._ambiguous)).join(self._messages, list(MESSAGE), "left_semi")
+        return certain.unionByName(own)
 
-    def _within(self) -> DataFrame:
-        table = rows_with_files(self.spark, self.stream, self.uri, version=self.version, within=self.within)
+    def _rows_of_any_topic(self) -> DataFrame:
+        table = rows_with_files(self.spark, self.stream, self.uri, version=self.version, within=self.bounds)
         return table.select(*coordinates(table, self.stream))
 
-    def _untold(self) -> int:
-        if not self._doubtful:
+    def _count_without_timestamp(self) -> int:
+        if not self._ambiguous:
             return 0
-        return self._within().where(f"({bounds_sql(self._doubtful)}) AND timestamp IS NULL").count()
+        return self._rows_of_any_topic().where(f"({bounds_sql(self._ambiguous)}) AND timestamp IS NULL").count()
 
-    def _held(self, r: OffsetRange) -> OffsetRange:
-        offsets, drained = self.topic.partitions[r.topic_partition], self.drained.get(r.topic_partition, 0)
-        start = max(r.start, offsets.earliest)
-        return replace(r, start=start, end=max(start, min(r.end, offsets.end, drained)))
-
-    @cached_property
-    def _doubtful(self) -> dict[TopicPartition, OffsetRange]:
-        return of_older_topics(self._history, self.topic.topic_id, self.within)
-
-    def _letters(self) -> tuple[int, int]:
-        """Open dead letters, and those of them whose offsets belong to other messages by now, or will."""
+    def _count_letters(self) -> tuple[int, int]:
+        """Open dead letters, and those whose offsets belong to other messages by now, or will."""
         from pyspark.sql import functions as F
 
         entries = self._history.entries if self._history else ()
@@ -204,14 +202,19 @@ class RowsPastPosition:
             return 0, 0
         letters = dead_letters_with_state(self.spark, self.stream, self.lake, self._history, with_messages=False)
         of_topic = letters.where(f"state = 'open' AND topic_id = '{self.topic.topic_id}'").where(
-            bounds_sql(self.within)
+            bounds_sql(self.bounds)
         )
-        there = self._messages.withColumnRenamed("timestamp", "held")
-        lost = bounds_sql(from_positions({tp: held.high_watermark for tp, held in self.topic.partitions.items()}))
-        replaced = F.expr(f"count_if(held <> timestamp OR ({lost}))").alias("replaced")
-        both = of_topic.join(there, ["partition", "offset"], "left")
+        messages = self._messages.withColumnRenamed("timestamp", "held")
+        past_end = bounds_sql(from_positions({tp: held.high_watermark for tp, held in self.topic.partitions.items()}))
+        replaced = F.expr(f"count_if(held <> timestamp OR ({past_end}))").alias("replaced")
+        both = of_topic.join(messages, ["partition", "offset"], "left")
         found = both.agg(F.count("*").alias("letters"), replaced).collect()[0]
         return found["letters"], found["replaced"]
+
+    @cached_property
+    def _ambiguous(self) -> dict[TopicPartition, OffsetRange]:
+        """Offsets at which rows of an earlier topic may lie as well."""
+        return of_older_topics(self._history, self.topic.topic_id, self.bounds)
 
     @cached_property
     def _history(self) -> LiveHistory | None:
@@ -219,22 +222,22 @@ class RowsPastPosition:
 
 
 def from_positions(positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
-    """All that lies at or behind positions."""
+    """All offsets at or after positions."""
     return {tp: OffsetRange(tp, at, NO_END) for tp, at in sorted(positions.items())}
 
 
-def of_older_topics(history: LiveHistory | None, topic_id: str, within: Bounds) -> dict[TopicPartition, OffsetRange]:
-    """Where rows of a topic of this name that was there before may lie, at the offsets of the present one.
+def of_older_topics(history: LiveHistory | None, topic_id: str, bounds: Bounds) -> dict[TopicPartition, OffsetRange]:
+    """The part of the bounds at which rows of an earlier topic of this name may lie.
 
-    Anywhere, if there were entries that cannot be read any more: one of them may have been of another topic.
+    All of it if older entries cannot be read any more: one of them may be of another topic.
     """
     if history is None or not history.entries:
         return {}
     if history.since and history.entries[0].kind not in ("start", "takeover"):
-        return dict(within)
+        return dict(bounds)
     before: dict[TopicPartition, int] = {}
     for entry in history.entries:
         if entry.topic_id != topic_id:
             before |= {tp: max(at, before.get(tp, 0)) for tp, at in entry.positions.items()}
-    ends = ((r, min(r.end, before.get(tp, 0))) for tp, r in within.items())
+    ends = ((r, min(r.end, before.get(tp, 0))) for tp, r in bounds.items())
     return {r.topic_partition: replace(r, end=end) for r, end in ends if r.start < end}

@@ -1,1 +1,1 @@
-"""Messages that were drained, judged again by today's definition: those of dates, and dead letters."""
+"""Drained messages judged again by the present definition: the messages of dates, and dead letters."""

@@ -1,4 +1,4 @@
-"""Which dead letters a command is about, and how many there are of each kind."""
+"""A filter of dead letters, and the counts of the letters that match it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters are meant; by default all.
+    """Selects dead letters; by default all.
 
     Attributes:
         first, last: Dates of the messages' own timestamps, both inclusive, UTC.
-        offsets: Of one topic partition.
+        offsets: Offsets of one topic partition.
     """
 
     first: date | None = None
@@ -35,18 +35,18 @@ class DeadLetterFilter:
     offsets: OffsetRange | None = None
 
     def sql(self) -> str:
-        """Spark SQL over what ``dead_letters_with_state`` gives."""
-        asked = [f"date >= DATE'{self.first}'"] if self.first else []
-        asked += [f"date <= DATE'{self.last}'"] if self.last else []
-        asked += [f"reason = {literal(self.reason)}"] if self.reason else []
-        asked += [f"field = {literal(self.field)}"] if self.field else []
-        asked += [bounds_sql({self.offsets.topic_partition: self.offsets})] if self.offsets else []
-        return " AND ".join(f"({condition})" for condition in asked) or "true"
+        """Spark SQL over the columns of ``dead_letters_with_state``."""
+        conditions = [f"date >= DATE'{self.first}'"] if self.first else []
+        conditions += [f"date <= DATE'{self.last}'"] if self.last else []
+        conditions += [f"reason = {literal(self.reason)}"] if self.reason else []
+        conditions += [f"field = {literal(self.field)}"] if self.field else []
+        conditions += [bounds_sql({self.offsets.topic_partition: self.offsets})] if self.offsets else []
+        return " AND ".join(f"({condition})" for condition in conditions) or "true"
 
     def options(self) -> str:
-        """The same in the words of `kdi dead-letters`, with a blank before each."""
+        """The options of `kdi dead-letters` for this filter, each after a blank."""
         only = self.offsets
-        said = {
+        options = {
             "--from": self.first,
             "--to": self.last,
             "--reason": self.reason,
@@ -54,14 +54,14 @@ class DeadLetterFilter:
             "--topic-partition": only and only.topic_partition,
             "--offset": only.start if only and only.offset_count == 1 else None,
         }
-        return "".join(f" {option} {quote(str(value))}" for option, value in said.items() if value not in (None, ""))
+        return "".join(f" {option} {quote(str(value))}" for option, value in options.items() if value not in (None, ""))
 
 
 ALL = DeadLetterFilter()
 
 
 class DeadLetterGroup(NamedTuple):
-    """Letters of one state and reason.
+    """Dead letters of one state and reason.
 
     Attributes:
         letters: How many.
@@ -79,11 +79,11 @@ class DeadLetterGroup(NamedTuple):
 
 
 def groups(letters: DataFrame, topic: str, *by: str) -> tuple[DeadLetterGroup, ...]:
-    """Letters by state and reason: open ones first, then the most frequent.
+    """Count letters by state and reason: open ones first, then the most frequent.
 
     Args:
         letters: As ``dead_letters_with_state`` gives them.
-        by: Other columns that tell groups apart.
+        by: More columns to group by.
     """
     from pyspark.sql import functions as F
 
@@ -94,42 +94,36 @@ def groups(letters: DataFrame, topic: str, *by: str) -> tuple[DeadLetterGroup, .
         F.min(F.struct("partition", "offset")).alias("example"),
     )
     order = F.expr("array_position(array('open', 'resolved', 'discarded'), state)")
+    found = by_reason.orderBy(order, F.desc("letters"), "reason", "field").collect()
+    places = [(TopicPartition(topic, r["example"]["partition"]), r["example"]["offset"]) for r in found]
     return tuple(
-        DeadLetterGroup(
-            r["state"],
-            r["reason"] or "",
-            r["field"] or "",
-            r["letters"],
-            r["first"],
-            r["last"],
-            (TopicPartition(topic, r["example"]["partition"]), r["example"]["offset"]),
-        )
-        for r in by_reason.orderBy(order, F.desc("letters"), "reason", "field").collect()
+        DeadLetterGroup(r["state"], r["reason"] or "", r["field"] or "", r["letters"], r["first"], r["last"], place)
+        for r, place in zip(found, places, strict=True)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DeadLetterCounts:
     """Dead letters at one version of the stream's table.
 
     Attributes:
         version: −1: there is no table.
-        by_date: By the date (UTC) of their messages' own timestamps, as ``groups`` gives them.
+        by_date: ``groups`` by the date (UTC) of the messages' own timestamps.
     """
 
     version: int = -1
     by_date: Mapping[date, tuple[DeadLetterGroup, ...]] = field(default_factory=dict)
 
 
-def standing_by_date(
-    session: Callable[[], SparkSession], stream: Stream, lake: str, chosen: DeadLetterFilter
-) -> Standing:
-    """Count the letters that are meant, by date, state and reason."""
+def count_dead_letters(
+    session: Callable[[], SparkSession], stream: Stream, lake: str, letter_filter: DeadLetterFilter
+) -> DeadLetterCounts:
+    """Count the letters that match the filter, by date, state and reason."""
     history = live_history(stream.table_uri(lake), stream.app_id, archive_uri=stream.archive_uri(lake))
     if history is None:
-        return Standing()
-    letters = dead_letters_with_state(session(), stream, lake, history, with_messages=False).where(chosen.sql())
+        return DeadLetterCounts()
+    letters = dead_letters_with_state(session(), stream, lake, history, with_messages=False).where(letter_filter.sql())
     with spark_failures(stream, "counting dead letters"):
         found = groups(letters, stream.topic, "date")
     days = sorted({group.first for group in found})
-    return Standing(history.version, {day: tuple(g for g in found if g.first == day) for day in days})
+    return DeadLetterCounts(history.version, {day: tuple(g for g in found if g.first == day) for day in days})

@@ -1,9 +1,9 @@
-"""Messages judged by today's definition, beside what they were: rows or dead letters."""
+"""Messages judged by the present definition, beside what they were: rows or dead letters."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -25,216 +25,218 @@ from kdi_assets.ledger.delta_transaction import FileSize, Staged
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.rewrite import MESSAGE
-from kdi_assets.replay.open_letters import WAS, tallies_by
+from kdi_assets.replay.open_letters import PREVIOUS, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Tally
-from kdi_assets.replay.selected_messages import IS_LETTER, Held, SelectedMessages
-from kdi_assets.stream.stream import TopicPartition
+from kdi_assets.replay.selected_messages import IS_LETTER, ReplayMessages, SelectedMessages
+from kdi_assets.stream.stream import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 USUAL_FILE = 128 << 20
-"""Bytes of a file where the stream asks for none: the messages come from a join, each task has some of every date."""
+"""Target size of a file in bytes if the stream has none: after the join, every task has rows of every date."""
 _JUDGED = "_kdi_judged"
 _WHY = ("reason", "field")
-_TOLD = ("topic", *MESSAGE, "timestamp_type", OUTCOME, *_WHY)
+_LETTER = ("topic", *MESSAGE, "timestamp_type", OUTCOME, *_WHY)
 
 
-class Became(NamedTuple):
-    """Messages of one topic partition that became the same.
+class OutcomeGroup(NamedTuple):
+    """Messages of one topic partition with the same outcome.
 
     Attributes:
-        was_letter: Whether they were dead letters before; rows otherwise.
-        known: Whether the ledger can speak of them: they are not what another writer left.
+        was_letter: They were dead letters; else rows.
+        known: The ledger counts them; another writer's messages it does not.
         outcome: One of ``verdict.VERDICTS``, or ``elsewhere``.
-        news: Whether they were letters, and something new is to be said of them.
-        judged: Whether they were judged now; else they are letters whose message was a row already.
+        changed_letter: They were letters, and their outcome, reason or field is new.
+        judged: They were judged now; else they are letters whose message already had a row.
     """
 
     topic_partition: TopicPartition
     was_letter: bool
     known: bool
     outcome: str
-    news: bool
+    changed_letter: bool
     judged: bool
     messages: Tally
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedAgain:
-    """What today's definition makes of messages.
+    """The messages of a replay, judged.
 
     Attributes:
-        staged: The files of their rows; of a look that writes nothing, none.
-        said: As ``judge.verdicts`` gives them, and the columns of ``Meant.frame``: of every message.
-        became: All of them.
-        fallen: Those that were rows and are dead letters now.
-        rows_that_go: ``partition, offset, timestamp`` of those whose rows go.
+        staged: The files with their rows; empty in a dry run.
+        verdicts: Of every message: the columns of ``judge.verdicts`` and of ``SelectedMessages.frame``.
+        groups: All messages.
+        letters: The messages that are dead letters now, as ``judge.letters_of`` gives them.
+        new_letters: Those of them that were rows.
+        replaced: ``partition, offset, timestamp`` of the messages whose old rows are removed.
     """
 
     decoder: StreamDecoder
     staged: Staged
     counts: Counts
-    said: DataFrame
-    became: tuple[Became, ...]
-    fallen: Tally
-    rows_that_go: DataFrame
+    verdicts: DataFrame
+    groups: tuple[OutcomeGroup, ...]
+    letters: Callable[[], DataFrame]
+    new_letters: Tally
+    replaced: DataFrame
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Messages by what they are now."""
-        total = by_outcome(self.became)
-        return {outcome: tally.count for outcome, tally in sorted(total.items())}
+        """How many messages have each outcome."""
+        return {outcome: tally.count for outcome, tally in sorted(by_outcome(self.groups).items())}
 
     @property
-    def going(self) -> int:
-        """How many messages' rows go."""
-        return sum(b.messages.count for b in self.became if not b.was_letter and b.outcome != ELSEWHERE)
+    def replaced_count(self) -> int:
+        """How many messages lose their old rows."""
+        return sum(g.messages.count for g in self.groups if not g.was_letter and g.outcome != ELSEWHERE)
 
-    def tell(self, case: ReplayTransaction, held: Held) -> LedgerEntry | None:
-        """Append what is new of dead letters: what became of those there were, and those that were rows before.
+    def append_dead_letters(self, transaction: ReplayTransaction, ranges: Sequence[OffsetRange]) -> LedgerEntry | None:
+        """Append new outcomes of dead letters, and the new dead letters of messages that were rows.
 
         Returns:
-            The entry that makes it count; ``None`` if nothing is new.
+            The entry that makes them count; ``None`` if there are none.
 
         Raises:
             AccountingMismatch: Others were written.
         """
         from pyspark.sql import functions as F
 
-        news = sum((b.messages for b in self.became if b.news), Tally())
-        parts = [self.said.where(_news()).select(*_TOLD)] if news.count else []
-        if self.fallen.count:
-            letters = _letters(case, held, self.counts, self.decoder)
-            letters = letters.join(self.rows_that_go, list(MESSAGE), "left_semi")
+        changed = sum((g.messages for g in self.groups if g.changed_letter), Tally())
+        parts = [self.verdicts.where(_changed_letter()).select(*_LETTER)] if changed.count else []
+        if self.new_letters.count:
+            letters = self.letters().join(self.replaced, list(MESSAGE), "left_semi")
             parts.append(letters.withColumn(OUTCOME, F.lit(None).cast("string")))
         if not parts:
             return None
-        said = reduce(lambda one, more: one.unionByName(more, allowMissingColumns=True), parts)
-        return case.tell(said, news + self.fallen, ranges=held.meant.ranges)
+        both = reduce(lambda one, more: one.unionByName(more, allowMissingColumns=True), parts)
+        return transaction.append_dead_letters(both, changed + self.new_letters, ranges=ranges)
 
 
 @contextmanager
 def judged_again(
-    case: ReplayTransaction, held: Held, *, accept_dead_letters: bool = False, dry: bool = False
+    transaction: ReplayTransaction, messages: ReplayMessages, *, accept_dead_letters: bool, dry_run: bool
 ) -> Iterator[JudgedAgain]:
-    """Judge the messages, and write rows into files that no version names; dry, nothing is written.
+    """Judge the messages, and write their rows into files that no version names yet; a dry run writes nothing.
 
     Raises:
-        UnknownFieldsFound, OtherTypesFound, ExpectationNotMet, TooManyDeadLetters, ShapeMistake, SchemaDisagrees: As a
-            drain.
-        AccountingMismatch: The pass that wrote the rows, and the one that says what became of each, saw not the same.
+        KdiError: As a drain.
+        AccountingMismatch: The pass that wrote the rows, and the one that gives the verdicts, do not agree.
     """
-    stream, meant = evolved(case.stream, case.lake, case.spark), held.meant
+    stream, selected = evolved(transaction.stream, transaction.lake, transaction.spark), messages.selected
     staged, counts, decoder = stage(
-        held.messages,
+        messages.frame,
         stream,
-        case.ledger.table,
-        now=case.now,
+        transaction.ledger.table,
+        now=transaction.now,
         files=FileSize(shuffled_bytes=SHUFFLED_BYTES_PER_FILE_BYTE * (stream.target_file_size or USUAL_FILE)),
-        dry=dry,
+        dry=dry_run,
     )
     stream = decoder.stream  # its record may have gained fields
     rules = rules_of(decoder)
     for rule in rules:
         rule.refuse(counts)
-    if not dry and staged.rows != counts.rows:
-        detail = f"{staged.rows:,} rows written against {counts.rows:,} that were read"
-        raise case.mismatch(detail, meant.ranges)
-    with cached(_said(case, held, counts, decoder)) as said:
+    if not dry_run and staged.rows != counts.rows:
+        raise transaction.mismatch(f"{staged.rows:,} rows were written, of {counts.rows:,}", selected.ranges)
+    with cached(_verdicts(transaction, messages, counts, decoder)) as frame:
         with spark_failures(stream, "judging messages again"):
-            became = _became(said, case)
-        _refuse_disagreement(case, counts, by_outcome(b for b in became if b.judged), meant)
-        # Those that were dead letters before are none the worse for it.
-        rows = by_outcome(b for b in became if not b.was_letter)
-        fallen, letters = rows.get(VERDICTS[DEAD_LETTER], Tally()), partial(_letters, case, held, counts, decoder)
+            groups = _groups(frame, transaction)
+        _refuse_disagreement(transaction, counts, by_outcome(g for g in groups if g.judged), selected)
+        # The limits apply to messages that were rows: those that were dead letters before do not get worse.
+        rows = by_outcome(g for g in groups if not g.was_letter)
+        new_letters = rows.get(VERDICTS[DEAD_LETTER], Tally())
+        letters = partial(letters_of, messages.frame, decoder, counts, now=transaction.now)
         for rule in rules:
-            rule.refuse_letters(letters, dead_letters=fallen.count, became_rows=counts.became_rows)
+            rule.refuse_letters(letters, dead_letters=new_letters.count, became_rows=counts.became_rows)
         if not accept_dead_letters:
-            refuse_too_many_letters(stream, fallen.count, letters, of=meant.rows.count)
-        # What is another table's by now stays here: the other has passed its offset, and would not have it either.
-        here = said.where(f"NOT {IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}'").select(*MESSAGE)
-        yield JudgedAgain(decoder, staged, counts, said, became, fallen, here)
+            refuse_too_many_letters(stream, new_letters.count, letters, of=selected.rows.count)
+        # Rows that belong to another table by now stay: that table has passed their offsets and would not take them.
+        replaced = frame.where(f"NOT {IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}'").select(*MESSAGE)
+        yield JudgedAgain(decoder, staged, counts, frame, groups, letters, new_letters, replaced)
 
 
-def by_outcome(became: Iterable[Became]) -> dict[str, Tally]:
-    """Messages by what they became."""
+def by_outcome(groups: Iterable[OutcomeGroup]) -> dict[str, Tally]:
+    """Messages by their outcome."""
     total: defaultdict[str, Tally] = defaultdict(Tally)
-    for b in became:
-        total[b.outcome] += b.messages
+    for group in groups:
+        total[group.outcome] += group.messages
     return total
 
 
-def _letters(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
-    return letters_of(held.messages, decoder, counts, now=case.now)
-
-
-def _said(case: ReplayTransaction, held: Held, counts: Counts, decoder: StreamDecoder) -> DataFrame:
+def _verdicts(
+    transaction: ReplayTransaction, messages: ReplayMessages, counts: Counts, decoder: StreamDecoder
+) -> DataFrame:
     from pyspark.sql import functions as F
 
-    meant, judged = held.meant, F.lit(True).alias(_JUDGED)
-    if not counts.others and not meant.letters.count:  # nothing that a second look could tell
+    selected, judged = messages.selected, F.lit(True).alias(_JUDGED)
+    if not counts.others and not selected.letters.count:  # every message became a row: no second pass is needed
         no_reason = dict.fromkeys(_WHY, F.lit(None).cast("string"))
-        said = meant.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), **no_reason})
+        frame = selected.frame.withColumns({OUTCOME: F.lit(VERDICTS[ROW]), **no_reason})
     else:
-        told = verdicts(held.messages, decoder, now=case.now)
-        # Spark takes the reason for one that is never null, and does not look whether it is.
+        given = verdicts(messages.frame, decoder, now=transaction.now)
+        # Spark takes the reason for a column that is never null, and would not check it.
         why = {name: F.expr(f"CASE WHEN {OUTCOME} = '{VERDICTS[DEAD_LETTER]}' THEN {name} END") for name in _WHY}
-        said = told.withColumns(why).join(meant.frame, list(MESSAGE))
-    said = said.select("*", judged)
-    if meant.there is None:
-        return said
-    return said.unionByName(meant.there.withColumn(_JUDGED, F.lit(False)), allowMissingColumns=True)
+        frame = given.withColumns(why).join(selected.frame, list(MESSAGE))
+    frame = frame.select("*", judged)
+    if selected.with_row is None:
+        return frame
+    return frame.unionByName(selected.with_row.withColumn(_JUDGED, F.lit(False)), allowMissingColumns=True)
 
 
-def _news() -> str:
-    """Spark SQL over what is said: of a letter, not that nothing has changed, nor that it is another table's."""
-    unchanged = " AND ".join(f"{now} <=> {was}" for now, was in WAS.items())
+def _changed_letter() -> str:
+    """Spark SQL over verdicts: a letter with a new outcome, reason or field that is not another table's."""
+    unchanged = " AND ".join(f"{now} <=> {previous}" for now, previous in PREVIOUS.items())
     stays = f"{OUTCOME} = '{VERDICTS[DEAD_LETTER]}' AND {unchanged}"
     return f"{IS_LETTER} AND {OUTCOME} <> '{ELSEWHERE}' AND NOT ({stays})"
 
 
-def _became(said: DataFrame, case: ReplayTransaction) -> tuple[Became, ...]:
+def _groups(frame: DataFrame, transaction: ReplayTransaction) -> tuple[OutcomeGroup, ...]:
     from pyspark.sql import functions as F
 
-    ledgers = F.expr(covered_sql(coverage(case.history.entries).begin))
-    marked = said.withColumns({"known": ledgers, "news": F.expr(_news())})
-    found = tallies_by(marked, "partition", IS_LETTER, "known", OUTCOME, "news", _JUDGED)
+    known = F.expr(covered_sql(coverage(transaction.history.entries).begin))
+    marked = frame.withColumns({"known": known, "changed_letter": F.expr(_changed_letter())})
+    found = tallies_by(marked, "partition", IS_LETTER, "known", OUTCOME, "changed_letter", _JUDGED)
     return tuple(
-        Became(TopicPartition(case.stream.topic, p), letter, known, outcome, news, judged, messages)
-        for (p, letter, known, outcome, news, judged), messages in found.items()
+        OutcomeGroup(TopicPartition(transaction.stream.topic, p), letter, known, outcome, changed, judged, messages)
+        for (p, letter, known, outcome, changed, judged), messages in found.items()
     )
 
 
 def _refuse_disagreement(
-    case: ReplayTransaction, counts: Counts, said: Mapping[str, Tally], meant: SelectedMessages
+    transaction: ReplayTransaction, counts: Counts, judged: Mapping[str, Tally], selected: SelectedMessages
 ) -> None:
-    """Refuse unless both passes saw the messages that are meant, and judged each of them alike.
+    """Refuse unless both passes read the selected messages and gave each the same verdict.
 
     Args:
         counts: Of the pass that wrote the rows.
-        said: By outcome, what the other says of the same messages.
+        judged: By outcome, of the pass that gives the verdicts.
 
     Raises:
         AccountingMismatch: They did not.
     """
     read = Tally(counts.messages, counts.digest)
-    if read != meant.messages:
-        raise case.mismatch(f"{read.count:,} messages were judged, of {meant.messages.count:,}", meant.ranges)
-    seen = _seen_by(counts)
-    if seen[ROW].count != counts.became_rows:
-        raise case.mismatch(f"{counts.became_rows:,} messages became rows, of {seen[ROW].count:,}", meant.ranges)
-    told = {verdict: said.get(VERDICTS[verdict], Tally()) for verdict in seen}
-    told[FILTERED] += said.get(ELSEWHERE, Tally())
-    for verdict, tally in seen.items():
-        if told[verdict] != tally:
-            detail = f"{told[verdict].count:,} messages are told to be {VERDICTS[verdict]}, {tally.count:,} were"
-            raise case.mismatch(detail, meant.ranges)
+    if read != selected.messages:
+        detail = f"{read.count:,} messages were judged, of {selected.messages.count:,}"
+        raise transaction.mismatch(detail, selected.ranges)
+    written = _by_verdict(counts)
+    if written[ROW].count != counts.became_rows:
+        detail = f"{counts.became_rows:,} messages became rows, of {written[ROW].count:,}"
+        raise transaction.mismatch(detail, selected.ranges)
+    given = {verdict: judged.get(VERDICTS[verdict], Tally()) for verdict in written}
+    given[FILTERED] += judged.get(ELSEWHERE, Tally())
+    for verdict, tally in written.items():
+        if given[verdict] != tally:
+            name, count = VERDICTS[verdict], given[verdict].count
+            detail = (
+                f"the verdict {name} was given to {count:,} messages, and to {tally.count:,} when rows were written"
+            )
+            raise transaction.mismatch(detail, selected.ranges)
 
 
-def _seen_by(counts: Counts) -> dict[int, Tally]:
-    """The messages of a pass by their verdict: what is nothing else became rows."""
+def _by_verdict(counts: Counts) -> dict[int, Tally]:
+    """The messages of a pass by their verdict; those without another verdict became rows."""
     digests = {
         TOMBSTONE: counts.tombstone_digest,
         DEAD_LETTER: counts.dead_letter_digest,

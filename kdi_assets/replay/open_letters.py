@@ -1,4 +1,4 @@
-"""The open dead letters of a filter, cached while they are worked on."""
+"""The open dead letters that match a filter, cached while they are used."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from kdi_assets.replay.replay_transaction import ReplayTransaction
 
-WAS = {"reason": "_kdi_was_reason", "field": "_kdi_was_field"}
-"""Columns beside a verdict: what was said of the letter before."""
-_WAITS, THERE = "_kdi_waits", "there"
+PREVIOUS = {"reason": "_kdi_previous_reason", "field": "_kdi_previous_field"}
+"""Columns beside a verdict: reason and field of the letter until now."""
+_WAITING, HAS_ROW = "_kdi_waiting", "has_row"
 _KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
@@ -34,93 +34,96 @@ class OpenLetters:
     """Open letters at one version of the table and of the letters.
 
     Attributes:
-        frame: As ``dead_letters_with_state`` gives them, and ``there``: whether the message is a row by now.
-        returned: Those whose message is a row by now, by topic partition.
-        there: All of these.
-        withheld: Of the others, those that do not hold all of their message.
-        whole: Of the others, those that do, and so can be judged.
-        waiting: How many more lie at or behind the positions: they are drained again anyway.
-        ranges: Where they lie, by topic partition.
+        frame: As ``dead_letters_with_state`` gives them, and ``has_row: boolean``: the table has a row of the message.
+        returned: How many have a row, by topic partition.
+        with_row: All of these.
+        withheld: Letters without a row that do not hold their whole message.
+        complete: Letters without a row that hold their whole message, and so can be judged.
+        waiting: How many more lie at or after the positions: the next drain reads them anyway.
+        ranges: The offsets between which they lie.
     """
 
     frame: DataFrame
     returned: Mapping[TopicPartition, int]
-    there: Tally
+    with_row: Tally
     withheld: Tally
-    whole: Tally
+    complete: Tally
     waiting: int
     ranges: tuple[OffsetRange, ...]
 
     @property
     def messages(self) -> DataFrame:
-        """Those that can be judged, as ``kafka_frame.read_ranges`` gives messages."""
-        judged = self.frame.where(f"NOT {THERE} AND NOT {WITHHELD}")
-        return judged.withColumnRenamed("timestamp_type", "timestampType").select(*_KAFKA)
+        """The messages of complete letters, as ``reader.read_ranges`` gives messages."""
+        complete = self.frame.where(f"NOT {HAS_ROW} AND NOT {WITHHELD}")
+        return complete.withColumnRenamed("timestamp_type", "timestampType").select(*_KAFKA)
 
-    def told(self, outcome: str, *, where: str = "true") -> DataFrame:
-        """What becomes of some of them, as ``judge.verdicts`` says it; the outcome is Spark SQL over them."""
-        said = f"{outcome} AS {OUTCOME}", "CAST(NULL AS string) AS reason", "CAST(NULL AS string) AS field"
-        return self.frame.where(where).selectExpr("topic", *MESSAGE, "timestamp_type", *said)
+    def outcomes(self, outcome: str, *, where: str = "true") -> DataFrame:
+        """Outcomes of letters, with the columns of ``judge.verdicts``; both arguments are Spark SQL over ``frame``."""
+        verdict = f"{outcome} AS {OUTCOME}", "CAST(NULL AS string) AS reason", "CAST(NULL AS string) AS field"
+        return self.frame.where(where).selectExpr("topic", *MESSAGE, "timestamp_type", *verdict)
 
 
 @contextmanager
-def open_letters(case: ReplayTransaction, chosen: DeadLetterFilter) -> Iterator[OpenLetters]:
-    """The open letters below the positions, and all of a topic that was there before this one."""
+def open_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter) -> Iterator[OpenLetters]:
+    """The open letters below the positions, and all letters of earlier topics."""
     from pyspark.sql import functions as F
 
-    stream = case.stream
-    # Of a topic partition that is gone, or of a topic that was there before, nothing is drained any more.
-    behind = " OR ".join(f"(partition = {tp.partition} AND offset >= {at})" for tp, at in case.ledger.positions.items())
-    waits = f"topic_id = {literal(case.topic.topic_id)} AND ({behind or 'false'}) AS {_WAITS}"
-    standing = dead_letters_with_state(case.spark, stream, case.lake, case.history)
-    meant = standing.where("state = 'open'").where(chosen.sql())
-    # Letters and rows are each looked at several times, and each time would be sorted anew.
-    with cached(meant.selectExpr("*", waits)) as meant:
+    stream, positions = transaction.stream, transaction.ledger.positions
+    # Nothing is drained any more of an earlier topic, or of a topic partition that vanished: no such letter waits.
+    after = " OR ".join(f"(partition = {tp.partition} AND offset >= {at})" for tp, at in positions.items())
+    waiting_letter = f"topic_id = {literal(transaction.topic.topic_id)} AND ({after or 'false'}) AS {_WAITING}"
+    standing = dead_letters_with_state(transaction.spark, stream, transaction.lake, transaction.history)
+    matching = standing.where("state = 'open'").where(letter_filter.sql())
+    # Cached: letters and rows are read several times, and would be sorted each time.
+    with cached(matching.selectExpr("*", waiting_letter)) as matching:
         with spark_failures(stream, "reading dead letters"):
-            waiting, ranges = _extent(meant, stream)
-        letters = meant.where(f"NOT {_WAITS}")
+            waiting, ranges = _extent(matching, stream)
+        letters = matching.where(f"NOT {_WAITING}")
         if not ranges:
-            yield OpenLetters(letters.withColumn(THERE, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
+            yield OpenLetters(letters.withColumn(HAS_ROW, F.lit(False)), {}, Tally(), Tally(), Tally(), waiting, ())
             return
-        with cached(_rows_of(letters, case, ranges)) as rows:
-            frame = letters.join(rows, list(MESSAGE), "left").withColumn(THERE, F.expr(f"coalesce({THERE}, false)"))
-            kind = f"CASE WHEN {THERE} THEN 'there' WHEN {WITHHELD} THEN 'withheld' ELSE 'whole' END"
+        with cached(_rows_of(letters, transaction, ranges)) as rows:
+            frame = letters.join(rows, list(MESSAGE), "left").withColumn(HAS_ROW, F.expr(f"coalesce({HAS_ROW}, false)"))
+            kind = f"CASE WHEN {HAS_ROW} THEN 'with_row' WHEN {WITHHELD} THEN 'withheld' ELSE 'complete' END"
             with spark_failures(stream, "looking for the rows of dead letters"):
                 groups = tallies_by(frame.selectExpr("partition", "offset", f"{kind} AS kind"), "kind", "partition")
             of: defaultdict[str, Tally] = defaultdict(Tally)
             for (name, _), tally in groups.items():
                 of[name] += tally
             returned = {
-                TopicPartition(stream.topic, p): tally.count for (name, p), tally in groups.items() if name == "there"
+                TopicPartition(stream.topic, p): tally.count
+                for (name, p), tally in groups.items()
+                if name == "with_row"
             }
-            yield OpenLetters(frame, returned, of["there"], of["withheld"], of["whole"], waiting, ranges)
+            yield OpenLetters(frame, returned, of["with_row"], of["withheld"], of["complete"], waiting, ranges)
 
 
 def tallies_by(letters: DataFrame, *columns: str) -> dict[tuple[Any, ...], Tally]:
-    """By the values of all of these columns."""
+    """Count and digest by the values of the columns."""
     from pyspark.sql import functions as F
 
     groups = letters.groupBy(*columns).agg(F.count("*").alias("n"), F.expr(DIGEST_SQL).alias("digest"))
     return {tuple(r[column] for column in columns): Tally(r["n"], r["digest"]) for r in groups.collect()}
 
 
-def _extent(meant: DataFrame, stream: Stream) -> tuple[int, tuple[OffsetRange, ...]]:
-    """How many wait for the next drain, and where the others lie."""
+def _extent(letters: DataFrame, stream: Stream) -> tuple[int, tuple[OffsetRange, ...]]:
+    """How many letters wait for the next drain, and the offsets of the others."""
     from pyspark.sql import functions as F
 
-    groups = meant.groupBy(_WAITS, "partition").agg(
+    groups = letters.groupBy(_WAITING, "partition").agg(
         F.count("*").alias("n"), F.min("offset").alias("start"), F.expr("max(offset) + 1").alias("end")
     )
     found = groups.orderBy("partition").collect()
-    ranges = ((TopicPartition(stream.topic, r["partition"]), r) for r in found if not r[_WAITS])
-    return sum(r["n"] for r in found if r[_WAITS]), tuple(OffsetRange(tp, r["start"], r["end"]) for tp, r in ranges)
+    ranges = ((TopicPartition(stream.topic, r["partition"]), r) for r in found if not r[_WAITING])
+    return sum(r["n"] for r in found if r[_WAITING]), tuple(OffsetRange(tp, r["start"], r["end"]) for tp, r in ranges)
 
 
-def _rows_of(letters: DataFrame, case: ReplayTransaction, ranges: tuple[OffsetRange, ...]) -> DataFrame:
-    """The coordinates of the letters whose message is a row; only where they lie is the table looked at."""
+def _rows_of(letters: DataFrame, transaction: ReplayTransaction, ranges: tuple[OffsetRange, ...]) -> DataFrame:
+    """The coordinates of the letters whose message has a row; reads only the part of the table within ``ranges``."""
     from pyspark.sql import functions as F
 
-    rows = rows_at(case.spark, case.stream, case.ledger.uri, version=case.ledger.version)
+    ledger = transaction.ledger
+    rows = rows_at(transaction.spark, transaction.stream, ledger.uri, version=ledger.version)
     rows = rows.where(bounds_sql({r.topic_partition: r for r in ranges})).select(*MESSAGE)
     both = rows.join(letters.select(*MESSAGE), list(MESSAGE), "left_semi")
-    return both.distinct().withColumn(THERE, F.lit(True))
+    return both.distinct().withColumn(HAS_ROW, F.lit(True))

@@ -1,9 +1,9 @@
-"""Replay: messages that were drained become what today's definition makes of them, in one commit that moves nothing.
+"""Replay: judge drained messages again by the present definition, and exchange their rows in one commit.
 
-The same for dates and for dead letters. Who asks says which messages are meant, and where their bytes come from:
-dates are read from Kafka again, dead letters hold theirs. Their old rows go and the new ones come, wherever their date
-falls now; what is new of letters is written before the commit, and counts with it. The commit is planned on the version
-at which the messages were chosen, so whatever is added meanwhile is none of them.
+Dates and dead letters differ only in the selection of messages and the source of their bytes. The commit removes the
+old rows and adds the new ones, on whatever dates they have now; positions stay. Outcomes of dead letters are written
+before the commit and count with it. The messages are selected at one version of the table, and the commit is planned
+on that version, so later messages are never affected.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kdi_assets.ledger.entry import LedgerEntry, RowlessCounts
 from kdi_assets.ledger.letters import OUTCOME
 from kdi_assets.ledger.rewrite import FILE, old_rows, rows_of_messages, rows_with_files
 from kdi_assets.replay.judged_again import JudgedAgain, judged_again
-from kdi_assets.replay.open_letters import WAS
+from kdi_assets.replay.open_letters import PREVIOUS
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import LetterChange, ReplayReport
-from kdi_assets.replay.row_diff import Change, compared, counts, examples, feed, moved
-from kdi_assets.replay.selected_messages import IS_LETTER, Held
+from kdi_assets.replay.row_diff import Change, change_counts, change_feed, compare, examples, moved
+from kdi_assets.replay.selected_messages import IS_LETTER, ReplayMessages
 from kdi_assets.stream.stream import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,95 +41,102 @@ _UNTRACED = {VERDICTS[TOMBSTONE]: "tombstones", VERDICTS[FILTERED]: "filtered"}
 
 
 def replay(
-    case: ReplayTransaction, held: Held, nothing: ReplayReport, *, at: Reached, accept_dead_letters: bool = False
+    transaction: ReplayTransaction,
+    messages: ReplayMessages,
+    empty: ReplayReport,
+    *,
+    at: Reached,
+    accept_dead_letters: bool = False,
 ) -> ReplayReport:
-    """Exchange the rows of messages, and say what became of letters, in one commit.
+    """Exchange the rows of messages and record the outcomes of dead letters, in one commit.
 
     Args:
-        nothing: What is reported where there is nothing to do.
+        empty: The report if there is nothing to do.
         at: Called at the points ``"files written"``, ``"letters written"`` and ``"commit sent"``.
-        accept_dead_letters: However many rows become dead letters.
+        accept_dead_letters: Go on however many rows become dead letters.
 
     Raises:
-        AccountingMismatch: What was chosen, read, judged, written and taken out does not add up.
+        AccountingMismatch: The counts of selected, read, judged, written and removed messages do not agree.
         TooManyDeadLetters: More rows than the stream's limit allows would become dead letters.
-        KdiError: What a drain would refuse as well.
+        KdiError: As a drain.
     """
-    report = _of(held, nothing)
-    if held.meant.is_nothing:
+    report = _report(messages, empty)
+    if messages.selected.is_nothing:
         return report
-    with judged_again(case, held, accept_dead_letters=accept_dead_letters) as judged:
+    with judged_again(transaction, messages, accept_dead_letters=accept_dead_letters, dry_run=False) as judged:
         at("files written")
-        staged, changes = _exchanged(case, held, judged)
+        staged, changes = _exchanged(transaction, messages, judged)
         report = replace(report, outcomes=judged.outcomes, changes=changes)
-        told = judged.tell(case, held)
-        if told is None and not set(changes) - {"same"}:
-            return report  # nothing is different: what is there stays
+        entry = judged.append_dead_letters(transaction, messages.selected.ranges)
+        if entry is None and not set(changes) - {"same"}:
+            return report  # nothing differs, so nothing is committed
         at("letters written")
         report = replace(
             report,
             rows_by_date=dict(sorted(staged.rows_by_date.items())),
             removed_by_date=staged.removed_by_date,
         )
-        landed = case.commit(staged, _entry(report, judged, staged, told or case.entry))
+        entry = transaction.commit(staged, _entry(report, judged, staged, entry or transaction.entry))
         at("commit sent")
-        return replace(report, commit=Commit.of(landed))
+        return replace(report, commit=Commit.of(entry))
 
 
-def look(case: ReplayTransaction, held: Held, nothing: ReplayReport, *, into: str = "") -> ReplayReport:
-    """What ``replay`` would do; nothing of the stream is written.
+def preview(
+    transaction: ReplayTransaction, messages: ReplayMessages, empty: ReplayReport, *, into: str = ""
+) -> ReplayReport:
+    """Report what ``replay`` would do; nothing of the stream is written.
 
     Args:
-        into: URI of a table to make, of every row as it is and as it would be (``compared.compared``); empty: none.
+        into: URI of a table to create with the old and new rows (``row_diff.compare``); empty: none.
 
     Raises:
-        KdiError: As there, but for what is found when rows are written and committed.
+        KdiError: As ``replay``, except errors of the write and the commit.
     """
-    report, meant = _of(held, nothing), held.meant
-    if meant.is_nothing and held.lacking is None:
+    report, selected = _report(messages, empty), messages.selected
+    if selected.is_nothing and messages.missing_frame is None:
         return report
-    with judged_again(case, held, accept_dead_letters=True, dry=True) as judged:
+    with judged_again(transaction, messages, accept_dead_letters=True, dry_run=True) as judged:
         report = replace(report, outcomes=judged.outcomes)
-        if meant.letters.count or meant.there is not None:
-            report = replace(report, letter_changes=_letter_changes(case, judged))
-        if nothing.first is None:
-            return report  # of letters there are no rows yet that theirs could be compared with
-        with _side_by_side(case, held, judged) as both, spark_failures(case.stream, "comparing rows"):
+        if selected.letters.count or selected.with_row is not None:
+            report = replace(report, letter_changes=_letter_changes(transaction, judged))
+        if empty.first is None:
+            return report  # dead letters have no rows to compare with
+        with (
+            _comparison(transaction, messages, judged) as compared,
+            spark_failures(transaction.stream, "comparing rows"),
+        ):
             if into:
-                both.write.format("delta").mode("error").save(into)
-            shown = examples(both, case.stream)
-            return replace(report, changes=counts(both), examples=shown, moved=moved(both))
+                compared.write.format("delta").mode("error").save(into)
+            shown = examples(compared, transaction.stream)
+            return replace(report, changes=change_counts(compared), examples=shown, moved=moved(compared))
 
 
-def _of(held: Held, nothing: ReplayReport) -> ReplayReport:
-    """What is known of the messages before they are judged."""
-    meant = held.meant
-    return replace(
-        nothing,
-        missing=held.missing,
-        withheld=meant.withheld,
-        waiting=meant.waiting,
-        torn=meant.torn,
-        unplaced=meant.unplaced,
-    )
+def _report(messages: ReplayMessages, empty: ReplayReport) -> ReplayReport:
+    """The report before the messages are judged."""
+    selected = messages.selected
+    left_alone = {name: getattr(selected, name) for name in ("withheld", "waiting", "torn", "unplaced")}
+    return replace(empty, missing=messages.missing, **left_alone)
 
 
-def _exchanged(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> tuple[Staged, dict[Change, int]]:
-    """The files of the new rows, and those that go for them, written anew with what else they hold."""
-    stream, added = case.stream, judged.staged
-    if not judged.going:
+def _exchanged(
+    transaction: ReplayTransaction, messages: ReplayMessages, judged: JudgedAgain
+) -> tuple[Staged, dict[Change, int]]:
+    """Stage the new rows, and the rewrite of the files that hold the old ones."""
+    stream, ledger, added = transaction.stream, transaction.ledger, judged.staged
+    if not judged.replaced_count:
         return added, {"added": added.rows} if added.rows else {}
     with spark_failures(stream, "exchanging rows"):
-        bounds, version = held.meant.bounds, case.ledger.version
-        old = old_rows(case.spark, stream, case.ledger.uri, judged.rows_that_go, version=version, within=bounds)
-        if old is None or old.messages < judged.going:
-            detail = f"{old.messages if old else 0:,} messages have rows, of {judged.going:,} whose rows go"
-            raise case.mismatch(detail, held.meant.ranges)
-        with cached(compared(old.rows, old.written(added), stream).where("change <> 'same'")) as differing:
-            changes = counts(differing)
+        bounds, version = messages.selected.bounds, ledger.version
+        old = old_rows(transaction.spark, stream, ledger.uri, judged.replaced, version=version, within=bounds)
+        if old is None or old.messages < judged.replaced_count:
+            found = old.messages if old else 0
+            detail = f"{found:,} messages have rows, of {judged.replaced_count:,} whose rows are to be exchanged"
+            raise transaction.mismatch(detail, messages.selected.ranges)
+        with cached(compare(old.rows, old.written(added), stream).where("change <> 'same'")) as differing:
+            changes = change_counts(differing)
             same = added.rows - sum(n for change, n in changes.items() if change != "gone")
-            # What came out the same stays as it is.
-            exchanged = old.rewrite_files(feed(differing), added) if changes else Staged()
+            # Without any change the old files stay.
+            exchanged = old.rewrite_files(change_feed(differing), added) if changes else Staged()
     return exchanged, {**changes, "same": same} if same else changes
 
 
@@ -137,17 +144,17 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
     returned: Counter[TopicPartition] = Counter()
     withdrawn: defaultdict[TopicPartition, RowlessCounts] = defaultdict(RowlessCounts)
     digest = 0
-    for became in judged.became:
-        tp, count = became.topic_partition, became.messages.count
-        if not became.known:
-            continue  # another writer's: no entry counts them
-        if became.was_letter:
-            returned[tp] += count if became.outcome == VERDICTS[ROW] else 0
-        elif became.outcome == VERDICTS[DEAD_LETTER]:
+    for group in judged.groups:
+        tp, count = group.topic_partition, group.messages.count
+        if not group.known:
+            continue  # no entry counts the messages of another writer
+        if group.was_letter:
+            returned[tp] += count if group.outcome == VERDICTS[ROW] else 0
+        elif group.outcome == VERDICTS[DEAD_LETTER]:
             returned[tp] -= count
-        elif kind := _UNTRACED.get(became.outcome):
+        elif kind := _UNTRACED.get(group.outcome):
             withdrawn[tp] += RowlessCounts(**{kind: count})
-            digest ^= became.messages.digest
+            digest ^= group.messages.digest
     entry = replace(
         entry,
         dates=(report.first, report.last) if report.first and report.last else None,
@@ -163,43 +170,44 @@ def _entry(report: ReplayReport, judged: JudgedAgain, staged: Staged, entry: Led
 
 
 @contextmanager
-def _side_by_side(case: ReplayTransaction, held: Held, judged: JudgedAgain) -> Iterator[DataFrame]:
-    """Every row that is meant as it is and as it would be, as ``compared`` gives it."""
+def _comparison(transaction: ReplayTransaction, messages: ReplayMessages, judged: JudgedAgain) -> Iterator[DataFrame]:
+    """Every old and new row of the messages, as ``row_diff.compare`` gives them."""
     from pyspark.sql import functions as F
 
-    stream, version = case.stream, case.ledger.version
-    table = rows_with_files(case.spark, stream, case.ledger.uri, version=version, within=held.meant.bounds).drop(FILE)
-    tally = PassTally(case.spark, case.now)
-    now = judge(held.messages, judged.decoder, now=case.now, tally=tally)
-    both = compared(rows_of_messages(table, stream, judged.rows_that_go), now, stream)
-    if held.lacking is not None:
-        lost = compared(rows_of_messages(table, stream, held.lacking), now.limit(0), stream)
-        both = both.unionByName(lost.withColumn("change", F.lit("missing")))
-    with cached(both) as side_by_side:
-        yield side_by_side
+    stream, spark, ledger = transaction.stream, transaction.spark, transaction.ledger
+    bounds = messages.selected.bounds
+    table = rows_with_files(spark, stream, ledger.uri, version=ledger.version, within=bounds).drop(FILE)
+    tally = PassTally(spark, transaction.now)
+    new = judge(messages.frame, judged.decoder, now=transaction.now, tally=tally)
+    both = compare(rows_of_messages(table, stream, judged.replaced), new, stream)
+    if messages.missing_frame is not None:
+        missing = compare(rows_of_messages(table, stream, messages.missing_frame), new.limit(0), stream)
+        both = both.unionByName(missing.withColumn("change", F.lit("missing")))
+    with cached(both) as compared:
+        yield compared
 
 
-def _letter_changes(case: ReplayTransaction, judged: JudgedAgain) -> tuple[LetterChange, ...]:
-    """Of what were letters, by old and new reason, the most frequent first."""
+def _letter_changes(transaction: ReplayTransaction, judged: JudgedAgain) -> tuple[LetterChange, ...]:
+    """Dead letters by old and new reason, the most frequent first."""
     from pyspark.sql import functions as F
 
-    by = [WAS["reason"], WAS["field"], OUTCOME, "reason", "field"]
+    by = [PREVIOUS["reason"], PREVIOUS["field"], OUTCOME, "reason", "field"]
     groups = (
-        judged.said.where(IS_LETTER)
+        judged.verdicts.where(IS_LETTER)
         .groupBy(*by)
         .agg(F.count("*").alias("letters"), F.min(F.struct("partition", "offset")).alias("example"))
     )
-    with spark_failures(case.stream, "judging messages again"):
+    with spark_failures(transaction.stream, "judging messages again"):
         found = groups.collect()
     changes = [
         LetterChange(
-            reason=r[WAS["reason"]] or "",
-            field=r[WAS["field"]] or "",
+            reason=r[PREVIOUS["reason"]] or "",
+            field=r[PREVIOUS["field"]] or "",
             outcome=r[OUTCOME],
             new_reason=r["reason"] or "",
             new_field=r["field"] or "",
             letters=r["letters"],
-            example=(TopicPartition(case.stream.topic, r["example"][0]), r["example"][1]),
+            example=(TopicPartition(transaction.stream.topic, r["example"][0]), r["example"][1]),
         )
         for r in found
     ]

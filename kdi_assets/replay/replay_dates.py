@@ -1,19 +1,20 @@
-"""Replay of dates: their messages are read from Kafka again and become what today's definition makes of them.
+"""Replay of dates: read their messages from Kafka again, and judge them by the present definition.
 
-By coordinates, not by date: the messages of a date are those whose rows have it, and the open dead letters produced on
-it.
+The messages of a date are found by their coordinates: those whose rows have the date, and the open dead letters that
+were produced on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING
 
-from kdi_assets.replay.replay import Reached, look, replay
-from kdi_assets.replay.replay_transaction import ReplayTransaction, until_not_overtaken
+from kdi_assets.replay.replay import Reached, preview, replay
+from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
 from kdi_assets.replay.report import MessagesNotInKafka, ReplayReport
-from kdi_assets.replay.selected_messages import held_by_kafka, select_messages
+from kdi_assets.replay.selected_messages import ReplayMessages, read_from_kafka, select_messages
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -27,55 +28,53 @@ def replay_dates(
     session: Callable[[], SparkSession],
     first: date,
     last: date,
-    dry: bool = False,
+    dry_run: bool = False,
     into: str = "",
     leave_missing: bool = False,
     accept_dead_letters: bool = False,
     run_id: str = "",
     at: Reached = lambda point: None,
 ) -> ReplayReport:
-    """Read the messages of dates again and put what they become in the place of what they became.
+    """Read the messages of dates again, and exchange their rows and dead letters for the new ones.
 
     Args:
-        first, last: Inclusive: of rows their ``date``, of dead letters the date of Kafka's timestamp, UTC.
-        dry: Only say what would be different; what is found when rows are written and committed is not seen.
-        into: The same, and the URI of a table to make, of every row as it is and as it would be
-            (``compared.compared``); empty: none.
-        leave_missing: Whether to go on where Kafka no longer holds all of them; the others' rows stay as they are.
-        accept_dead_letters: However many there are.
-        run_id: Recorded in the ledger entry.
-        at: Called at the named points (``"messages chosen"``, ``"messages read"``, ``"files written"``, ``"letters
-            written"``, ``"commit sent"``); tests stop it there.
+        first, last: Inclusive: the ``date`` of rows, and the date of Kafka's timestamp of dead letters, UTC.
+        dry_run: Only report the differences; errors of the write and the commit are not found.
+        into: The same, and the URI of a table to create with the old and new rows (``row_diff.compare``).
+        leave_missing: Go on if Kafka no longer has all messages; the rows of missing ones stay.
+        at: Called at ``"messages chosen"``, ``"messages read"`` and the points of ``replay``; tests stop it there.
 
-    Raises:
-        MessagesNotInKafka: Not all of them are there any more.
-        TooManyDeadLetters: More of them than the stream's limit allows would be dead letters.
-        AnotherDrainActive: Overtaken again and again.
-        KdiError: What a drain would refuse as well.
+    Raises ``MessagesNotInKafka``, and as ``replay`` and ``run_transaction``.
     """
-    looks, nothing = dry or bool(into), ReplayReport(stream.name, first=first, last=last)
-    accepts = " --accept-dead-letters" if accept_dead_letters else ""
+    previews, empty = dry_run or bool(into), ReplayReport(stream.name, first=first, last=last)
+    flags = " --accept-dead-letters" if accept_dead_letters else ""
 
-    def act(case: ReplayTransaction) -> ReplayReport:
-        with select_messages(case, first, last) as meant:
-            at("messages chosen")
-            with held_by_kafka(case, meant, first, last) as held:
-                at("messages read")
-                if looks:
-                    return look(case, held, nothing, into=into)
-                if held.missing.messages and not leave_missing:
-                    raise MessagesNotInKafka(
-                        stream=stream.name,
-                        first=first,
-                        last=last,
-                        messages=meant.messages.count,
-                        missing=held.missing,
-                        flags=accepts,
-                    )
-                return replay(case, held, nothing, at=at, accept_dead_letters=accept_dead_letters)
+    def body(transaction: ReplayTransaction) -> ReplayReport:
+        with _messages(transaction, first, last, at) as messages:
+            if previews:
+                return preview(transaction, messages, empty, into=into)
+            if messages.missing.messages and not leave_missing:
+                raise _missing(stream, messages, first, last, flags)
+            return replay(transaction, messages, empty, at=at, accept_dead_letters=accept_dead_letters)
 
-    flags = " --dry-run" if looks else f"{' --leave-missing' if leave_missing else ''}{accepts}"
-    command = f"kdi replay {stream.name} --from {first} --to {last}{flags}"
-    return until_not_overtaken(
-        stream, lake, session, "replay", act, command=command, nothing=nothing, run_id=run_id, settles=not looks
+    options = " --dry-run" if previews else f"{' --leave-missing' if leave_missing else ''}{flags}"
+    command = f"kdi replay {stream.name} --from {first} --to {last}{options}"
+    return run_transaction(
+        stream, lake, session, "replay", body, command=command, empty=empty, run_id=run_id, dry_run=previews
+    )
+
+
+@contextmanager
+def _messages(transaction: ReplayTransaction, first: date, last: date, at: Reached) -> Iterator[ReplayMessages]:
+    with select_messages(transaction, first, last) as selected:
+        at("messages chosen")
+        with read_from_kafka(transaction, selected, first, last) as messages:
+            at("messages read")
+            yield messages
+
+
+def _missing(stream: Stream, found: ReplayMessages, first: date, last: date, flags: str) -> MessagesNotInKafka:
+    count = found.selected.messages.count + found.missing.messages
+    return MessagesNotInKafka(
+        stream=stream.name, first=first, last=last, messages=count, missing=found.missing, flags=flags
     )

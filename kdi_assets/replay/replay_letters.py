@@ -1,7 +1,7 @@
-"""Replay of dead letters: messages that could not become rows are judged again, by the definition of now.
+"""Replay of dead letters: judge them again by the present definition.
 
-What is good now becomes rows where its coordinates are absent, and of the rest a new reason is kept. Drains may run
-meanwhile.
+Good ones become rows if their coordinates are absent from the table; the others keep their new reason. Drains may run
+at the same time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kdi_assets.drain.rules.verdict import ROW, VERDICTS
 from kdi_assets.ledger.delta_transaction import Staged
 from kdi_assets.ledger.letters import DISCARDED
 from kdi_assets.replay.dead_letter_filter import ALL, DeadLetterFilter
-from kdi_assets.replay.open_letters import THERE, open_letters
-from kdi_assets.replay.replay import Reached, look, replay
-from kdi_assets.replay.replay_transaction import ReplayTransaction, until_not_overtaken
+from kdi_assets.replay.open_letters import HAS_ROW, open_letters
+from kdi_assets.replay.replay import Reached, preview, replay
+from kdi_assets.replay.replay_transaction import ReplayTransaction, run_transaction
 from kdi_assets.replay.report import ReplayReport
-from kdi_assets.replay.selected_messages import held_by_letters
+from kdi_assets.replay.selected_messages import read_from_letters
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -32,34 +32,32 @@ def replay_letters(
     *,
     lake: str,
     session: Callable[[], SparkSession],
-    chosen: DeadLetterFilter = ALL,
-    dry: bool = False,
+    letter_filter: DeadLetterFilter = ALL,
+    dry_run: bool = False,
     run_id: str = "",
     at: Reached = lambda point: None,
 ) -> ReplayReport:
-    """Judge open dead letters again; what is good now becomes rows, exactly once.
+    """Judge open dead letters again; the good ones become rows, exactly once.
 
     Args:
-        chosen: Which of the open letters.
-        dry: Only say what would become of them; what is found when rows are written and committed is not seen.
-        run_id: Recorded in the ledger entry.
-        at: Called at the named points (``"messages read"``, ``"files written"``, ``"letters written"``, ``"commit
-            sent"``); tests stop it there.
+        dry_run: Only report the outcomes; errors of the write and the commit are not found.
+        at: Called at ``"messages read"`` and the points of ``replay``; tests stop it there.
 
     Raises:
-        AnotherDrainActive: Overtaken again and again.
-        KdiError: What a drain would refuse as well.
+        AnotherDrainActive, KdiError: As ``run_transaction``.
     """
-    nothing = ReplayReport(stream.name)
+    empty = ReplayReport(stream.name)
 
-    def act(case: ReplayTransaction) -> ReplayReport:
-        with held_by_letters(case, chosen) as held:
+    def body(transaction: ReplayTransaction) -> ReplayReport:
+        with read_from_letters(transaction, letter_filter) as messages:
             at("messages read")
-            return look(case, held, nothing) if dry else replay(case, held, nothing, at=at)
+            if dry_run:
+                return preview(transaction, messages, empty)
+            return replay(transaction, messages, empty, at=at)
 
-    command = f"kdi dead-letters replay {stream.name}{chosen.options()}{' --dry-run' if dry else ''}"
-    return until_not_overtaken(
-        stream, lake, session, "replay", act, command=command, nothing=nothing, run_id=run_id, settles=not dry
+    command = f"kdi dead-letters replay {stream.name}{letter_filter.options()}{' --dry-run' if dry_run else ''}"
+    return run_transaction(
+        stream, lake, session, "replay", body, command=command, empty=empty, run_id=run_id, dry_run=dry_run
     )
 
 
@@ -70,38 +68,36 @@ def discard_letters(
     session: Callable[[], SparkSession],
     decided_by: str,
     because: str,
-    chosen: DeadLetterFilter = ALL,
-    dry: bool = False,
+    letter_filter: DeadLetterFilter = ALL,
+    dry_run: bool = False,
     run_id: str = "",
     at: Reached = lambda point: None,
 ) -> ReplayReport:
-    """Give open dead letters up: they stay where they are, and no replay looks at them again.
+    """Give up open dead letters: they stay in their table, and no replay reads them again.
 
     Args:
-        decided_by, because: Who decided, and why; recorded in the ledger entry.
-        dry: Only count them.
-        at: As that of ``replay_letters``.
+        decided_by, because: Who decided, and why; the ledger records both.
 
     Raises:
-        AnotherDrainActive: Overtaken again and again.
+        AnotherDrainActive, KdiError: As ``run_transaction``.
     """
-    nothing = ReplayReport(stream.name)
+    empty = ReplayReport(stream.name)
 
-    def discard(case: ReplayTransaction) -> ReplayReport:
-        with open_letters(case, chosen) as letters:
-            given_up = letters.withheld + letters.whole
-            of = {VERDICTS[ROW]: letters.there.count, DISCARDED: given_up.count}
-            outcomes = {outcome: count for outcome, count in of.items() if count}
-            done = replace(nothing, outcomes=outcomes, waiting=letters.waiting)
-            if dry or not outcomes:
-                return done
-            said = letters.told(f"CASE WHEN {THERE} THEN '{VERDICTS[ROW]}' ELSE '{DISCARDED}' END")
-            told = case.tell(said, letters.there + given_up, ranges=letters.ranges)
+    def body(transaction: ReplayTransaction) -> ReplayReport:
+        with open_letters(transaction, letter_filter) as letters:
+            discarded = letters.withheld + letters.complete
+            counts = {VERDICTS[ROW]: letters.with_row.count, DISCARDED: discarded.count}
+            outcomes = {outcome: count for outcome, count in counts.items() if count}
+            report = replace(empty, outcomes=outcomes, waiting=letters.waiting)
+            if dry_run or not outcomes:
+                return report
+            frame = letters.outcomes(f"CASE WHEN {HAS_ROW} THEN '{VERDICTS[ROW]}' ELSE '{DISCARDED}' END")
+            entry = transaction.append_dead_letters(frame, letters.with_row + discarded, ranges=letters.ranges)
         at("letters written")
-        entry = replace(told, decided_by=decided_by, because=because, outcomes=outcomes, returned=letters.returned)
-        return replace(done, commit=Commit.of(case.commit(Staged(), entry)))
+        entry = replace(entry, decided_by=decided_by, because=because, outcomes=outcomes, returned=letters.returned)
+        return replace(report, commit=Commit.of(transaction.commit(Staged(), entry)))
 
-    command = f"kdi dead-letters discard {stream.name}{chosen.options()} --because {quote(because)}"
-    return until_not_overtaken(
-        stream, lake, session, "discard", discard, command=command, nothing=nothing, run_id=run_id, settles=not dry
+    command = f"kdi dead-letters discard {stream.name}{letter_filter.options()} --because {quote(because)}"
+    return run_transaction(
+        stream, lake, session, "discard", body, command=command, empty=empty, run_id=run_id, dry_run=dry_run
     )

@@ -1,4 +1,4 @@
-"""One replay as one commit: records of dead letters are appended first, the entry makes them count."""
+"""One replay is one commit: what becomes of dead letters is appended first, and counts with the ledger entry."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TRIES = 5
-"""So often others may come first before they have the field."""
+"""Give up after this many lost commit races in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTransaction:
-    """A stream of whose messages something is to become, at one version of its table."""
+    """A replay of a stream's messages, planned on one version of its table."""
 
     stream: Stream
     lake: str
@@ -43,34 +43,34 @@ class ReplayTransaction:
     now: datetime
     entry: LedgerEntry
 
-    def tell(self, said: DataFrame, expected: Tally, *, ranges: Sequence[OffsetRange]) -> LedgerEntry:
-        """Append what becomes of letters, and letters; it does not count before the commit of the entry.
+    def append_dead_letters(self, letters: DataFrame, expected: Tally, *, ranges: Sequence[OffsetRange]) -> LedgerEntry:
+        """Append outcomes of dead letters, and new dead letters; they count once the returned entry is committed.
 
         Args:
-            said: As ``judge.verdicts`` gives it, or ``judge.to_dead_letters``, or both.
-            expected: How many these are.
+            letters: As ``judge.verdicts`` or ``judge.to_dead_letters`` gives them, or the union of both.
+            expected: Their count and digest.
 
         Raises:
             AccountingMismatch: Others were written.
         """
-        uri, between = self.stream.dead_letters_uri(self.lake), self.stream.date_window
+        uri, window = self.stream.dead_letters_uri(self.lake), self.stream.date_window
         with spark_failures(self.stream, "writing what becomes of dead letters"):
-            dates = (between.start, between.last(self.now))
-            written = append_letters(said, uri, attempt_id=self.entry.attempt_id, between=dates)
+            dates = (window.start, window.last(self.now))
+            written = append_letters(letters, uri, attempt_id=self.entry.attempt_id, between=dates)
         if Tally(written.count, written.digest) != expected:
             raise self.mismatch(f"{written.count:,} dead letters were written, of {expected.count:,}", ranges)
         return replace(self.entry, dead_letters_at=written.at, letters_by_date=written.by_date)
 
     def mismatch(self, detail: str, ranges: Sequence[OffsetRange]) -> AccountingMismatch:
-        """The refusal of what does not add up."""
+        """The error: counts of the replay do not agree."""
         return AccountingMismatch(stream=self.stream.name, detail=detail, ranges=tuple(ranges))
 
     def commit(self, staged: Staged, entry: LedgerEntry) -> LedgerEntry:
-        """Make rows and outcomes count.
+        """Commit rows and outcomes directly after the planned version, or after drains that came between.
 
         Raises:
-            OvertakenCommit: Something else happened to the table than drains.
-            DeadLettersGone: The outcomes, or letters that count, may not be there any more.
+            OvertakenCommit: A commit that is no drain came between.
+            DeadLettersGone: The outcomes, or letters that count, may be gone.
         """
         for counted_on in {self.ledger.dead_letters_at, entry.dead_letters_at}:
             refuse_gone(self.stream, self.lake, counted_on)
@@ -78,54 +78,49 @@ class ReplayTransaction:
             return commit(self.spark, staged, self.ledger.uri, read_version=self.ledger.version, entry=entry)
 
 
-def until_not_overtaken(
+def run_transaction(
     stream: Stream,
     lake: str,
     session: Callable[[], SparkSession],
     kind: Kind,
-    act: Callable[[ReplayTransaction], ReplayReport],
+    body: Callable[[ReplayTransaction], ReplayReport],
     *,
     command: str,
-    nothing: ReplayReport,
+    empty: ReplayReport,
     run_id: str = "",
-    settles: bool = True,
+    dry_run: bool = False,
 ) -> ReplayReport:
-    """Look at the stream and act, again where others came first.
+    """Run the body on a new transaction, and again after each lost commit race.
 
     Args:
-        act: Is given what its commit is planned on.
-        command: What was asked for, as refusals are to name it.
-        nothing: The answer where nothing was drained yet.
-        settles: Whether what must be committed before anything is read is, as a drain would: the answer to a RESTORE.
+        empty: The answer if nothing was drained yet.
+        dry_run: Commit nothing, not even the positions that answer a RESTORE.
 
     Raises:
-        AnotherDrainActive: Overtaken again and again.
-        NotDrainedYet: The table is another writer's still.
-        KdiError: What a drain would refuse as well.
+        AnotherDrainActive, NotDrainedYet, KdiError: ``TRIES`` races were lost; another writer's table; as a drain.
     """
     with refused_to(command):
-        for left in reversed(range(TRIES)):
-            seen = take_snapshot(stream, lake)
-            pending = seen.position_commit
+        for tries_left in reversed(range(TRIES)):
+            snapshot = take_snapshot(stream, lake)
+            ledger, pending = snapshot.ledger, snapshot.position_commit
             if pending and pending.kind == "takeover":
                 raise NotDrainedYet(stream=stream.name, uri=stream.table_uri(lake))
-            if seen.ledger is None or (pending and pending.kind != "restore"):
-                return nothing
+            if ledger is None or (pending and pending.kind != "restore"):
+                return empty
             if kind == "replay" and not pending:
-                routes_to_drain_by(stream, seen.ledger, seen.positions())  # else nobody knows whose a message is
+                routes_to_drain_by(stream, ledger, snapshot.positions())  # refuses if a message's table is unclear
             try:
                 with jvm_loss_named(stream):
-                    if pending and settles:
-                        commit_positions(session(), pending, stream, lake, ledger=seen.ledger, topic=seen.topic)
-                        continue
-                    return act(_deciding(stream, lake, session(), seen.topic, seen.ledger, kind, run_id))
+                    if not pending or dry_run:
+                        return body(_begin(stream, lake, session(), snapshot.topic, ledger, kind, run_id))
+                    commit_positions(session(), pending, stream, lake, ledger=ledger, topic=snapshot.topic)
             except (OvertakenCommit, StagedFilesGone, DeadLettersGone) as overtaken:
-                if not left:
+                if not tries_left:
                     raise AnotherDrainActive(stream=stream.name, detail=overtaken.message_parts()[0]) from overtaken
         raise AnotherDrainActive(stream=stream.name, detail="the table was restored again and again")
 
 
-def _deciding(
+def _begin(
     stream: Stream, lake: str, spark: SparkSession, topic: TopicState, ledger: LedgerState, kind: Kind, run_id: str
 ) -> ReplayTransaction:
     history = live_history(ledger.uri, stream.app_id, archive_uri=stream.archive_uri(lake))

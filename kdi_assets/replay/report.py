@@ -1,4 +1,4 @@
-"""What a replay did, would do, or cannot do; and what became of dead letters that someone gave up."""
+"""The report of a replay or of a discard, and the refusal of a replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Missing:
 
     Attributes:
         messages: All of them.
-        letters: Those among them that are dead letters.
+        letters: How many of them are dead letters.
         rows_by_date: The rows of the others.
     """
 
@@ -33,7 +33,7 @@ class Missing:
 
 
 class LetterChange(NamedTuple):
-    """What becomes of dead letters with one reason.
+    """The outcome of dead letters with one reason.
 
     Attributes:
         outcome: One of ``verdict.VERDICTS``, or ``elsewhere``.
@@ -51,23 +51,23 @@ class LetterChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What became of messages that were drained before, or what would.
+    """The outcomes of messages that were drained before, or those that a replay would have.
 
     Attributes:
-        outcomes: What they are now, one of ``verdict.VERDICTS``, to how many; or ``elsewhere``: another table's by now,
-            left alone; or ``discarded``.
-        first, last: The dates that were replayed, inclusive; ``None`` where dead letters were.
-        rows_by_date: Rows made of them, by their date.
-        removed_by_date: The rows that were there of them, by their date.
-        changes: Rows, by what is different about them.
-        missing: Messages that Kafka no longer holds; what became of them before stays.
-        withheld: Open dead letters that do not hold all of their message; left alone.
-        waiting: Open dead letters at or behind the positions, which the next drain reads; left alone.
-        torn: Messages of which someone deleted some rows; left alone, or these would come back.
-        unplaced: Rows of the dates that do not say where their message stood; left alone.
-        commit: ``None`` if nothing is different, or nothing was to be done.
-        examples, moved: Of a look at dates, which does nothing.
-        letter_changes: Of a look at dead letters: by old and new reason, the most frequent first.
+        outcomes: How many messages have each outcome: one of ``verdict.VERDICTS``; ``elsewhere``, which belong to
+            another table by now and stay unchanged; or ``discarded``.
+        first, last: The replayed dates, inclusive; ``None`` in a replay of dead letters.
+        rows_by_date: New rows, by their date.
+        removed_by_date: Old rows, by their date.
+        changes: How many rows changed, by the kind of change.
+        missing: Messages that Kafka no longer has; their rows and letters stay.
+        withheld: Open dead letters that do not hold their whole message; they stay.
+        waiting: Open dead letters at or after the positions, which the next drain reads; they stay.
+        torn: Messages that lack some of their rows, because someone deleted these; they stay as they are.
+        unplaced: Rows of the dates that do not have the coordinates of their message; they stay.
+        commit: ``None`` if nothing changed.
+        examples, moved: Only of a dry run over dates.
+        letter_changes: Only of a dry run over dead letters: by old and new reason, the most frequent first.
     """
 
     stream: str
@@ -89,15 +89,15 @@ class ReplayReport:
 
     @property
     def messages(self) -> int:
-        """Those that something became of."""
+        """How many messages have an outcome."""
         return sum(self.outcomes.values())
 
 
 class MessagesNotInKafka(Terminal):
-    """Dates cannot be replayed whole: retention, a deletion or compaction took messages that their rows came from.
+    """Kafka no longer has all messages of the dates: retention, a deletion or compaction removed some.
 
     Attributes:
-        flags: What else the replay was told, as the command line has it.
+        flags: Further options of the command line.
     """
 
     stream: str
@@ -108,23 +108,23 @@ class MessagesNotInKafka(Terminal):
     flags: str = ""
 
     def message_parts(self) -> tuple[str, str, str]:
-        asked = f"--from {self.first} --to {self.last}"
+        command = f"kdi replay {self.stream} --from {self.first} --to {self.last}"
         days = [f"{rows:,} of {day}" for day, rows in sorted(self.missing.rows_by_date.items())]
-        shown = ", ".join(days[:5]) + (f", and those of {len(days) - 5:,} other dates" if len(days) > 5 else "")
-        rows = f" {self.missing.rows:,} rows were made of them ({shown})." if days else ""
+        shown = ", ".join(days[:5]) + (f", and {len(days) - 5:,} other dates" if len(days) > 5 else "")
+        rows = f" {self.missing.rows:,} rows came from them ({shown})." if days else ""
         letters = f" {self.missing.letters:,} of them are dead letters." if self.missing.letters else ""
         return (
             f"{self.stream}: Kafka no longer holds {self.missing.messages:,} of the {self.messages:,} messages of "
             f"{self.first} to {self.last}.{rows}{letters}",
             "nothing was written; rows and dead letters stay as they are.",
-            f"kdi replay {self.stream} {asked} --leave-missing{self.flags}   (replays the others, leaves these as they "
-            f"are), or kdi replay {self.stream} {asked} --into TABLE   (another table that compares, and nothing else)",
+            f"{command} --leave-missing{self.flags}   (replays the others and leaves these as they are), or {command} "
+            "--into TABLE   (only writes a table that compares old and new rows)",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many letters, and ``bit_xor(xxhash64(partition, offset))`` of them: equal sets have equal ones."""
+    """A count of messages, and ``bit_xor(xxhash64(partition, offset))`` over them: equal sets have equal digests."""
 
     count: int = 0
     digest: int = 0

@@ -1,4 +1,4 @@
-"""Rows as they were beside rows as they are now: changed, added, removed or moved."""
+"""Old rows beside new ones: changed, added, removed or moved."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Change = Literal["same", "changed", "moved", "added", "gone", "missing"]
 CHANGES: tuple[Change, ...] = ("changed", "moved", "added", "gone", "missing", "same")
 SHOWN = 3
 _EXACT = "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
-"""Options of JSON: without them moments are cut to milliseconds."""
+"""Options of JSON: without them Spark writes timestamps in milliseconds."""
 _ROW = ("partition", "offset", "timestamp", "index")
 
 
 class Example(NamedTuple):
-    """One row, before and after, as JSON; empty where there is none.
+    """One row before and after, as JSON; empty if there is none.
 
     Attributes:
         at: Topic partition and offset of its message.
@@ -34,23 +34,23 @@ class Example(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Rows that belong to another date now."""
+    """Rows whose date is another one now."""
 
     was: date
     now: date
     rows: int
 
 
-def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
-    """Put rows side by side; of rows that are there twice, the second is one that goes.
+def compare(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
+    """Join old and new rows by their coordinates; the second of two equal old rows is ``gone``.
 
     Args:
-        was: Rows of the table, whole messages.
-        now: What the same messages become by today's definition; it may have columns that the table has not.
+        was: Rows of the table, all rows of each message.
+        now: The rows of the same messages by the present definition; they may have new columns.
 
     Returns:
-        ``change: string, partition: int, offset: bigint, timestamp: timestamp, index: int, was: struct, now: struct``,
-        one of the structs null where there is no such row. Lazy.
+        ``change: string, partition: int, offset: bigint, timestamp: timestamp, index: int, was: struct, now: struct``;
+        one struct is null if there is no such row. Lazy.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -63,7 +63,7 @@ def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
     copies = F.row_number().over(Window.partitionBy(*_ROW).orderBy("partition"))
     old = side(was, "was").withColumn("copy", copies)
     new = side(now.select(*_as_in(was, now)), "now").withColumn("copy", F.lit(1))
-    # As JSON: Spark does not compare maps, and a column that only one of them has is null in the other.
+    # As JSON: Spark does not compare maps, and a column that only one side has counts as null on the other.
     same = f"to_json(was, {_EXACT}) = to_json(now, {_EXACT})"
     change = (
         "CASE WHEN now IS NULL THEN 'gone' WHEN was IS NULL THEN 'added' "
@@ -74,7 +74,7 @@ def compared(was: DataFrame, now: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _as_in(table: DataFrame, rows: DataFrame) -> list[Column]:
-    """The columns of rows as the table has them, whatever order and case the document gives; new ones behind."""
+    """The columns of rows in the table's order and case; new columns last."""
     from pyspark.sql import functions as F
 
     named = {column.lower(): F.col(f"`{column}`") for column in rows.columns}
@@ -82,15 +82,15 @@ def _as_in(table: DataFrame, rows: DataFrame) -> list[Column]:
     return [*known, *named.values()]
 
 
-def feed(differing: DataFrame) -> DataFrame:
-    """What the table's change feed is to tell of rows that are not the same: the old ones go, the new ones come."""
+def change_feed(differing: DataFrame) -> DataFrame:
+    """The records of the table's change feed: a delete for each old row, an insert for each new one."""
     gone = differing.where("was IS NOT NULL").selectExpr("was.*", "'delete' AS _change_type")
     come = differing.where("now IS NOT NULL").selectExpr("now.*", "'insert' AS _change_type")
     return come.unionByName(gone, allowMissingColumns=True)
 
 
-def counts(compared: DataFrame) -> dict[Change, int]:
-    """Rows by what became of them."""
+def change_counts(compared: DataFrame) -> dict[Change, int]:
+    """How many rows have each kind of change."""
     found = {r["change"]: r["count"] for r in compared.groupBy("change").count().collect()}
     return {change: found[change] for change in CHANGES if change in found}
 
@@ -109,7 +109,7 @@ def examples(compared: DataFrame, stream: Stream) -> tuple[Example, ...]:
 
 
 def moved(compared: DataFrame) -> tuple[Moved, ...]:
-    """Between which dates rows moved, the most first."""
+    """Rows by old and new date, the largest count first."""
     from pyspark.sql import functions as F
 
     days = compared.where("change = 'moved'").groupBy("was.date", F.col("now.date").alias("to")).count()

@@ -1,7 +1,7 @@
-"""The messages of a replay: those of dates or of dead letters, and where their bytes come from.
+"""The messages of a replay, and their bytes.
 
-The messages of dates are those whose rows have the date, and the open dead letters that were produced on it. Kafka has
-their bytes; those of dead letters are what the letters hold.
+The messages of dates are those whose rows have the date, and the open dead letters that were produced on it; their
+bytes are read from Kafka. Dead letters hold the bytes of their messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kdi_assets.ledger.coordinates import DIGEST_SQL, Bounds, coordinates, explo
 from kdi_assets.ledger.letters import WITHHELD
 from kdi_assets.ledger.rewrite import MESSAGE, rows_of_messages
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
-from kdi_assets.replay.open_letters import THERE, WAS, open_letters, tallies_by
+from kdi_assets.replay.open_letters import HAS_ROW, PREVIOUS, open_letters, tallies_by
 from kdi_assets.replay.replay_transaction import ReplayTransaction
 from kdi_assets.replay.report import Missing, Tally
 from kdi_assets.sources.kafka.reader import read_ranges
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 IS_LETTER = "is_letter"
 _ROWS = "rows"
 _PLACED = " AND ".join(f"{column} IS NOT NULL" for column in MESSAGE)
-"""Spark SQL over messages: whether their rows say where they stood."""
+"""Spark SQL over messages: whether the rows have the coordinates of their message."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedMessages:
-    """Messages that are replayed, each once.
+    """Messages to replay, each once.
 
     Attributes:
-        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``: no row is there of it; and
-            the columns of ``WAS``, what was said of the letter before.
-        rows, letters: How many they are.
-        ranges: Where they lie; other offsets lie between them.
-        there: Open letters whose message is a row by now, so nothing is to be judged: what is said of them, and the
-            columns of ``frame``; ``None`` if there are none, or they are not meant.
-        waiting: How many more letters lie at or behind the positions: they are drained again anyway.
-        withheld: How many more letters do not hold all of their message, where nothing else has it.
-        torn: How many more lack some of the rows that they became: someone deleted these, and would have them back.
-        unplaced: Rows of the dates that do not say where their message stood.
+        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean`` (it has no row), and the
+            columns of ``PREVIOUS``.
+        rows, letters: Count and digest of messages with rows, and of dead letters.
+        ranges: The offsets between which they lie; other messages lie there as well.
+        with_row: Open letters whose message has a row by now, so it is not judged: their outcomes, and the columns of
+            ``frame``; ``None`` if there are none, or dates are replayed.
+        waiting: How many more letters lie at or after the positions: the next drain reads them anyway.
+        withheld: How many more letters do not hold their whole message, if only letters have it.
+        torn: How many more messages lack some of their rows: someone deleted these, and a replay would restore them.
+        unplaced: How many rows of the dates do not have the coordinates of their message.
     """
 
     frame: DataFrame
     rows: Tally
     letters: Tally
     ranges: tuple[OffsetRange, ...]
-    there: DataFrame | None = None
+    with_row: DataFrame | None = None
     waiting: int = 0
     withheld: int = 0
     torn: int = 0
@@ -69,50 +69,64 @@ class SelectedMessages:
     @property
     def is_nothing(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.messages.count and self.there is None
+        return not self.messages.count and self.with_row is None
 
     @property
     def bounds(self) -> Bounds:
         return {r.topic_partition: r for r in self.ranges}
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayMessages:
+    """Selected messages with their bytes.
+
+    Attributes:
+        frame: The messages, as ``reader.read_ranges`` gives them.
+        selected: The selection, without the missing messages.
+        missing: Messages that Kafka no longer has.
+        missing_frame: The same, with the columns of ``SelectedMessages.frame``; ``None`` if there are none.
+    """
+
+    frame: DataFrame
+    selected: SelectedMessages
+    missing: Missing = Missing()
+    missing_frame: DataFrame | None = None
+
+
 @contextmanager
-def select_messages(case: ReplayTransaction, first: date, last: date) -> Iterator[SelectedMessages]:
-    """The messages of dates, at the version that the case is planned on.
+def select_messages(transaction: ReplayTransaction, first: date, last: date) -> Iterator[SelectedMessages]:
+    """Select the messages of dates at the version of the transaction.
 
     Args:
-        first, last: Inclusive: of rows their ``date``, of dead letters the date of Kafka's timestamp, UTC.
+        first, last: Inclusive: the ``date`` of rows, and the date of Kafka's timestamp of dead letters, UTC.
     """
     from pyspark.sql import functions as F
 
-    table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
-    of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
-    at = of_dates.select(*coordinates(of_dates, case.stream))
-    rows = at.groupBy(*MESSAGE).agg(F.count("*").alias(_ROWS))
+    stream, table = transaction.stream, _table(transaction)
+    of_dates = table.where(_between(first, last))
+    rows = of_dates.select(*coordinates(of_dates, stream)).groupBy(*MESSAGE).agg(F.count("*").alias(_ROWS))
     with ExitStack() as until_done:
         torn = 0
-        if explodes(table, case.stream):
-            torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, case.stream, rows), case.stream)))
+        if explodes(table, stream):
+            torn_ones = until_done.enter_context(cached(_torn(rows_of_messages(table, stream, rows), stream)))
             rows = rows.join(torn_ones, list(MESSAGE), "left_anti")
             torn = torn_ones.count()
-        letters = until_done.enter_context(open_letters(case, DeadLetterFilter(first=first, last=last)))
-        without_row = _as_meant(letters.frame.where(f"NOT {THERE}")).withColumn(_ROWS, F.lit(1))
+        letters = until_done.enter_context(open_letters(transaction, DeadLetterFilter(first=first, last=last)))
+        without_row = _selection(letters.frame.where(f"NOT {HAS_ROW}")).withColumn(_ROWS, F.lit(1))
         rows = rows.withColumn(IS_LETTER, F.lit(False))
         frame = until_done.enter_context(cached(rows.unionByName(without_row, allowMissingColumns=True)))
-        with spark_failures(case.stream, "looking for the messages of the dates"):
+        with spark_failures(stream, "looking for the messages of the dates"):
             found = grouped(frame).collect()
-        placed = [r for r in found if r["placed"]]
-        parts = {r["partition"]: [other for other in placed if other["partition"] == r["partition"]] for r in placed}
-        ranges = (
-            OffsetRange(TopicPartition(case.stream.topic, p), min(r["start"] for r in of), max(r["end"] for r in of))
-            for p, of in sorted(parts.items())
-        )
-        tallies = [(r[IS_LETTER], Tally(r["n"], r["digest"])) for r in placed]
+        tallies, bounds = {False: Tally(), True: Tally()}, dict[int, tuple[int, int]]()
+        for r in (r for r in found if r["placed"]):
+            tallies[r[IS_LETTER]] += Tally(r["n"], r["digest"])
+            start, end = bounds.get(r["partition"], (r["start"], r["end"]))
+            bounds[r["partition"]] = min(start, r["start"]), max(end, r["end"])
         yield SelectedMessages(
             frame=frame.where(_PLACED).drop(_ROWS),
-            rows=sum((tally for is_letter, tally in tallies if not is_letter), Tally()),
-            letters=sum((tally for is_letter, tally in tallies if is_letter), Tally()),
-            ranges=tuple(ranges),
+            rows=tallies[False],
+            letters=tallies[True],
+            ranges=tuple(OffsetRange(TopicPartition(stream.topic, p), *bounds[p]) for p in sorted(bounds)),
             waiting=letters.waiting,
             torn=torn,
             unplaced=sum(r[_ROWS] for r in found if not r["placed"]),
@@ -120,14 +134,14 @@ def select_messages(case: ReplayTransaction, first: date, last: date) -> Iterato
 
 
 def grouped(frame: DataFrame) -> DataFrame:
-    """Messages and the rows that they have, counted in one look at both.
+    """Count messages and their rows in one pass.
 
     Args:
-        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``, and ``rows: bigint``: how
-            many there are of the message; of rows that do not say where it stood, one of the others is null.
+        frame: ``partition: int, offset: bigint, timestamp: timestamp, is_letter: boolean``, and ``rows: bigint``, how
+            many rows the message has; one of the first three is null if rows lack coordinates.
 
     Returns:
-        By ``placed: boolean`` (whether they say so), ``partition`` and ``is_letter``: ``n: bigint``, ``digest:
+        By ``placed: boolean`` (the coordinates are there), ``partition`` and ``is_letter``: ``n: bigint``, ``digest:
         bigint``, ``start: bigint``, ``end: bigint``, ``rows: bigint``.
     """
     from pyspark.sql import functions as F
@@ -141,92 +155,81 @@ def grouped(frame: DataFrame) -> DataFrame:
     )
 
 
+@contextmanager
+def read_from_kafka(
+    transaction: ReplayTransaction, selected: SelectedMessages, first: date, last: date
+) -> Iterator[ReplayMessages]:
+    """Read the messages again, in one pass over the topic that drops all others."""
+    spark, ranges = transaction.spark, _readable(transaction, selected)
+    read = read_ranges(spark, transaction.stream.cluster, ranges) if ranges else spark.createDataFrame([], KAFKA_DDL)
+    # Joined by the timestamp as well: a recreated topic has other messages at the same offsets.
+    own = read.join(selected.frame, list(MESSAGE)).select(*read.columns, IS_LETTER)
+    with cached(own) as found:
+        messages, present = found.drop(IS_LETTER), found.select(*MESSAGE)
+        with spark_failures(transaction.stream, "reading the topic"):
+            tally = _tallies(found)
+        if tally[False] + tally[True] == selected.messages:
+            yield ReplayMessages(messages, selected)
+            return
+        with cached(selected.frame.join(present, list(MESSAGE), "left_anti")) as missing_frame:
+            with spark_failures(transaction.stream, "looking for what the topic has lost"):
+                missing = _missing(transaction, missing_frame, first, last)
+            rest = selected.frame.join(present, list(MESSAGE), "left_semi")
+            partial = replace(selected, frame=rest, rows=tally[False], letters=tally[True])
+            yield ReplayMessages(messages, partial, missing, missing_frame)
+
+
+@contextmanager
+def read_from_letters(transaction: ReplayTransaction, letter_filter: DeadLetterFilter) -> Iterator[ReplayMessages]:
+    """Take the messages of open dead letters from the letters."""
+    with open_letters(transaction, letter_filter) as letters:
+        with_row = None
+        if letters.with_row.count:
+            selection = _selection(letters.frame.where(HAS_ROW))
+            with_row = letters.outcomes(f"'{VERDICTS[ROW]}'", where=HAS_ROW).join(selection, list(MESSAGE))
+        selected = SelectedMessages(
+            frame=_selection(letters.frame.where(f"NOT {HAS_ROW} AND NOT {WITHHELD}")),
+            rows=Tally(),
+            letters=letters.complete,
+            ranges=letters.ranges,
+            with_row=with_row,
+            waiting=letters.waiting,
+            withheld=letters.withheld.count,
+        )
+        yield ReplayMessages(letters.messages, selected)
+
+
+def _table(transaction: ReplayTransaction) -> DataFrame:
+    ledger = transaction.ledger
+    return transaction.spark.read.format("delta").option("versionAsOf", ledger.version).load(ledger.uri)
+
+
+def _between(first: date, last: date) -> str:
+    return f"date BETWEEN DATE'{first}' AND DATE'{last}'"
+
+
 def _torn(rows: DataFrame, stream: Stream) -> DataFrame:
-    """``partition, offset, timestamp`` of the messages of which not all rows are there."""
+    """``partition, offset, timestamp`` of the messages that lack some of their rows."""
     from pyspark.sql import functions as F
 
     at = rows.select(*coordinates(rows, stream)).groupBy(*MESSAGE)
     return at.agg(F.countDistinct("index").alias("n"), F.max("count").alias("of")).where("n < of").select(*MESSAGE)
 
 
-def _as_meant(letters: DataFrame) -> DataFrame:
+def _selection(letters: DataFrame) -> DataFrame:
+    """Letters with the columns of ``SelectedMessages.frame``."""
     from pyspark.sql import functions as F
 
-    was = (F.col(now).alias(was) for now, was in WAS.items())
-    return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *was)
+    previous = (F.col(column).alias(name) for column, name in PREVIOUS.items())
+    return letters.select(*MESSAGE, F.lit(True).alias(IS_LETTER), *previous)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The bytes of messages that are meant, as far as their source has them.
-
-    Attributes:
-        messages: As ``kafka_frame.read_ranges`` gives them.
-        meant: What is meant, as far as the source has it.
-        missing: What Kafka has not.
-        lacking: Those, as ``meant`` has its own.
-    """
-
-    messages: DataFrame
-    meant: SelectedMessages
-    missing: Missing = Missing()
-    lacking: DataFrame | None = None
-
-
-@contextmanager
-def held_by_kafka(case: ReplayTransaction, meant: SelectedMessages, first: date, last: date) -> Iterator[Held]:
-    """Read the messages again, in one pass over the topic; what lies between them is passed over."""
-
-    readable = _readable(case, meant)
-    if readable:
-        read = read_ranges(case.spark, case.stream.cluster, readable)
-    else:
-        read = case.spark.createDataFrame([], KAFKA_DDL)
-    # By the time, too: at the same offset of a topic that was made anew lies another message.
-    of_meant = read.join(meant.frame, list(MESSAGE)).select(*read.columns, IS_LETTER)
-    with cached(of_meant) as found:
-        messages, there = found.drop(IS_LETTER), found.select(*MESSAGE)
-        with spark_failures(case.stream, "reading the topic"):
-            tally = _tallies(found)
-        if tally[False] + tally[True] == meant.messages:
-            yield Held(messages, meant)
-            return
-        with cached(meant.frame.join(there, list(MESSAGE), "left_anti")) as lacking:
-            with spark_failures(case.stream, "looking for what the topic has lost"):
-                missing = _missing(case, lacking, meant, first, last)
-            rest = meant.frame.join(there, list(MESSAGE), "left_semi")
-            partial = replace(meant, frame=rest, rows=tally[False], letters=tally[True])
-            yield Held(messages, partial, missing, lacking)
-
-
-@contextmanager
-def held_by_letters(case: ReplayTransaction, chosen: DeadLetterFilter) -> Iterator[Held]:
-    """Open dead letters, with what they hold of their messages."""
-    with open_letters(case, chosen) as letters:
-        there = None
-        if letters.there.count:
-            of_rows = letters.frame.where(THERE)
-            there = letters.told(f"'{VERDICTS[ROW]}'", where=THERE).join(_as_meant(of_rows), list(MESSAGE))
-        meant = SelectedMessages(
-            frame=_as_meant(letters.frame.where(f"NOT {THERE} AND NOT {WITHHELD}")),
-            rows=Tally(),
-            letters=letters.whole,
-            ranges=letters.ranges,
-            there=there,
-            waiting=letters.waiting,
-            withheld=letters.withheld.count,
-        )
-        yield Held(letters.messages, meant)
-
-
-def _readable(case: ReplayTransaction, meant: SelectedMessages) -> tuple[OffsetRange, ...]:
-    """The ranges as far as the broker has them."""
-    ranges = []
-    for r in meant.ranges:
-        if offsets := case.topic.partitions.get(r.topic_partition):
-            start, end = max(r.start, offsets.earliest), min(r.end, offsets.end)
-            ranges += [OffsetRange(r.topic_partition, start, end)] if start < end else []
-    return tuple(ranges)
+def _readable(transaction: ReplayTransaction, selected: SelectedMessages) -> tuple[OffsetRange, ...]:
+    """The part of the ranges that the broker still has."""
+    partitions = transaction.topic.partitions
+    both = ((r, partitions[r.topic_partition]) for r in selected.ranges if r.topic_partition in partitions)
+    held = (replace(r, start=max(r.start, o.earliest), end=min(r.end, o.end)) for r, o in both)
+    return tuple(r for r in held if r.start < r.end)
 
 
 def _tallies(frame: DataFrame) -> dict[bool, Tally]:
@@ -234,9 +237,8 @@ def _tallies(frame: DataFrame) -> dict[bool, Tally]:
     return {kind: found.get((kind,), Tally()) for kind in (False, True)}
 
 
-def _missing(case: ReplayTransaction, lacking: DataFrame, meant: SelectedMessages, first: date, last: date) -> Missing:
-    tally = _tallies(lacking)
-    table = case.spark.read.format("delta").option("versionAsOf", case.ledger.version).load(case.ledger.uri)
-    of_dates = table.where(f"date BETWEEN DATE'{first}' AND DATE'{last}'")
-    rows = rows_of_messages(of_dates, case.stream, lacking.where(f"NOT {IS_LETTER}")).groupBy("date").count().collect()
-    return Missing((tally[False] + tally[True]).count, tally[True].count, {r["date"]: r["count"] for r in rows})
+def _missing(transaction: ReplayTransaction, missing_frame: DataFrame, first: date, last: date) -> Missing:
+    tally, of_dates = _tallies(missing_frame), _table(transaction).where(_between(first, last))
+    rows = rows_of_messages(of_dates, transaction.stream, missing_frame.where(f"NOT {IS_LETTER}"))
+    by_date = rows.groupBy("date").count().collect()
+    return Missing((tally[False] + tally[True]).count, tally[True].count, {r["date"]: r["count"] for r in by_date})

@@ -13,7 +13,7 @@ from kdi_assets.scaffold.field_stats import JsonRecord, Misfit
 from kdi_assets.scaffold.infer_types import DATE, ddl_name, misfit
 from kdi_assets.scaffold.recognise_format import Ask, Decoded, Recognised, recognise
 from kdi_assets.sources.kafka.errors import TopicMissing
-from kdi_assets.sources.kafka.sample import Sampled, TopicSample, sample, topics_of
+from kdi_assets.sources.kafka.sample import SampledMessage, TopicSample, sample, topics_of
 from kdi_assets.sources.kafka.topic import read_topic
 from kdi_assets.stream.stream import Cluster, DateWindow
 from kdi_assets.wording import did_you_mean
@@ -33,7 +33,7 @@ class DateChoice:
     of: Candidate | None
     others: Sequence[Candidate] = ()
 
-    def date(self, message: Sampled, record: JsonRecord) -> date | None:
+    def date(self, message: SampledMessage, record: JsonRecord) -> date | None:
         """The date of a message by this expression."""
         moment = self.of.moment(record) if self.of else None
         if moment is None and KAFKA in self.sql:
@@ -122,7 +122,7 @@ def propose(topic_sample: TopicSample, *, now: datetime, ask: Ask | None = None)
     return Proposal(topic_sample, recognised, choice, window, outcome, len(decoded), _hidden(recognised, choice))
 
 
-def _date(recognised: Recognised, decoded: Sequence[tuple[Sampled, JsonRecord]], now: datetime) -> DateChoice:
+def _date(recognised: Recognised, decoded: Sequence[tuple[SampledMessage, JsonRecord]], now: datetime) -> DateChoice:
     records, written = [record for _, record in decoded], [message.timestamp for message, _ in decoded]
     declared = recognised.record
     found = candidates(declared, records, written, now=now) if declared else []
@@ -143,7 +143,7 @@ def _window(dates: Sequence[date], now: datetime) -> DateWindow:
 
 
 def _outcome(
-    read: Sequence[tuple[Sampled, Decoded]],
+    read: Sequence[tuple[SampledMessage, Decoded]],
     recognised: Recognised,
     choice: DateChoice,
     window: DateWindow,

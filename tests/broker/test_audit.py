@@ -159,7 +159,7 @@ def test_an_audit_without_spark_has_the_same_result_as_one_in_spark(
     deleted by deletion vectors, restored, and moved to other files.
     """
     web = with_letters(driven, 40)
-    replayed(web, chosen=DeadLetterFilter(offsets=OffsetRange(web.tp(1), 5, 15)))
+    replayed(web, letter_filter=DeadLetterFilter(offsets=OffsetRange(web.tp(1), 5, 15)))
     reports = [both_ways(web, monkeypatch)]
     web.produce(40, bad=0.2, tombstones=0.1, seed=1)
     web.drain()

@@ -16,7 +16,7 @@ from kdi_assets.components.names import check_key
 from kdi_assets.dev.broker import Broker
 from kdi_assets.dev.publisher import ensure_topic
 from kdi_assets.monitoring.backlog_reader import read_backlog
-from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.settings import Settings
@@ -38,7 +38,7 @@ FRESHNESS = FreshnessLimits(300, 1800)
 def checked(web: DrivenStream, *, drained: bool = False) -> dict[CheckName, CheckResult]:
     """The results of all checks of the stream."""
     return {
-        name: found(name, CheckSubject(web.stream, web.lake, web.session, drained=drained))
+        name: run_check(name, CheckSubject(web.stream, web.lake, web.session, drained=drained))
         for name in web.stream.check_names
     }
 
@@ -49,7 +49,7 @@ def wrong(web: DrivenStream) -> dict[CheckName, str]:
 
 
 def fresh(web: DrivenStream) -> CheckResult:
-    return found("fresh", CheckSubject(web.stream, web.lake, web.session))
+    return run_check("fresh", CheckSubject(web.stream, web.lake, web.session))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def web(_drained: DrivenStream, tmp_path: Path) -> DrivenStream:
 def test_every_check_passes_after_a_drain(web: DrivenStream) -> None:
     after = checked(web, drained=True)
 
-    assert {name: f.said for name, f in after.items() if not f.passed} == {}
+    assert {name: f.description for name, f in after.items() if not f.passed} == {}
     assert len(after) == 9
     assert after["no_duplicate_coordinates"].numbers["rows_looked_at"] == len(web.found().rows)
     assert after["every_offset_accounted_for"].numbers["offsets"] == 200
@@ -154,7 +154,7 @@ def test_an_idle_stream_is_fresh_a_waiting_one_gets_old_and_a_held_one_too(drive
     assert (idle.level, late.level, held.level) == ("passed", "warn", "error")
     assert late.numbers["lag_seconds"] == pytest.approx(600, abs=60)
     assert held.numbers["open_transaction_seconds"] == pytest.approx(2400, abs=60)
-    assert aborted.passed and "there is no message in them" in aborted.said
+    assert aborted.passed and "there is no message in them" in aborted.description
 
 
 def test_freshness_is_the_time_from_a_messages_timestamp_to_its_commit(

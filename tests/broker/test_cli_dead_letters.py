@@ -79,7 +79,7 @@ def test_letters_are_listed_shown_replayed_and_discarded_and_their_rows_moved_to
     assert 'date: "2026-03-01" -> "2026-03-02"' in looked.out
     assert (moved["messages"], moved["changes"], moved["done"]) == (3, {"moved": 3}, True)
     assert (moved["removed_by_date"], moved["rows_by_date"]) == ({"2026-03-01": 3}, {"2026-03-02": 3})
-    assert "messages of 2026-03-01: 3 are rows; 3 rows out, 3 in" in history.out
+    assert "messages of 2026-03-01: 3 are rows; 3 rows removed, 3 added" in history.out
     assert [c["what"] for c in told["commits"]] == ["replay", "discard", "replay", "start"]
     audit = kdi("audit", "orders")
     assert (audit.code, "1 dead letter" in audit.out or "2 dead letters" in audit.out) == (0, True), audit.out

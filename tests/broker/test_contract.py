@@ -18,7 +18,7 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.drain.rules.errors import OtherTypesFound, SchemaDisagrees, UnknownFieldsFound
 from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import FieldCounts
-from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.message_rules import Contract
 from tests.broker.test_readers import by_duckdb
@@ -120,7 +120,7 @@ def test_an_evolving_table_gains_the_fields_of_its_messages_in_the_commit_of_the
     assert (later.rows_added, later.dead_letters, later.unknown) == (1, 1, FieldCounts())
     assert web.letters("reason", "field") == [("wrong_type", "count")]
     assert [r["meta"]["producer"]["host"] for r in rows(web, "plan = 'tin'")] == ["i"]
-    assert found("schema_as_declared", CheckSubject(web.stream, web.lake, web.session)).level == "passed"
+    assert run_check("schema_as_declared", CheckSubject(web.stream, web.lake, web.session)).level == "passed"
     assert web.audit().complete
     assert web.compare().agrees
     comments = {f["name"]: f["metadata"].get("comment") for f in TableLog.existing(web.uri).schema["fields"]}

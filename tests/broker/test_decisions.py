@@ -150,15 +150,15 @@ def test_rows_are_removed_in_the_commit_that_sets_the_positions_back(driven: Dri
     web.drain()
     again = is_closed(web)
 
-    assert decision.beyond.row_count == decision.beyond.messages == before.rows - left > 20
-    assert decision.beyond.letters == before.dead_letters - removed.dead_letters > 0
-    assert web.feed(entry.version) == {"delete": decision.beyond.row_count}
+    assert decision.past_position.row_count == decision.past_position.messages == before.rows - left > 20
+    assert decision.past_position.letters == before.dead_letters - removed.dead_letters > 0
+    assert web.feed(entry.version) == {"delete": decision.past_position.row_count}
     assert listed["open"] == before.dead_letters  # they wait
     assert states(web) == {"open": again.dead_letters}
     assert (again.rows, again.dead_letters, again.tombstones) == (before.rows, before.dead_letters, before.tombstones)
     web.assert_each_offset_once(produced)
-    told = [event.told for event in commit_history(web.stream, web.lake)][1]
-    assert f"{decision.beyond.row_count} rows removed" in told and f"{web.tp()}: 40 to 20" in told
+    told = [event.description for event in commit_history(web.stream, web.lake)][1]
+    assert f"{decision.past_position.row_count} rows removed" in told and f"{web.tp()}: 40 to 20" in told
     entry = web.entries()[-2]
     assert (entry.decided_by, entry.because, entry.kind) == ("ann", "a wrong column", "resolve")
 
@@ -206,7 +206,7 @@ def test_rows_of_a_topic_that_was_there_before_are_not_taken(driven: DrivenFacto
     of_old = offsets_of(web)
     web.drain()
 
-    assert removed.beyond.row_count == len(both) - 20 < 10
+    assert removed.past_position.row_count == len(both) - 20 < 10
     assert (of_old, offsets_of(web)) == (list(range(20)), both)
     assert web.audit().complete
 

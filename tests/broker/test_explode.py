@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from kdi_assets.audit.audit import audit
 from kdi_assets.dev.publisher import ensure_topic
-from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.monitoring.metrics.totals import Totals
@@ -175,4 +175,4 @@ def test_a_restored_table_is_drained_again_message_by_message(orders: DrivenStre
 
 
 def duplicates(orders: DrivenStream) -> CheckResult:
-    return found("no_duplicate_coordinates", CheckSubject(orders.stream, orders.lake, orders.session))
+    return run_check("no_duplicate_coordinates", CheckSubject(orders.stream, orders.lake, orders.session))

@@ -55,7 +55,7 @@ def replayed(web: DrivenStream, first: date, last: date | None = None, **options
 
 
 def looked_at(web: DrivenStream, first: date, **options: Any) -> ReplayReport:
-    return replayed(web, first, dry=True, **options)
+    return replayed(web, first, dry_run=True, **options)
 
 
 def hosts(web: DrivenStream) -> Counter[tuple[date, bool]]:

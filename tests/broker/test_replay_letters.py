@@ -83,10 +83,10 @@ def test_only_what_is_chosen_is_replayed_or_discarded_and_what_todays_filter_lea
     some = DeadLetterFilter(offsets=OffsetRange(web.tp(1), 5, 15))
     others = DeadLetterFilter(field="columns.host", offsets=OffsetRange(web.tp(1), 15, 30))
 
-    none = replayed(web, chosen=DeadLetterFilter(reason="no_date"))
-    first = replayed(web, chosen=some)
+    none = replayed(web, letter_filter=DeadLetterFilter(reason="no_date"))
+    first = replayed(web, letter_filter=some)
     rows = web.rows("meta.kafka.partition", "meta.kafka.offset")
-    gone = discarded(web, because="test data", chosen=others)
+    gone = discarded(web, because="test data", letter_filter=others)
     insert(web, partition=0, offset=2)
     rest = replayed(web)
 
@@ -259,7 +259,7 @@ def test_letters_behind_the_position_are_left_to_the_drain(driven: DrivenFactory
     """
     web = with_letters(driven, bad=0.0, partitions=1)
     early = web.decide("rewind", topic_partition=web.tp(), to=20)
-    first = replayed(web, chosen=DeadLetterFilter(offsets=OffsetRange(web.tp(), 50, 60)))
+    first = replayed(web, letter_filter=DeadLetterFilter(offsets=OffsetRange(web.tp(), 50, 60)))
     with pytest.raises(OvertakenCommit):
         web.carry_out(early)
     DeltaTable(web.uri).delete("meta.kafka.offset >= 50")

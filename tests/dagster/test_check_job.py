@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.monitoring.checks import all_checks
-from kdi_assets.monitoring.checks.all_checks import MEASURES
+from kdi_assets.monitoring.checks.all_checks import CHECKS
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.stream.stream import COSTLY, Checks, Stream
@@ -116,7 +116,7 @@ def test_no_check_that_judges_what_waits_stands_behind_one_that_reads_the_table(
 ) -> None:
     """While the audit reads, the backlog changes."""
     read_the_table = dict.fromkeys(COSTLY, lambda subject: CheckResult("passed", ""))
-    monkeypatch.setattr(all_checks, "MEASURES", {**MEASURES, **read_the_table})
+    monkeypatch.setattr(all_checks, "CHECKS", {**CHECKS, **read_the_table})
     monkeypatch.setattr(check_tables, "read_backlogs", lambda streams, lake: [a_backlog(s, 0) for s in streams])
     streams = [orders(), replace(orders(), table="bronze/others")]
 
@@ -164,9 +164,9 @@ def test_the_daily_checks_begin_with_the_tables_that_were_read_the_longest_ago(
             raise KeyboardInterrupt
         return CheckResult("passed", "")
 
-    passed = dict.fromkeys(MEASURES, lambda subject: CheckResult("passed", ""))
+    passed = dict.fromkeys(CHECKS, lambda subject: CheckResult("passed", ""))
     fast = {**passed, "every_offset_accounted_for": audit}
-    monkeypatch.setattr(all_checks, "MEASURES", fast)
+    monkeypatch.setattr(all_checks, "CHECKS", fast)
 
     def night() -> str:
         read.clear()

@@ -184,7 +184,7 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
     assert told == [1, 0, 1, 0]
     shown = latest_check(instance, stream, "fresh")
     assert shown is not None and (shown.passed, shown.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert (data.skip_message or "").startswith("bronze/orders: the oldest of 5 offsets that wait is 410 s old")
+    assert (data.skip_message or "").startswith("bronze/orders: the oldest of 5 waiting offsets is 410 s old")
 
 
 def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass_first(

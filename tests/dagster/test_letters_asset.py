@@ -14,7 +14,7 @@ from kdi_assets.components.dead_letters_asset import letters_asset
 from kdi_assets.components.names import letters_key, table_key, topic_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.drain.errors import AnotherDrainActive
-from kdi_assets.replay.dead_letter_filter import DeadLetterFilter, DeadLetterGroup, Standing
+from kdi_assets.replay.dead_letter_filter import DeadLetterCounts, DeadLetterFilter, DeadLetterGroup
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.stream import DateWindow, Stream, TopicPartition
 from resources.spark import SparkResource
@@ -43,13 +43,13 @@ def before() -> date:
     return yesterday() - timedelta(days=1)
 
 
-def standing() -> Standing:
+def counts() -> DeadLetterCounts:
     day = before()
     still, done = (
         DeadLetterGroup("open", "wrong_type", "a|b", 4, day, day, AT),
         DeadLetterGroup("resolved", "", "", 3, day, day, AT),
     )
-    return Standing(9, {day: (still, done, DeadLetterGroup("open", "malformed_json", "", 1, day, day, AT))})
+    return DeadLetterCounts(9, {day: (still, done, DeadLetterGroup("open", "malformed_json", "", 1, day, day, AT))})
 
 
 @dataclass
@@ -60,16 +60,18 @@ class ScriptedReplay:
     refuses: bool = False
     asked: list[tuple[DeadLetterFilter, str]] = field(default_factory=list)
 
-    def __call__(self, stream: Stream, *, chosen: DeadLetterFilter, run_id: str, **_unused: object) -> ReplayReport:
-        self.asked.append((chosen, run_id))
+    def __call__(
+        self, stream: Stream, *, letter_filter: DeadLetterFilter, run_id: str, **_unused: object
+    ) -> ReplayReport:
+        self.asked.append((letter_filter, run_id))
         if self.refuses:
             raise AnotherDrainActive(stream=stream.name, detail="another came first")
         return self.decided
 
 
 @pytest.fixture(autouse=True)
-def _standing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters_asset_module, "standing_by_date", lambda *_: standing())
+def _counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters_asset_module, "count_dead_letters", lambda *_: counts())
 
 
 def replayed(instance: DagsterInstance, replay: ScriptedReplay, first: date, last: date) -> dg.ExecuteInProcessResult:

@@ -25,7 +25,7 @@ from kdi_assets.drain.report import DrainReport
 from kdi_assets.errors import KdiError
 from kdi_assets.ledger import commit as adapter
 from kdi_assets.ledger import delta_transaction
-from kdi_assets.recovery.resolve import carry_out_decision, decide
+from kdi_assets.recovery.resolve import commit_decision, decide
 from kdi_assets.runtime.spark import close_session, driver_loss_named, open_session
 from kdi_assets.settings import Settings
 from kdi_assets.stream.stream import Cluster, Stream
@@ -182,7 +182,7 @@ def set_back(
 ) -> None:
     """Set the positions back to those of a version, and remove the rows after them."""
     decision = decide(stream, lake, "rewind", to_version=version, session=session)
-    carry_out_decision(session(), decision, stream, lake)
+    commit_decision(session(), decision, stream, lake)
 
 
 def _hook(doom: Doom, spark: SparkSession, uri: Path) -> Callable[[str], None]:

@@ -93,7 +93,7 @@ def test_rows_whose_messages_the_broker_lost_are_kept_beside_the_table(broker: B
     web.drain()
     report = web.audit()
 
-    assert (decision.beyond.row_count, decision.beyond.only_copies) == (5, 5)
+    assert (decision.past_position.row_count, decision.past_position.only_copies) == (5, 5)
     removed = rows(web.stream.removed_uri(web.lake))
     assert [{name: row[name] for name in before[0]} for row in removed] == before[4:]
     assert {row["removed_from_version"] for row in removed} == {decision.table_version}

@@ -211,7 +211,7 @@ def test_a_table_that_is_restored_to_before_a_change_is_refused(driven: DrivenFa
     decision = accept_routes(new, because="nothing moved")
     assert read.drain().rows_added > 0
 
-    assert f"bronze/read at {web.stream.topic}/0 0" in decision.accepted.apart
+    assert f"bronze/read at {web.stream.topic}/0 0" in decision.accepted.differing_offsets
     read.assert_each_offset_once([m for m in web.publisher.log if owner(m, METHODS_NOW) == "read"])
     accepted = next(e for e in read.entries() if e.because)
     assert (accepted.kind, accepted.decided_by, accepted.because) == ("routes", "me", "nothing moved")

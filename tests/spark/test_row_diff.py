@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kdi_assets.replay.row_diff import compared, counts, examples, feed, moved
+from kdi_assets.replay.row_diff import change_counts, change_feed, compare, examples, moved
 from tests.table_by_hand import orders
 
 STREAM = orders()
@@ -38,13 +38,13 @@ def test_rows_are_told_apart_down_to_a_microsecond_and_by_nothing_that_is_not_in
         (6, noon, "a", 0, 1), (7, noon, "a", 0, 1), extra="CAST(NULL AS string) AS new",
     ).selectExpr("kafka", "new", "date AS DATE", "labels", "at", "id")  # fmt: skip
 
-    both = compared(was, now, STREAM)
+    both = compare(was, now, STREAM)
 
     assert {r["offset"]: r["change"] for r in both.where("now IS NOT NULL").collect()} == {
         1: "same", 2: "changed", 3: "changed", 4: "moved", 6: "added", 7: "same",
     }  # fmt: skip
-    assert counts(both) == {"changed": 2, "moved": 1, "added": 1, "gone": 2, "same": 2}
-    told = sorted((r["id"], r["_change_type"]) for r in feed(both.where("change <> 'same'")).collect())
+    assert change_counts(both) == {"changed": 2, "moved": 1, "added": 1, "gone": 2, "same": 2}
+    told = sorted((r["id"], r["_change_type"]) for r in change_feed(both.where("change <> 'same'")).collect())
     assert told == [
         *((2, "delete"), (2, "insert"), (3, "delete"), (3, "insert"), (4, "delete"), (4, "insert")),
         *((5, "delete"), (6, "insert"), (7, "delete")),

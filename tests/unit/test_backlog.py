@@ -129,12 +129,12 @@ USUAL = {"cleanup.policy": "delete", "retention.ms": "60000", "retention.bytes":
     ],
 )
 def test_retention_is_by_age_by_size_by_both_or_not_at_all(changed: dict[str, str], kept: Retention) -> None:
-    assert Retention.told_by({**USUAL, **changed}) == kept
+    assert Retention.of({**USUAL, **changed}) == kept
 
 
 @pytest.mark.parametrize("config", [{}, {**USUAL, "retention.bytes": "None"}, TopicMissing(cluster="main", topic="t")])
 def test_what_is_not_told_is_unknown_and_no_error(config: dict[str, str] | TopicMissing) -> None:
-    assert Retention.told_by(config) is None
+    assert Retention.of(config) is None
 
 
 LIMIT = 60.0

@@ -12,7 +12,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.ledger.entry import RangeCounts
 from kdi_assets.monitoring.backlog import Backlog, State
 from kdi_assets.monitoring.checks import backlog_checks, table_checks
-from kdi_assets.monitoring.checks.all_checks import found
+from kdi_assets.monitoring.checks.all_checks import run_check
 from kdi_assets.monitoring.checks.finding import CheckResult
 from kdi_assets.monitoring.checks.subject import CheckSubject
 from kdi_assets.sources.kafka.errors import BrokerUnreachable
@@ -36,7 +36,7 @@ def no_spark() -> SparkSession:
 
 
 def check(name: CheckName, lake: str, *, stream: Stream | None = None) -> CheckResult:
-    return found(name, CheckSubject(stream or orders(), lake, no_spark, now=NOW))
+    return run_check(name, CheckSubject(stream or orders(), lake, no_spark, now=NOW))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_drained_table_passes_without_spark(name: CheckName, table: TableByHan
 
     finding = check(name, lake)
 
-    assert finding.passed, finding.said
+    assert finding.passed, finding.description
     assert all(isinstance(number, int | float) for number in finding.numbers.values())
 
 
@@ -82,8 +82,8 @@ def test_a_decision_answers_the_steps_back_before_it_and_none_after_it(table: Ta
     table.commit(position(TOPIC, 50), ago=timedelta(0))
     again = check("positions_never_go_back", lake)
 
-    assert answered.passed, answered.said
-    assert again.level == "error" and again.said.startswith("v4 set orders/0 back from 100 to 50")
+    assert answered.passed, answered.description
+    assert again.level == "error" and again.description.startswith("v4 set orders/0 back from 100 to 50")
 
 
 @pytest.mark.parametrize(("lost", "level"), [(TP, "passed"), (TopicPartition(TOPIC, 1), "error")])
@@ -111,7 +111,7 @@ def test_expectations_that_were_not_met_within_a_day_warn_and_are_named(table: T
     assert before.passed and before.numbers["is_ours"] == 0
     assert finding.level == "warn"
     of = "of the last 24 hours with 200 messages that became rows"
-    assert finding.said == f"6 messages did not meet id_is_there, {of}"
+    assert finding.description == f"6 messages did not meet id_is_there, {of}"
     assert finding.numbers == {"id_is_there": 6, "is_ours": 0, "became_rows": 200, "drains": 2}
     assert finding.lists["not met"] == ("id_is_there: 6, warn: id IS NOT NULL",)
 
@@ -172,7 +172,7 @@ def test_many_small_files_are_told_and_some_are_not(table: TableByHand, lake: st
     table.commit(data_file(999, TODAY, rows=1), ago=timedelta(0))
     finding = check("table_health", lake)
 
-    assert finding.level == "warn" and finding.said.startswith("1,000 of 1,000 files are below 32 MiB")
+    assert finding.level == "warn" and finding.description.startswith("1,000 of 1,000 files are below 32 MiB")
     assert (finding.numbers["small_files"], finding.numbers["small_share"]) == (1000, 1.0)
 
 
@@ -183,8 +183,8 @@ def test_a_long_log_without_checkpoint_warns(table: TableByHand, lake: str, monk
     monkeypatch.setattr(table_checks, "LOG_FILES", 2)
 
     assert unchecked.level == "warn" and unchecked.numbers["commits_since_checkpoint"] == 101
-    assert "since the last checkpoint" in unchecked.said and "the log has" not in unchecked.said
-    assert "the log has 101 commits" in check("table_health", lake).said
+    assert "since the last checkpoint" in unchecked.description and "the log has" not in unchecked.description
+    assert "the log has 101 commits" in check("table_health", lake).description
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,12 @@ def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_tran
     monkeypatch.setattr(backlog_checks, "holds_message", lambda *_: holds)
     stream = orders(freshness=FreshnessLimits(300, 1800), status=status)
 
-    finding = found("fresh", CheckSubject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
+    finding = run_check("fresh", CheckSubject(stream, "/nowhere", no_spark, backlog=backlog, now=NOW))
 
     assert finding.level == level
-    assert ("3 offsets are held back by an open transaction" in finding.said) == (backlog.open_transaction_offsets == 3)
+    assert ("3 offsets are held back by an open transaction" in finding.description) == (
+        backlog.open_transaction_offsets == 3
+    )
 
 
 @pytest.mark.parametrize("name", ["fresh", "backlog_after_drain"])
@@ -222,9 +224,9 @@ def test_freshness_goes_by_the_age_of_what_waits_be_it_held_back_by_an_open_tran
 def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusal: KdiError, level: str) -> None:
     stream = orders(freshness=FreshnessLimits(300, 1800))
 
-    finding = found(name, CheckSubject(stream, "/nowhere", no_spark, backlog=waits(refusal=refusal)))
+    finding = run_check(name, CheckSubject(stream, "/nowhere", no_spark, backlog=waits(refusal=refusal)))
 
-    assert (finding.level, finding.said) == (level, refusal.message_parts()[0])
+    assert (finding.level, finding.description) == (level, refusal.message_parts()[0])
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_a_stream_that_cannot_be_drained_is_no_fresh_one(name: CheckName, refusa
 def test_what_a_drain_leaves_is_judged_just_after_it(backlog: Backlog, drained: bool, level: str) -> None:
     subject = CheckSubject(orders(), "/nowhere", no_spark, backlog=backlog, drained=drained)
 
-    assert found("backlog_after_drain", subject).level == level
+    assert run_check("backlog_after_drain", subject).level == level
 
 
 def test_a_stream_has_the_checks_that_its_document_gives_a_meaning() -> None:

@@ -183,12 +183,12 @@ def test_replays_and_discards_name_themselves(monkeypatch: pytest.MonkeyPatch) -
         raise AnotherDrainActive(stream=STREAM.name, detail="version 9")
 
     monkeypatch.setattr(replay_transaction, "take_snapshot", overtaken)
-    options: Any = {"lake": "/lake", "session": None, "chosen": DeadLetterFilter(field="id")}
+    options: Any = {"lake": "/lake", "session": None, "letter_filter": DeadLetterFilter(field="id")}
 
     with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id  "):
         replaying.replay_letters(STREAM, **options)
     with pytest.raises(AnotherDrainActive, match="Run:  kdi dead-letters replay bronze/orders --field id --dry-run  "):
-        replaying.replay_letters(STREAM, **options, dry=True)
+        replaying.replay_letters(STREAM, **options, dry_run=True)
     said = "Run:  kdi dead-letters discard bronze/orders --field id --because 'a test'  "
     with pytest.raises(AnotherDrainActive, match=said):
         replaying.discard_letters(STREAM, **options, decided_by="ann", because="a test")

@@ -15,11 +15,10 @@ from kdi_assets.ledger.delta_log import TableLog
 from kdi_assets.ledger.entry import DeadLettersAt, LastRead, LedgerEntry
 from kdi_assets.ledger.positions import RETIRED, LedgerState, read_ledger
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.recovery.accept_loss import accept_loss, losses
 from kdi_assets.recovery.adopt import adopt, adopt_dead_letters
 from kdi_assets.recovery.context import Action, ProposedPositions, ResolveContext
 from kdi_assets.recovery.errors import NothingToResolve
-from kdi_assets.recovery.resolve import new_topic
+from kdi_assets.recovery.resolve import accept_loss, losses, new_topic
 from kdi_assets.recovery.rewind import Target, rewind
 from kdi_assets.sources.kafka.messages import AtPosition
 from kdi_assets.sources.kafka.topic import BrokerOffsets, TopicState
@@ -126,7 +125,7 @@ def test_a_decision_after_a_restore_begins_where_the_restore_left_it(lake: str, 
     proposal = rewind(case, Target(P0, offset=5))
     made = next_entry(case.stream, case.ledger, kind="resolve", topic_id="topic", positions=proposal.after)
 
-    assert (case.before, proposal.after) == ({P0: 10, P1: 0}, {P0: 5})
+    assert (case.positions, proposal.after) == ({P0: 10, P1: 0}, {P0: 5})
     assert made.positions == {P0: 5, P1: 0}
 
 
@@ -180,8 +179,8 @@ def test_what_retention_deleted_is_given_up_and_no_more_unless_offsets_are_named
     assert named.reason == "2 offsets are given up and recorded as lost; the broker still holds up to 2 of them"
     for until, start, said in (
         (10, None, "ends at 9"),
-        (4, 3, "what lies between is to be drained first"),
-        (4, 1, "what lies before the position is not given up"),
+        (4, 3, "drain the offsets between them first"),
+        (4, 1, "offsets before the position cannot be given up"),
     ):
         with pytest.raises(NothingToResolve, match=said):
             accept_loss(case, P1, until, start=start)

@@ -15,7 +15,7 @@ from kdi_assets.ledger.delta_log import CommitInfo, TableLog
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.recent_commits import recent_commits
 from kdi_assets.monitoring.commit_history import commit_history
-from kdi_assets.monitoring.ledger_cache import Recent
+from kdi_assets.monitoring.ledger_cache import RecentCommits
 from kdi_assets.monitoring.metrics.totals import Totals
 from kdi_assets.monitoring.table_facts import SMALL_BYTES, DataFiles, TableFacts, TableWatch
 from kdi_assets.stream.stream import Cluster, OffsetRange, Stream
@@ -26,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 
 def told(lake: Path) -> list[tuple[int, str, str, bool | None]]:
     """The events, the newest first."""
-    return [(e.version, e.what, e.told, e.live) for e in commit_history(orders(), str(lake))]
+    return [(e.version, e.operation, e.description, e.live) for e in commit_history(orders(), str(lake))]
 
 
 def test_a_life_is_told_commit_by_commit_the_newest_first(tmp_path: Path) -> None:
@@ -45,7 +45,12 @@ def test_a_life_is_told_commit_by_commit_the_newest_first(tmp_path: Path) -> Non
     )
 
     assert told(tmp_path) == [
-        (6, "replay", "messages of 2026-01-02 to 2026-01-03: 90 are rows, 7 are filtered; 97 rows out, 90 in", True),
+        (
+            6,
+            "replay",
+            "messages of 2026-01-02 to 2026-01-03: 90 are rows, 7 are filtered; 97 rows removed, 90 added",
+            True,
+        ),
         (5, "DELETE", "(id = 7)", True),
         (4, "replay", "dead letters: 3 became rows, 2 stay open", True),
         (3, "OPTIMIZE", "", True),
@@ -67,7 +72,7 @@ def test_a_decision_says_who_made_it_why_and_where_it_moved_positions(tmp_path: 
 
     assert decided.entry and (decided.entry.decided_by, decided.entry.because) == ("ann", "retention was a day")
     assert decided.set_positions == {TP: (100, 150)}
-    assert decided.told == "orders/0: 100 to 150; orders/0 [100, 150) given up"
+    assert decided.description == "orders/0: 100 to 150; orders/0 [100, 150) given up"
 
 
 def test_what_a_restore_undid_is_marked(tmp_path: Path) -> None:
@@ -106,7 +111,7 @@ def test_a_long_life_is_read_no_further_than_it_is_asked_for(tmp_path: Path) -> 
     newest = list(islice(commit_history(orders(), str(tmp_path)), 5))
     every = told(tmp_path)
 
-    assert [(e.version, e.what, e.live) for e in newest[:2]] == [(11, "OPTIMIZE", True), (10, "drain", True)]
+    assert [(e.version, e.operation, e.live) for e in newest[:2]] == [(11, "OPTIMIZE", True), (10, "drain", True)]
     assert [(v, what, live) for v, what, _, live in every[-5:-2]] == [
         (4, "drain", True),
         (3, "unreadable", True),
@@ -123,7 +128,7 @@ def test_replays_say_nothing_of_how_a_stream_is_drained_and_hide_no_drain(tmp_pa
     uri = orders().table_uri(str(tmp_path))
 
     drained = recent_commits(TableLog.open(uri), "orders")
-    recent = Recent.of(drained)
+    recent = RecentCommits.of(drained)
     every = recent_commits(TableLog.open(uri), "orders", excluding=())
 
     assert [c.entry.kind for c in drained] == ["start", "drain"]

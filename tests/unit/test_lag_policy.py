@@ -136,7 +136,7 @@ def test_streams_that_share_a_refusal_share_its_line_and_a_line_stays_short() ->
 
 
 BUSY = backlog("orders", 5000, 90.0)
-UNSETTLED, PROPOSED_LATER = (replace(backlog("orders", position=at), unsettled=True) for at in (7, 9))
+UNSETTLED, PROPOSED_LATER = (replace(backlog("orders", position=at), needs_position_commit=True) for at in (7, 9))
 NEVER = DrainWhen(None, None, cron="0 0 1 1 *", min_gap_seconds=3600)
 JUST_NOW = replace(BEGUN, positions="others", requested_at=NOW - 1)
 LOST_SOON = backlog("orders", 1, 80_000.0, loss=30.0)

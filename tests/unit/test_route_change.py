@@ -16,7 +16,7 @@ from kdi_assets.drain.route_change import routes_to_drain_by, why_refused
 from kdi_assets.ledger.entry import LedgerEntry
 from kdi_assets.ledger.positions import LedgerState
 from kdi_assets.ledger.routes import Routes
-from kdi_assets.recovery.accept_routes import Accepted, RoutedTable, accept
+from kdi_assets.recovery.accept_routes import AcceptedRoutes, RoutedTable, accept
 from kdi_assets.recovery.errors import NothingToResolve
 from kdi_assets.stream.message_rules import Route, RouteMember
 from kdi_assets.stream.stream import Cluster, Stream, TopicPartition
@@ -90,7 +90,7 @@ def test_tables_at_the_same_offsets_change_over_there_and_one_that_joins_may_be_
     behind_a_new_one = replace(old, positions={P0: 7, P1: 0})
 
     for a in (old, done, behind_a_new_one):
-        assert accept("a", {"a": a, "b": old, "c": joined}) == Accepted(
+        assert accept("a", {"a": a, "b": old, "c": joined}) == AcceptedRoutes(
             {"a": replace(routes(WITH_C), since=a.recorded.since or a.positions), "b": routes(WITH_C, 7)}
             | {"c": routes(WITH_C)}
         )
@@ -114,7 +114,7 @@ def test_tables_that_the_former_documents_can_bring_together_are_refused_with_th
 
     happened, _, run = refused.value.message_parts()
     assert "different offsets: a at t/0 7, by other conditions; b at t/0 5, by other conditions" in happened
-    assert run.startswith("put back what the documents said (a: `route.when` `x < 1`); kdi drain a b")
+    assert run.startswith("put the former documents back (a: `route.when` `x < 1`); kdi drain a b")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_decision_vouches_for_a_table_set_back_and_says_where_all_stand(a: Rou
 
     accepted = accept("a", {"a": a, "b": b})
 
-    assert "a at t/0 5" in accepted.apart and "b at t/0 9" in accepted.apart
+    assert "a at t/0 5" in accepted.differing_offsets and "b at t/0 9" in accepted.differing_offsets
     assert accepted.routes == {"a": routes(NEW, 5), "b": b.recorded}
 
 
@@ -135,7 +135,7 @@ def test_tables_that_were_only_stopped_go_on_wherever_they_stand() -> None:
     stopped = RoutedTable(at(5), routes(OLD, stopped=True), routes(OLD))
     going_on = RoutedTable(at(7), routes(OLD), routes(OLD))
 
-    assert accept("a", {"a": stopped, "b": going_on}) == Accepted({"a": routes(OLD), "b": routes(OLD)})
+    assert accept("a", {"a": stopped, "b": going_on}) == AcceptedRoutes({"a": routes(OLD), "b": routes(OLD)})
     with pytest.raises(NothingToResolve, match="all tables of its route group have the route conditions"):
         accept("a", {"a": going_on, "b": going_on})
 
@@ -216,7 +216,7 @@ def decision(
         accepted = accept("a", {name: table for name, (_, table) in found.items()})
     except NothingToResolve:
         return
-    if accepted.apart:
+    if accepted.differing_offsets:
         return
     rounds = [{name: replace(table.recorded, stopped=True) for name, (_, table) in found.items()}] if stops else []
     behind = {name: version for name, (version, _) in found.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from kdi_assets.drain.spark_errors import jvm_loss_named, root_cause
 from kdi_assets.errors import KdiError, Terminal, Transient
 from kdi_assets.monitoring.checks.backlog_checks import backlog_after_drain, fresh
-from kdi_assets.monitoring.checks.finding import CheckResult, refused
+from kdi_assets.monitoring.checks.finding import CheckResult, not_checked
 from kdi_assets.monitoring.checks.ledger_checks import (
     dead_letter_rate,
     every_offset_accounted_for,
@@ -23,9 +23,9 @@ from kdi_assets.monitoring.checks.table_checks import (
 )
 from kdi_assets.stream.stream import COSTLY, CheckName
 
-Measure = Callable[[CheckSubject], CheckResult]
+Check = Callable[[CheckSubject], CheckResult]
 
-MEASURES: Mapping[CheckName, Measure] = {
+CHECKS: Mapping[CheckName, Check] = {
     "every_offset_accounted_for": every_offset_accounted_for,
     "no_duplicate_coordinates": no_duplicate_coordinates,
     "schema_as_declared": schema_as_declared,
@@ -40,7 +40,7 @@ MEASURES: Mapping[CheckName, Measure] = {
 
 
 class TableNotRead(Terminal):
-    """Spark could not read what a check asked for: a data file may be gone."""
+    """Spark could not read the table for a check: a data file may be gone."""
 
     stream: str
     check: str
@@ -51,37 +51,39 @@ class TableNotRead(Terminal):
     what_to_run = "kdi audit {stream}"
 
 
-def _measured(name: CheckName, subject: CheckSubject, measure: Measure) -> CheckResult:
-    """What a check finds.
+def run_check(name: CheckName, subject: CheckSubject, check: Check | None = None) -> CheckResult:
+    """Run a check; its failure to run is a result as well.
+
+    Args:
+        check: Instead of the one in ``CHECKS``.
 
     Raises:
-        TableNotRead, ReadOrWriteFailed: Spark could not do it, or is gone.
-        KdiError: Whatever else kept the check from being made.
+        Transient: A blocking check failed to run, and a retry can help. Any result would be wrong: it would block the
+            assets downstream, or unblock those that an earlier result blocks.
+    """
+    try:
+        return _run(name, subject, check or CHECKS[name])
+    except KdiError as refusal:
+        if isinstance(refusal, Transient) and name in subject.stream.checks.blocking:
+            raise
+        return not_checked(refusal)
+
+
+def _run(name: CheckName, subject: CheckSubject, check: Check) -> CheckResult:
+    """Run a check, and translate the errors of Spark.
+
+    Raises:
+        TableNotRead, ReadOrWriteFailed: Spark failed, or its JVM is gone.
     """
     if name not in COSTLY:
-        return measure(subject)
+        return check(subject)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     with jvm_loss_named(subject.stream):
         try:
-            return measure(subject)
+            return check(subject)
         except (PySparkException, Py4JError) as failed:
             if isinstance(failed, Py4JError) and getattr(failed, "java_exception", None) is None:
-                raise  # the JVM is gone, and the table may be well
+                raise  # the JVM is gone; the table may be intact
             raise TableNotRead(stream=subject.stream.name, check=name, detail=root_cause(failed)) from failed
-
-
-def found(name: CheckName, subject: CheckSubject, measure: Measure | None = None) -> CheckResult:
-    """What a check finds; that it could not be made is a finding as well.
-
-    Raises:
-        Transient: It blocks and could not be made. A verdict that nobody has must neither hold up what is built on the
-            table, nor lift what an earlier one holds up; and a retry can help.
-    """
-    try:
-        return _measured(name, subject, measure or MEASURES[name])
-    except KdiError as refusal:
-        if isinstance(refusal, Transient) and name in subject.stream.checks.blocking:
-            raise
-        return refused(refusal)

@@ -1,4 +1,4 @@
-"""What waits: whether drains keep up with it, and how old it is; an idle topic is fresh, a stuck stream is not."""
+"""Checks of the backlog: its size, and its age. An idle topic is fresh, a stuck stream is not."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kdi_assets.stream.stream import DrainWhen, FreshnessLimits, OffsetRange, St
 
 
 def backlog_after_drain(subject: CheckSubject) -> CheckResult:
-    """Whether what waits is within the limits of `drain_when`.
+    """Whether the backlog is within the limits of `drain_when`.
 
-    Between drains a backlog over a limit is how drains begin. So the limits count only just after a drain; at other
-    times the status word tells, which looks at the last ten.
+    Between drains a backlog over a limit is normal: it starts the next drain. So the limits count only just after a
+    drain; at other times the status word decides, which covers the last ten commits.
 
     Raises:
-        KdiError: Why the stream cannot be drained as it stands, or nobody can tell.
+        KdiError: A drain of the stream would fail, or the backlog is unknown.
     """
     backlog, stream = subject.backlog, subject.stream
     if backlog.refusal is not None:
         raise backlog.refusal
-    level, said = _judged(backlog, stream, drained=subject.drained)
-    return CheckResult(level, said, _numbers(backlog), {"status": (backlog.word.value,)} if backlog.word else {})
+    level, description = _judged(backlog, stream, drained=subject.drained)
+    return CheckResult(level, description, _numbers(backlog), {"status": (backlog.word.value,)} if backlog.word else {})
 
 
 def _judged(backlog: Backlog, stream: Stream, *, drained: bool) -> tuple[Level, str]:
@@ -38,16 +38,16 @@ def _judged(backlog: Backlog, stream: Stream, *, drained: bool) -> tuple[Level, 
     if stream.status == "paused":
         return "passed", f"{waits}; the stream is paused"
     if backlog.word in (State.STOP, State.STALL):
-        return "error", f"{waits}, and drains do not get on with them ({backlog.word})"
+        return "error", f"{waits}, and drains do not reduce them ({backlog.word})"
     if backlog.word is State.WARN:
-        return "warn", f"{waits}, and the backlog did not get less with the last drains"
+        return "warn", f"{waits}, and the last drains did not reduce the backlog"
     if drained and (over := _over(backlog, stream.drain_when)):
         return "warn", f"{waits} just after a drain, {over}: drains do not keep up"
     return "passed", waits
 
 
 def _over(backlog: Backlog, limits: DrainWhen) -> str:
-    """Which limit what waits is over; empty if none."""
+    """The limit that the backlog exceeds, in words; empty if none."""
     if limits.backlog_messages is not None and backlog.offsets >= limits.backlog_messages:
         return f"over the limit of {limits.backlog_messages:,} messages"
     if limits.lag_seconds is not None and (backlog.lag_seconds or -1.0) >= limits.lag_seconds:
@@ -71,34 +71,34 @@ def _numbers(backlog: Backlog, **others: float | None) -> dict[str, Number]:
 
 
 def fresh(subject: CheckSubject) -> CheckResult:
-    """Whether every message that has waited longer than `freshness` allows is in the table.
+    """Whether no message waits longer than `freshness` allows.
 
-    Messages that an open transaction holds back wait as well, although nobody can read them yet. The topic is asked
-    since when only if a transaction is open, and for a message only if the age of what waits is unknown.
+    Messages of an open transaction wait as well, although nobody can read them yet. The topic is read only if a
+    transaction is open, or if the age of the backlog is unknown.
 
     Raises:
-        KdiError: Why the stream cannot be drained as it stands, or nobody can tell.
+        KdiError: A drain of the stream would fail, or the backlog is unknown.
     """
     limits, backlog = subject.stream.freshness, subject.backlog
     if limits is None:
-        return CheckResult("passed", "no limits of freshness are given")
+        return CheckResult("passed", "the stream has no freshness limits")
     if backlog.refusal is not None:
         raise backlog.refusal
     held = held_since(subject.stream, backlog) if backlog.open_transaction_offsets else None
     held_seconds = None if held is None else max(0.0, (subject.now - held).total_seconds())
     open_seconds = held_seconds if backlog.open_transaction_offsets else 0.0
     unknown = bool(backlog.offsets) and backlog.lag_seconds is None
-    lag_level, lag_said = _of_lag(backlog, limits, nothing=unknown and not holds_message(subject.stream, backlog))
-    held_level, held_said = _of_transaction(backlog, held_seconds, limits)
+    lag_level, lag_words = _of_lag(backlog, limits, nothing=unknown and not holds_message(subject.stream, backlog))
+    held_level, held_words = _of_transaction(backlog, held_seconds, limits)
     level = max(lag_level, held_level, key=("passed", "warn", "error").index)
-    said = "; ".join(s for s in (lag_said, held_said) if s)
+    description = "; ".join(words for words in (lag_words, held_words) if words)
     if subject.stream.status == "paused" and level == "error":
-        level, said = "warn", f"{said}; the stream is paused"
-    return CheckResult(level, said, _numbers(backlog, open_transaction_seconds=open_seconds))
+        level, description = "warn", f"{description}; the stream is paused"
+    return CheckResult(level, description, _numbers(backlog, open_transaction_seconds=open_seconds))
 
 
 def held_since(stream: Stream, backlog: Backlog) -> datetime | None:
-    """The time of the oldest message that an open transaction holds back; ``None`` if it is unknown."""
+    """The time of the oldest message of an open transaction; ``None`` if unknown."""
     ends: Mapping[TopicPartition, int] = {
         tp: seen.end for tp, seen in backlog.topic_partitions.items() if seen.open_transaction_offsets
     }
@@ -108,7 +108,7 @@ def held_since(stream: Stream, backlog: Backlog) -> datetime | None:
 
 
 def holds_message(stream: Stream, backlog: Backlog) -> bool:
-    """Whether there is a message in what waits, or may be; else these are markers, or an aborted transaction's."""
+    """Whether the backlog has, or may have, a message; it may also be only markers and aborted transactions."""
     unknown = {
         tp: [OffsetRange(tp, seen.position, seen.end)]
         for tp, seen in backlog.topic_partitions.items()
@@ -126,9 +126,9 @@ def _of_lag(backlog: Backlog, limits: FreshnessLimits, *, nothing: bool) -> tupl
     if nothing:
         return "passed", f"{backlog.offsets:,} offsets wait, and there is no message in them"
     if backlog.lag_seconds is None:
-        return "warn", f"{backlog.offsets:,} offsets wait, nobody knows since when"
-    said = f"the oldest of {backlog.offsets:,} offsets that wait is {backlog.lag_seconds:,.0f} s old"
-    return _level(backlog.lag_seconds, limits), said
+        return "warn", f"{backlog.offsets:,} offsets wait, and their age is unknown"
+    oldest = f"the oldest of {backlog.offsets:,} waiting offsets is {backlog.lag_seconds:,.0f} s old"
+    return _level(backlog.lag_seconds, limits), oldest
 
 
 def _of_transaction(backlog: Backlog, seconds: float | None, limits: FreshnessLimits) -> tuple[Level, str]:
@@ -136,7 +136,7 @@ def _of_transaction(backlog: Backlog, seconds: float | None, limits: FreshnessLi
     if not backlog.open_transaction_offsets:
         return "passed", ""
     if seconds is None:
-        return "warn", f"{held}, nobody knows since when"
+        return "warn", f"{held}, and their age is unknown"
     return _level(seconds, limits), f"{held}, the oldest is {seconds:,.0f} s old"
 
 

@@ -1,4 +1,4 @@
-"""What a check found, in words and in numbers."""
+"""The result of a check, in words and in numbers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Literal
 from kdi_assets.errors import KdiError, Transient
 
 Level = Literal["passed", "warn", "error"]
-"""``error``: someone should be called; ``warn``: someone should look when there is time."""
+"""``error``: call someone; ``warn``: someone should look at it when there is time."""
 Number = int | float
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
-        said: One sentence, with what decided.
-        numbers: What can be plotted over time.
-        lists: What is read: names, ranges, lines.
+        description: One sentence, with the facts that decided.
+        numbers: Values to plot over time.
+        lists: Names, ranges or lines to read.
     """
 
     level: Level
-    said: str
+    description: str
     numbers: Mapping[str, Number] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -36,8 +36,8 @@ class CheckResult:
 NO_TABLE = CheckResult("passed", "there is no table yet")
 
 
-def refused(refusal: KdiError) -> CheckResult:
-    """The finding of a check that could not be made: what a retry may heal calls nobody."""
+def not_checked(refusal: KdiError) -> CheckResult:
+    """The result of a check that failed to run; a warning if a retry may help."""
     happened, safe, run = refusal.message_parts()
     level: Level = "warn" if isinstance(refusal, Transient) else "error"
     return CheckResult(level, happened, lists={"what is safe": (safe,), "what to run": (run,)})

@@ -1,4 +1,4 @@
-"""What the ledger says of a stream: every offset accounted for, positions, and the drains of the last day."""
+"""Checks of the ledger: accounted offsets, positions, and the drains of the last day."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMMITS = 2_000
-"""So many of the newest are read: reading one takes a fraction of a millisecond."""
-TENFOLD, HALF = 10, 0.5
+"""How many of the newest commits are read, each in a fraction of a millisecond."""
+ERROR_FACTOR, ERROR_SHARE = 10, 0.5
+"""The share of dead letters is an error from this multiple of the limit on, or from this share on."""
 DAY = timedelta(hours=24)
 
 
@@ -38,7 +39,7 @@ def every_offset_accounted_for(subject: CheckSubject, *, audit: Audit = audit) -
     """Whether every offset below the positions is a row, a dead letter, a confirmed gap or a declared loss, once.
 
     Raises:
-        NothingToAudit: The ledger's entries are gone from the log, and nobody copied them.
+        NothingToAudit: The ledger's entries are gone from the log, and the archive does not have them.
     """
     try:
         report = audit(subject.stream, lake=subject.lake, session=subject.session)
@@ -56,25 +57,24 @@ def every_offset_accounted_for(subject: CheckSubject, *, audit: Audit = audit) -
 
 
 def positions_never_go_back(subject: CheckSubject) -> CheckResult:
-    """Whether a commit set a position below an earlier one although no RESTORE stands there and no `kdi resolve`
-    there or behind it."""
+    """Whether every step back of a position is a RESTORE, or was decided by `kdi resolve`, then or later."""
     if subject.log is None:
         return NO_TABLE
     walked = walk_back(subject.log, subject.stream.archive_uri(subject.lake))
-    commits = list(islice(until_unreadable(walked), COMMITS))[::-1]  # undone ones too
+    commits = list(islice(until_unreadable(walked), COMMITS))[::-1]  # includes commits that a RESTORE undid
     back = steps_back(commits, subject.stream)
     numbers = {"commits_read": len(commits), "steps_back": len(back)}
     if not back:
         return CheckResult("passed", f"no position went back in the newest {len(commits):,} commits", numbers)
-    said = f"{back[0]}, and neither a RESTORE nor `kdi resolve` answers it: what follows is drained a second time"
-    return CheckResult("error", said, numbers, {"steps back": tuple(back[:20])})
+    description = f"{back[0]}, without a RESTORE or `kdi resolve`: the offsets after it are drained a second time"
+    return CheckResult("error", description, numbers, {"steps back": tuple(back[:20])})
 
 
 def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[str]:
-    """The steps that nothing explains, and that nobody has decided about since.
+    """The unexplained steps back that no later decision covers.
 
     Args:
-        commits: The oldest first; other writers' too, of which the transaction ids tell.
+        commits: The oldest first; of other writers' commits the transaction ids are read.
     """
     at: dict[TopicPartition, int] = {}
     found: list[tuple[TopicPartition, str]] = []
@@ -83,16 +83,16 @@ def steps_back(commits: Iterable[CommitInfo], stream: Stream) -> list[str]:
         positions = dict(entry.positions) if entry else positions_in(commit.transactions, stream)
         if entry and entry.kind == "resolve":
             decided = _decided(entry)
-            found = [(tp, said) for tp, said in found if tp not in decided]
+            found = [(tp, step) for tp, step in found if tp not in decided]
         elif not entry or entry.kind != "restore":
             lower = {tp: p for tp, p in sorted(positions.items()) if p != RETIRED and p < at.get(tp, p)}
             found += [(tp, f"v{commit.version} set {tp} back from {at[tp]} to {p}") for tp, p in lower.items()]
         at = {tp: p for tp, p in {**at, **positions}.items() if p != RETIRED}
-    return [said for _, said in found]
+    return [step for _, step in found]
 
 
 def _decided(entry: LedgerEntry) -> frozenset[TopicPartition]:
-    """Of which topic partitions somebody decided the positions: of all, but a loss says nothing of those without it."""
+    """The topic partitions whose positions were decided: all, or for a declared loss only those that lost offsets."""
     return frozenset(lost.topic_partition for lost in entry.declared_losses) or frozenset(entry.positions)
 
 
@@ -103,23 +103,23 @@ def dead_letter_rate(subject: CheckSubject) -> CheckResult:
     messages = sum(c.entry.messages for c in drains)
     share = letters / messages if messages else 0.0
     numbers = {"share": share, "dead_letters": letters, "messages": messages, "limit": limit, "drains": len(drains)}
-    said = f"{letters:,} of {messages:,} messages ({share:.2%}) of the last 24 hours became dead letters"
+    description = f"{letters:,} of {messages:,} messages ({share:.2%}) of the last 24 hours became dead letters"
     level = _level(share, limit)
     if level != "passed":
-        said += f"; the limit is {limit:.2%}; `kdi peek {subject.stream.name}` shows what becomes of messages"
-    return CheckResult(level, said, numbers)
+        description += f"; the limit is {limit:.2%}; `kdi peek {subject.stream.name}` shows the verdicts of messages"
+    return CheckResult(level, description, numbers)
 
 
 def _level(share: float, limit: float) -> Level:
     if share <= limit:
         return "passed"
-    return "error" if share >= min(TENFOLD * limit, max(limit, HALF)) else "warn"
+    return "error" if share >= min(ERROR_FACTOR * limit, max(limit, ERROR_SHARE)) else "warn"
 
 
 def expectations(subject: CheckSubject) -> CheckResult:
-    """Whether every message that is a row, or would be, met every expectation, over the drains of the last 24 hours.
+    """Whether the messages of the last 24 hours met every expectation.
 
-    What stops a drain is in no drain's entry: that run failed.
+    An expectation that stops drains is not counted here: a stopped drain has no ledger entry, its run failed.
     """
     drains = subject.drains_since(subject.now - DAY)
     named = subject.stream.expectations
@@ -131,5 +131,5 @@ def expectations(subject: CheckSubject) -> CheckResult:
     if not found:
         return CheckResult("passed", f"all expectations were met, {of}", numbers)
     lines = tuple(f"{name}: {count:,}, {named[name].then}: {named[name].sql}" for name, count in found.items())
-    said = ", ".join(f"{count:,} messages did not meet {name}" for name, count in found.items())
-    return CheckResult("warn", f"{said}, {of}", numbers, {"not met": lines})
+    description = ", ".join(f"{count:,} messages did not meet {name}" for name, count in found.items())
+    return CheckResult("warn", f"{description}, {of}", numbers, {"not met": lines})

@@ -1,4 +1,4 @@
-"""What a check looks at: one stream at one moment. Each fact is read once, and only if a check asks."""
+"""The subject of a check: one stream at one moment. Each fact is read once, and only if a check needs it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class CheckSubject:
-    """A stream, its table and its topic, as checks see them.
+    """A stream with its table and topic.
 
     Attributes:
-        session: Gives the Spark session; a check that needs none does not call it.
-        drained: Whether the table was drained a moment ago, in the same run.
+        session: Called only by checks that use Spark.
+        drained: Whether the same run has just drained the table.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CheckSubject:
 
     @cached_property
     def backlog(self) -> Backlog:
-        """What waits; given, or looked for now."""
+        """The backlog that was passed in, or the present one."""
         return self._backlog or read_backlog(self.stream, self.lake)
 
     @cached_property
@@ -59,7 +59,7 @@ class CheckSubject:
         return TableLog.open(self.uri)
 
     def drains_since(self, moment: datetime) -> tuple[LedgerCommit, ...]:
-        """The drains whose rows are there and that were committed since then, the oldest first.
+        """The drains since a moment that no RESTORE undid, the oldest first.
 
         Raises:
             KdiError: The log cannot be read.

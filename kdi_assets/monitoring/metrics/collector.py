@@ -1,4 +1,4 @@
-"""The collector: a snapshot as the samples of a scrape."""
+"""The collector: turns snapshots into the samples of a scrape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kdi_assets.monitoring.backlog_reader import ReadBacklogs, by_cluster
 from kdi_assets.monitoring.freshness import QUANTILES
 from kdi_assets.monitoring.metrics import names
 from kdi_assets.monitoring.metrics.names import Metric
-from kdi_assets.monitoring.metrics.snapshot import MetricsSnapshot, SnapshotReader, StreamSnapshot, unseen
+from kdi_assets.monitoring.metrics.snapshot import MetricsSnapshot, SnapshotReader, StreamSnapshot, unknown_snapshot
 from kdi_assets.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 PATIENCE_SECONDS = 8.0
-"""Prometheus waits ten seconds for a scrape, unless it is told otherwise."""
+"""Prometheus waits ten seconds for a scrape by default."""
 
 MetricSample = tuple[Sequence[str], float]
 
@@ -31,25 +31,25 @@ def stream_collector(
     look: ReadBacklogs | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Collector:
-    """A collector for a ``prometheus_client`` registry, computed per scrape.
+    """A collector for a ``prometheus_client`` registry; every scrape takes new snapshots.
 
-    Scrapes at the same time share one look at each cluster; clusters are looked at side by side. Where a look takes
-    longer than ``patience_seconds``, nothing is known of the cluster's streams; it goes on, and is the next scrape's.
+    Clusters are read in parallel, and simultaneous scrapes share one snapshot of each. If a snapshot takes longer than
+    ``patience_seconds``, the scrape has no facts about the cluster's streams; the next scrape gets that snapshot.
     """
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 
-    cameras = {
+    readers = {
         cluster: SnapshotReader(own, lake, look=look, patience_seconds=patience_seconds)
         for cluster, own in by_cluster(streams).items()
     }
 
     class Streams(Collector):
         def collect(self) -> Iterator[Family]:
-            asked = {cluster: camera.ask() for cluster, camera in cameras.items()}
-            wait(asked.values(), timeout=patience_seconds)
-            pictures = {cluster: one.result() if one.done() else None for cluster, one in asked.items()}
-            for metric, samples in _samples(streams, pictures):
+            requested = {cluster: reader.request() for cluster, reader in readers.items()}
+            wait(requested.values(), timeout=patience_seconds)
+            snapshots = {cluster: one.result() if one.done() else None for cluster, one in requested.items()}
+            for metric, samples in _samples(streams, snapshots):
                 kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
                 family = kind(metric.name, metric.meaning, labels=metric.labels)
                 for labels, value in samples:
@@ -60,13 +60,13 @@ def stream_collector(
 
 
 def _samples(
-    streams: Sequence[Stream], pictures: Mapping[str, MetricsSnapshot | None]
+    streams: Sequence[Stream], snapshots: Mapping[str, MetricsSnapshot | None]
 ) -> Iterator[tuple[Metric, list[MetricSample]]]:
-    looked = {one.stream.name: one for picture in pictures.values() if picture for one in picture.streams}
-    seen = [looked.get(stream.name) or unseen(stream) for stream in streams]
+    by_name = {one.stream.name: one for snapshot in snapshots.values() if snapshot for one in snapshot.streams}
+    seen = [by_name.get(stream.name) or unknown_snapshot(stream) for stream in streams]
     states = [one.state for one in seen]
-    yield names.LOOK_UP, [((cluster,), float(picture is not None)) for cluster, picture in pictures.items()]
-    yield names.LOOK_SECONDS, [((cluster,), picture.seconds) for cluster, picture in pictures.items() if picture]
+    yield names.LOOK_UP, [((cluster,), float(snapshot is not None)) for cluster, snapshot in snapshots.items()]
+    yield names.LOOK_SECONDS, [((cluster,), snapshot.seconds) for cluster, snapshot in snapshots.items() if snapshot]
     yield names.STREAMS, [((state.value,), float(states.count(state))) for state in State]
     yield names.UP, [(_labels(one), float(one.up)) for one in seen]
     yield names.STATE, [((*_labels(one), state.value), float(state == one.state)) for one in seen for state in State]

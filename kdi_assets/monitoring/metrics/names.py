@@ -1,7 +1,7 @@
-"""Every metric: name, meaning, labels, and how its value is told. No I/O.
+"""Every metric: name, meaning, labels and value. No I/O.
 
-Gauges do not vanish at zero. What is unknown is NaN, what never comes is +Inf; a stream whose broker or log cannot be
-read has no gauges of what is read there, and ``kdi_stream_up`` 0.
+Gauges do not vanish at zero. Unknown values are NaN, times that never come are +Inf. A stream whose broker or log
+cannot be read lacks the gauges from there, and its ``kdi_stream_up`` is 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATE = Metric("kdi_stream_state", "1 for the state that the stream is in, 0 for
 STREAMS = Metric("kdi_streams", "Streams by state.", ("state",))
 LOOK_UP = Metric(
     "kdi_look_up",
-    "Whether a look at the cluster's streams ended in time; if not, nothing is told of them.",
+    "Whether a look at the cluster's streams ended in time; if not, they have no gauges.",
     ("cluster",),
 )
 LOOK_SECONDS = Metric("kdi_look_seconds", "How long the look at the cluster's streams took.", ("cluster",))
@@ -57,47 +57,41 @@ def _time_to_loss(held: PartitionBacklog) -> float:
 
 
 PARTITION_GAUGES: Mapping[Metric, Callable[[PartitionBacklog], float]] = {
-    Metric("kdi_position_offset", "Next offset to drain.", OF_PARTITION): lambda held: _known(held.position),
-    Metric("kdi_end_offset", "The last stable offset, exclusive.", OF_PARTITION): lambda held: held.end,
-    Metric("kdi_earliest_offset", "The first offset that the broker still has.", OF_PARTITION): lambda held: (
-        held.earliest
+    Metric("kdi_position_offset", "Next offset to drain.", OF_PARTITION): lambda p: _known(p.position),
+    Metric("kdi_end_offset", "The last stable offset, exclusive.", OF_PARTITION): lambda p: p.end,
+    Metric("kdi_earliest_offset", "The first offset that the broker still has.", OF_PARTITION): lambda p: p.earliest,
+    Metric("kdi_backlog_offsets", "Offsets between position and end.", OF_PARTITION): lambda p: (
+        math.nan if p.position is None else p.offsets
     ),
-    Metric("kdi_backlog_offsets", "Offsets between position and end.", OF_PARTITION): lambda held: (
-        math.nan if held.position is None else held.offsets
-    ),
-    Metric("kdi_lag_seconds", "Age of the oldest message that waits; 0 if none does.", OF_PARTITION): _lag,
+    Metric("kdi_lag_seconds", "Age of the oldest waiting message; 0 if none waits.", OF_PARTITION): _lag,
     Metric(
         "kdi_time_to_loss_seconds",
         "Time until retention deletes the next message; +Inf if none waits, or retention never does.",
         OF_PARTITION,
     ): _time_to_loss,
-    Metric(
-        "kdi_open_transaction_offsets", "Offsets held back by a transaction that is not ended.", OF_PARTITION
-    ): lambda held: held.open_transaction_offsets,
+    Metric("kdi_open_transaction_offsets", "Offsets held back by an open transaction.", OF_PARTITION): lambda p: (
+        p.open_transaction_offsets
+    ),
 }
 BACKLOG_GAUGES: Mapping[Metric, Callable[[Backlog], float]] = {
-    Metric("kdi_backlog_bytes", "Keys and values that wait, uncompressed, estimated.", OF_STREAM): lambda backlog: (
+    Metric("kdi_backlog_bytes", "Uncompressed keys and values of the backlog, estimated.", OF_STREAM): lambda backlog: (
         _known(backlog.bytes) if backlog.offsets else 0.0
     ),
     Metric(
         "kdi_time_to_close_seconds",
-        "Time until a drain that began now would have caught up; +Inf if it never would.",
+        "Time until a drain that starts now has caught up; +Inf if it never does.",
         OF_STREAM,
     ): lambda backlog: _known(backlog.time_to_close_seconds),
 }
 FRESHNESS_LIMIT = Metric(
-    "kdi_freshness_limit_seconds",
-    "From how long on the stream's document takes a message for late, and for a failure.",
-    (*OF_STREAM, "level"),
+    "kdi_freshness_limit_seconds", "The freshness limits of the stream's document, by level.", (*OF_STREAM, "level")
 )
 DEAD_LETTER_LIMIT = Metric(
-    "kdi_dead_letter_limit_ratio",
-    "Share of dead letters among the messages that the stream's document takes for too much.",
-    OF_STREAM,
+    "kdi_dead_letter_limit_ratio", "The limit of the share of dead letters in the stream's document.", OF_STREAM
 )
 TABLE_GAUGES: Mapping[Metric, Callable[[TableFacts], float]] = {
     Metric(
-        "kdi_last_commit_timestamp_seconds", "When the newest drain was committed; NaN: none was.", OF_STREAM
+        "kdi_last_commit_timestamp_seconds", "When the newest drain was committed; NaN without a drain.", OF_STREAM
     ): lambda table: table.drained_at.timestamp() if table.drained_at else math.nan,
     Metric("kdi_table_version", "Newest version of the table.", OF_STREAM): lambda table: _known(table.version),
     Metric("kdi_table_files", "Data files of the newest version.", OF_STREAM): lambda table: (
@@ -107,7 +101,7 @@ TABLE_GAUGES: Mapping[Metric, Callable[[TableFacts], float]] = {
         table.files.bytes if table.files else math.nan
     ),
     Metric(
-        "kdi_table_small_files", "Files below 32 MiB that share their date with another such one.", OF_STREAM
+        "kdi_table_small_files", "Files below 32 MiB on dates with at least two such files.", OF_STREAM
     ): lambda table: table.files.small if table.files else math.nan,
 }
 
@@ -117,29 +111,27 @@ def _total(name: str, meaning: str) -> Metric:
 
 
 LEDGER_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
-    _total("kdi_rows_total", "Rows that messages became."): lambda entry: entry.rows,  # replays add some too
-    _total("kdi_file_bytes_total", "Data files that drains added."): lambda entry: entry.bytes,
-    _total("kdi_declared_loss_offsets_total", "Offsets that someone decided to give up."): lambda entry: sum(
-        lost.offset_count for lost in entry.declared_losses
+    _total("kdi_rows_total", "Rows added by drains and replays."): lambda e: e.rows,
+    _total("kdi_file_bytes_total", "Bytes of data files that drains and replays added."): lambda e: e.bytes,
+    _total("kdi_declared_loss_offsets_total", "Offsets that someone decided to give up."): lambda e: sum(
+        lost.offset_count for lost in e.declared_losses
     ),
 }
 """Of every ledger commit."""
 
 DRAIN_COUNTERS: Mapping[Metric, Callable[[LedgerEntry], int]] = {
-    _total("kdi_drains_total", "Drains that were committed."): lambda drain: 1,
-    _total("kdi_conflicts_total", "Tries of drains that another commit overtook."): lambda drain: drain.conflicts,
-    _total("kdi_messages_total", "Messages drained, whatever became of them."): lambda drain: drain.messages,
-    _total("kdi_dead_letters_total", "Messages that became dead letters."): lambda drain: drain.dead_letters,
-    _total("kdi_tombstones_total", "Messages without a value."): lambda drain: drain.tombstones,
-    _total("kdi_filtered_total", "Messages that a stream's filter or its route left out."): lambda drain: (
-        drain.filtered
+    _total("kdi_drains_total", "Drains that were committed."): lambda e: 1,
+    _total("kdi_conflicts_total", "Commit races that drains lost."): lambda e: e.conflicts,
+    _total("kdi_messages_total", "Messages drained, of every verdict."): lambda e: e.messages,
+    _total("kdi_dead_letters_total", "Messages that became dead letters."): lambda e: e.dead_letters,
+    _total("kdi_tombstones_total", "Messages without a value."): lambda e: e.tombstones,
+    _total("kdi_filtered_total", "Messages that the stream's filter or route left out."): lambda e: e.filtered,
+    _total("kdi_unknown_fields_total", "Messages with fields that the record does not have."): lambda e: (
+        e.unknown.messages
     ),
-    _total("kdi_unknown_fields_total", "Messages with fields that a stream's record has not."): lambda drain: (
-        drain.unknown.messages
-    ),
-    _total("kdi_gap_offsets_total", "Offsets that held no visible message."): lambda drain: drain.gap_offsets,
-    _total("kdi_message_bytes_total", "Keys and values drained, as produced and uncompressed."): lambda drain: (
-        drain.message_bytes
+    _total("kdi_gap_offsets_total", "Offsets that held no visible message."): lambda e: e.gap_offsets,
+    _total("kdi_message_bytes_total", "Keys and values drained, as produced and uncompressed."): lambda e: (
+        e.message_bytes
     ),
 }
 """Of drains alone."""

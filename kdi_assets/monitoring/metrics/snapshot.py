@@ -1,4 +1,4 @@
-"""A snapshot: everything that one scrape says of every stream."""
+"""A snapshot: all facts about the streams of one cluster for one scrape."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from kdi_assets.runtime.threads import begin
 from kdi_assets.stream.stream import Stream
 
 LEDGER_SECONDS = 4.0
-"""How long a scrape reads in ledgers that it never read to their ends; the next one goes on."""
+"""How long a scrape reads ledgers that were never read to their ends; the next scrape continues."""
 
 LATE_SECONDS = 60.0
-"""How old a picture may be that came too late for who asked, and that nobody else was given."""
+"""How old a late snapshot may be that no scrape has received yet."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """One stream.
+    """The facts about one stream.
 
     Attributes:
-        table: ``None`` if its log cannot be read; empty if there is no table yet.
-        totals: ``None`` if there are none yet.
+        table: ``None`` if the table's log cannot be read; empty if there is no table yet.
+        totals: ``None`` if they are not known yet.
     """
 
     stream: Stream
@@ -53,15 +53,15 @@ class StreamSnapshot:
         return self.table is not None and (self.backlog.known or self.stream.status == "retired")
 
 
-def unseen(stream: Stream) -> StreamSnapshot:
-    """A stream that could not be looked at in time."""
+def unknown_snapshot(stream: Stream) -> StreamSnapshot:
+    """The snapshot of a stream whose cluster did not answer in time."""
     nothing = Backlog(stream.name, {}, 0, None, refusal=None, open_transaction_offsets=0)
     return StreamSnapshot(stream, nothing, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """The streams of a cluster, how long it took to look, and when it ended, by the monotonic clock."""
+    """The streams of a cluster; how long the snapshot took, and when it ended by the monotonic clock."""
 
     streams: tuple[StreamSnapshot, ...]
     seconds: float
@@ -69,10 +69,10 @@ class MetricsSnapshot:
 
 
 class SnapshotReader:
-    """Takes pictures of the same streams for whoever asks, one at a time; remembers what cannot have changed.
+    """Takes snapshots of the same streams, one at a time, and only on request; caches what cannot have changed.
 
-    None is taken unless somebody asks. One that takes longer than anybody waits would never be given: it is the next
-    one's who asks, and meanwhile another is taken. As soon as one comes in time, pictures are new again.
+    A snapshot that takes longer than a scrape waits goes to the next scrape, while another one is taken. As soon as
+    one is in time again, scrapes get new snapshots.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class SnapshotReader:
         self._lock = Lock()
         self._last: Future[MetricsSnapshot] | None = None
 
-    def ask(self) -> Future[MetricsSnapshot]:
-        """The picture, or the promise of one."""
+    def request(self) -> Future[MetricsSnapshot]:
+        """The snapshot that is being taken, a late one that nobody received, or a new one."""
         with self._lock:
             last = self._last
             if last is not None and not last.done():
@@ -96,14 +96,14 @@ class SnapshotReader:
             self._last = begin(self._take, name="look")
             return last if last is not None and self._came_late(last) else self._last
 
-    def _came_late(self, answer: Future[MetricsSnapshot]) -> bool:
-        if answer.exception():
+    def _came_late(self, done: Future[MetricsSnapshot]) -> bool:
+        if done.exception():
             return False
-        picture = answer.result()
-        return picture.seconds > self._patience and time.monotonic() - picture.ended < LATE_SECONDS
+        snapshot = done.result()
+        return snapshot.seconds > self._patience and time.monotonic() - snapshot.ended < LATE_SECONDS
 
     def _take(self) -> MetricsSnapshot:
-        """A new picture; what cannot be read is missing of its stream alone."""
+        """A new snapshot; an unreadable fact is missing for its stream alone."""
         began, now = time.monotonic(), datetime.now(UTC)
         backlogs = self._look(self._streams, lake=self._lake)
         tables = [_or_none(partial(self._tables, s, self._lake, now=now)) for s in self._streams]

@@ -1,4 +1,4 @@
-"""Totals: what the drains of a stream did, added up from its ledger; only what is new is read."""
+"""Totals of a stream over its ledger; only new commits are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kdi_assets.monitoring.metrics.names import DRAIN_COUNTERS, LEDGER_COUNTERS
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over ledger entries, undone ones too: a RESTORE takes rows away, and not the work that was done.
+    """Sums over ledger entries; entries that a RESTORE undid count, because counters must not go back.
 
     Attributes:
         counts: By the name of the metric.
@@ -27,7 +27,7 @@ class Totals:
     stage_seconds: Counter[str] = field(default_factory=Counter)
 
     def add(self, entry: LedgerEntry) -> None:
-        """Count one more ledger commit."""
+        """Add a ledger commit."""
         counters = dict(LEDGER_COUNTERS)
         if entry.kind == "drain":
             counters |= DRAIN_COUNTERS
@@ -36,7 +36,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class _Read:
+class _Progress:
     totals: Totals = field(default_factory=Totals)
     table_id: str = ""
     through: int = -1
@@ -44,52 +44,52 @@ class _Read:
 
 
 class LedgerTotals:
-    """The totals of many tables, since the oldest commits that their logs had when they were first read."""
+    """The totals of many tables, from the oldest commit that a log has when it is first read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._cache: LogCache[_Read] = LogCache()
+        self._cache: LogCache[_Progress] = LogCache()
 
     def __call__(self, uri: str, app_id: str, *, until: float) -> Totals | None:
-        """The totals as far as they are read.
+        """The totals of one table.
 
         Args:
-            until: When to leave off, by the clock; the next call goes on there.
+            until: When to stop, by the clock; the next call continues.
 
         Returns:
-            ``None`` without a table, and until a log was read to its end once: a counter may begin anywhere, but a
-            step in it is work that was done just now.
+            ``None`` without a table, and until the log was read to its end once: a counter may begin at any value, but
+            Prometheus takes an increase for work that was done just now.
 
         Raises:
-            KdiError, CommitUnreadable: The log cannot be read; what was counted stays.
+            KdiError, CommitUnreadable: The log cannot be read; the counts so far stay.
         """
         read = self._cache.current(uri)
         if read is None:
-            read = self._cache.last(uri) or _Read()
+            read = self._cache.last(uri) or _Progress()
             try:
-                self._go_on(uri, app_id, read, until)
+                self._continue(uri, app_id, read, until)
             finally:
                 self._cache.keep(uri, read, version=read.through)
         return read.totals if read.whole else None
 
-    def _go_on(self, uri: str, app_id: str, read: _Read, until: float) -> None:
+    def _continue(self, uri: str, app_id: str, read: _Progress, until: float) -> None:
         log = TableLog.open(uri)
         if log is None:
             return
         if log.table_id != read.table_id or log.version < read.through:
             read.table_id, read.through = log.table_id, min(log.commit_files(), default=0) - 1
-        while read.through < log.version and (self._clock() < until):
+        while read.through < log.version and self._clock() < until:
             self._add(log, app_id, read, read.through + 1)
         read.whole = read.whole or read.through == log.version
 
     @staticmethod
-    def _add(log: TableLog, app_id: str, read: _Read, version: int) -> None:
+    def _add(log: TableLog, app_id: str, read: _Progress, version: int) -> None:
         try:
             entry = parse_entry(log.commit(version).user_metadata, version, app_id)
         except CommitUnreadable as unreadable:
             if not unreadable.gone:
                 raise
-            entry = None  # cleaned up meanwhile
+            entry = None  # the log was cleaned up meanwhile
         if entry is not None:
             read.totals.add(entry)
         read.through = version

@@ -1,4 +1,4 @@
-"""How a Kafka cluster is spoken to: configuration, and what it means when nobody answers or we are refused."""
+"""Clients of a Kafka cluster: configuration, admin, consumer, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
 REQUEST_SECONDS = 10.0
-"""How long one look at the brokers may take; well below the 60 seconds that Dagster gives a sensor."""
+"""How long a request may take; well below the 60 seconds that Dagster gives a sensor."""
 
 LATE_SECONDS = 2.0
-"""How much later than its limit, which the client keeps by itself, an answer may come before it counts as lost."""
+"""An answer counts as lost this long after the limit that the client itself keeps."""
 ONE_BATCH = 1024
-"""Bytes to fetch where one message of each topic partition is wanted; a broker sends the first batch whole."""
+"""Bytes to fetch for one message of each topic partition; a broker sends the first batch whole."""
 
 _ADVERTISED = re.compile(r"(?:\w+://)?(\S+)/\d+: ")
-"""A broker as librdkafka names it, by the address that it advertises and its id; a given address has no id."""
+"""A broker as librdkafka names it, by its advertised address and its id; a bootstrap address has no id."""
 
 
-class Heard:
-    """What a client says beside its answers: of refused credentials, a request only knows that its time ran out."""
+class ClientErrors:
+    """Errors that a client reports by callback; if credentials are refused, a request itself only times out."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._refused = ""
         self._all_down = False
-        # Addresses that brokers advertise, and at which nobody took a connection.
+        # Advertised addresses that accept no connection.
         self.unreachable: dict[str, None] = {}
 
     def __call__(self, error: KafkaError) -> None:
-        """Be told by the client; it calls this while it is polled."""
+        """The client calls this while it is polled."""
         from confluent_kafka import KafkaError
 
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
@@ -50,28 +50,28 @@ class Heard:
             self.unreachable[named[1]] = None
 
     def refuse(self, *, answer_came_late: bool = False) -> None:
-        """Refuse once no broker is left that took our credentials, or one refused them and no answer came.
+        """Refuse if a broker refused our credentials, and all brokers are down or no answer came in time.
 
         Raises:
-            AccessRefused: Then.
+            AccessRefused: Authentication failed.
         """
         if self._refused and (self._all_down or answer_came_late):
             raise access_refused(self.cluster, "authentication", self._refused)
 
 
 def access_refused(cluster: Cluster, refused: str, detail: str) -> AccessRefused:
-    """The refusal: of ``authentication`` or ``authorization``."""
+    """The error if the brokers refuse ``authentication`` or ``authorization``."""
     servers = cluster.bootstrap_servers
     return AccessRefused(cluster=cluster.name, bootstrap_servers=servers, refused=refused, detail=detail)
 
 
-def nobody_answers(cluster: Cluster, detail: str) -> BrokerUnreachable:
-    """The refusal of a cluster that does not answer."""
+def broker_unreachable(cluster: Cluster, detail: str) -> BrokerUnreachable:
+    """The error if the cluster does not answer."""
     return BrokerUnreachable(cluster=cluster.name, bootstrap_servers=cluster.bootstrap_servers, detail=detail)
 
 
 def client_config(cluster: Cluster, **extra: object) -> dict[str, Any]:
-    """librdkafka's configuration for the cluster: the document's properties, then ours, which they cannot change."""
+    """librdkafka's configuration: the cluster's properties, then ours, which they cannot override."""
     return {
         "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
         "log_level": 0,
@@ -82,46 +82,46 @@ def client_config(cluster: Cluster, **extra: object) -> dict[str, Any]:
 
 
 class Admin:
-    """A new admin client, and what it means when nobody answers it.
+    """A new admin client.
 
     Raises:
-        PropertyRefused: It takes the cluster's properties not.
+        PropertyRefused: The client does not accept the cluster's properties.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self.cluster, self.heard = cluster, Heard(cluster)
-        with _properties(cluster):
-            self.client = AdminClient(client_config(cluster, error_cb=self.heard))
+        self.cluster, self.errors = cluster, ClientErrors(cluster)
+        with _property_errors(cluster):
+            self.client = AdminClient(client_config(cluster, error_cb=self.errors))
 
     def wait(self, asked: Collection[Future[Any]], *, request_seconds: float | None = None) -> None:
-        """Wait until all is answered or out of time.
+        """Wait until all requests are answered or timed out.
 
         Args:
-            request_seconds: The limit that the requests were given, if it is not the usual one. The client may take it
-                for each of the two steps of a request, asking who leads and asking the leaders.
+            request_seconds: The limit of the requests, if it is not ``REQUEST_SECONDS``. The client may take it twice:
+                to ask for the leaders, and to ask the leaders.
 
         Raises:
-            AccessRefused: The brokers refuse our credentials; said at once.
-            BrokerUnreachable: The client lost an answer; without a limit of ours one would wait for it for ever.
+            AccessRefused: The brokers refuse our credentials; raised at once.
+            BrokerUnreachable: The client lost an answer, and would wait for it forever.
         """
         seconds = 2 * (request_seconds or REQUEST_SECONDS) + LATE_SECONDS
         until = monotonic() + seconds
         while lost := wait(asked, timeout=0.1).not_done:
             self.client.poll(0)
-            self.heard.refuse()
+            self.errors.refuse()
             if monotonic() > until:
-                self.heard.refuse(answer_came_late=True)
+                self.errors.refuse(answer_came_late=True)
                 detail = f"{len(lost)} of {len(asked)} requests not answered within {seconds:g} s"
-                raise nobody_answers(self.cluster, detail)
+                raise broker_unreachable(self.cluster, detail)
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Translate the client's "nobody answers" into ours; every other refusal passes.
+        """Translate the client's errors for unreachable brokers; others pass.
 
         Raises:
-            BrokerUnreachable, AccessRefused: Why nobody answers.
+            BrokerUnreachable, AccessRefused: No broker answers.
         """
         from confluent_kafka import KafkaError, KafkaException
 
@@ -133,15 +133,11 @@ class Admin:
             if error.code() not in silent:
                 raise
             self.client.poll(0)
-            self.heard.refuse(answer_came_late=True)
-            raise nobody_answers(self.cluster, error.str()) from refused
+            self.errors.refuse(answer_came_late=True)
+            raise broker_unreachable(self.cluster, error.str()) from refused
 
     def topics(self) -> Mapping[str, Any]:
-        """The topics that we may see, each with its ``partitions``.
-
-        Raises:
-            BrokerUnreachable, AccessRefused: Why nobody answers.
-        """
+        """The visible topics, each with its ``partitions``; raises as ``reachable``."""
         with self.reachable():
             return self.client.list_topics(timeout=REQUEST_SECONDS).topics
 
@@ -153,44 +149,40 @@ def open_consumer(
     *,
     committed: bool = True,
     fetch_bytes: int = ONE_BATCH,
-) -> Iterator[tuple[Consumer, Heard]]:
-    """A new consumer that reads from these positions without a group, and tells of the end.
+) -> Iterator[tuple[Consumer, ClientErrors]]:
+    """A new consumer that reads from these positions, uses no group, and reports the ends of topic partitions.
 
     Args:
-        committed: Only messages that may be read; else those of open and aborted transactions too.
-        fetch_bytes: Asked for at a time, of each topic partition; a broker sends one batch at least.
+        committed: Read only committed messages; else those of open and aborted transactions too.
+        fetch_bytes: Bytes to fetch at a time from each topic partition; a broker sends at least one batch.
 
     Raises:
-        PropertyRefused: It takes the cluster's properties not.
+        PropertyRefused: The client does not accept the cluster's properties.
     """
     from confluent_kafka import Consumer
 
-    heard = Heard(cluster)
-    with _properties(cluster):
-        consumer = Consumer(
-            client_config(
-                cluster,
-                **{
-                    # The client demands a group id; nothing is ever committed to it or read from it.
-                    "group.id": "kdi-reads-no-group-offsets",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "isolation.level": "read_committed" if committed else "read_uncommitted",
-                    "auto.offset.reset": "error",
-                    "fetch.message.max.bytes": fetch_bytes,
-                    "fetch.max.bytes": 1_000_000,
-                    "error_cb": heard,
-                },
-            )
-        )
+    errors = ClientErrors(cluster)
+    config = {
+        # The client demands a group id; nothing is ever committed to it or read from it.
+        "group.id": "kdi-reads-no-group-offsets",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+        "auto.offset.reset": "error",
+        "fetch.message.max.bytes": fetch_bytes,
+        "fetch.max.bytes": 1_000_000,
+        "error_cb": errors,
+    }
+    with _property_errors(cluster):
+        consumer = Consumer(client_config(cluster, **config))
     try:
         consumer.assign([rd_partition(tp, offset) for tp, offset in positions.items()])
-        yield consumer, heard
+        yield consumer, errors
     finally:
         consumer.close()
 
 
-def polled(
+def poll_messages(
     cluster: Cluster,
     positions: Mapping[TopicPartition, int],
     waiting: Collection[TopicPartition],
@@ -200,34 +192,34 @@ def polled(
     committed: bool = True,
     fetch_bytes: int = ONE_BATCH,
 ) -> Iterator[tuple[TopicPartition, Message]]:
-    """Messages, ends and errors of topic partitions, until the time is up or nobody waits for more.
+    """Messages, ends and errors of topic partitions, until the time is up or ``waiting`` is empty.
 
     Args:
-        positions, committed, fetch_bytes: As ``open_consumer`` takes them.
-        waiting: The caller takes out the topic partitions of which it has enough.
-        most: How many messages are handed out at a time.
+        positions, committed, fetch_bytes: As in ``open_consumer``.
+        waiting: The caller removes topic partitions of which it has enough.
+        most: How many messages are taken from the client at a time.
 
     Raises:
         AccessRefused: The brokers refuse our credentials.
-        PropertyRefused: The client takes the cluster's properties not.
+        PropertyRefused: As ``open_consumer``.
     """
     if not waiting:
         return
     until = monotonic() + seconds
-    with open_consumer(cluster, positions, committed=committed, fetch_bytes=fetch_bytes) as (consumer, heard):
+    with open_consumer(cluster, positions, committed=committed, fetch_bytes=fetch_bytes) as (consumer, errors):
         while waiting and monotonic() < until:
-            heard.refuse()
-            for message in what_came(consumer, most):
+            errors.refuse()
+            for message in next_messages(consumer, most):
                 tp = topic_partition_of(message)
                 if tp not in waiting:
-                    continue  # also what is about the group, which the client looks up although nobody asks it to
+                    continue  # has enough, or is an error about the group, which the client looks up by itself
                 yield tp, message
                 if tp not in waiting:
                     consumer.pause([rd_partition(tp)])
 
 
-def what_came(consumer: Consumer, most: int) -> list[Message]:
-    """What the consumer has now, or what comes first within a fifth of a second; it does not wait for ``most``."""
+def next_messages(consumer: Consumer, most: int) -> list[Message]:
+    """At most ``most`` messages that the consumer has now, or the first that comes within 0.2 seconds."""
     first = consumer.poll(0.2)
     if first is None:
         return []
@@ -235,23 +227,23 @@ def what_came(consumer: Consumer, most: int) -> list[Message]:
 
 
 def rd_partition(tp: TopicPartition, offset: int = -1001) -> Any:
-    """The topic partition as the client names it; without an offset by default."""
+    """The topic partition as the client's type; by default without an offset."""
     from confluent_kafka import TopicPartition as RdPartition
 
     return RdPartition(tp.topic, tp.partition, offset)
 
 
 def topic_partition_of(message: Message) -> TopicPartition:
-    """Where a message stands."""
+    """The topic partition of a message."""
     return TopicPartition(str(message.topic()), message.partition() or 0)
 
 
 @contextmanager
-def _properties(cluster: Cluster) -> Iterator[None]:
-    """Translate what a new client says of its properties.
+def _property_errors(cluster: Cluster) -> Iterator[None]:
+    """Translate a new client's errors about its properties.
 
     Raises:
-        PropertyRefused: It takes them not.
+        PropertyRefused: The client does not accept them.
     """
     from confluent_kafka import KafkaException
 

@@ -6,7 +6,7 @@ from kdi_assets.errors import Terminal, Transient
 
 
 class LeaderMissing(Transient):
-    """The brokers know the topic, but a topic partition has no leader that answers for it at this moment."""
+    """The brokers know the topic, but at this moment a topic partition has no leader that answers."""
 
     cluster: str
     topic: str
@@ -15,8 +15,8 @@ class LeaderMissing(Transient):
     what_happened = "Kafka cluster {cluster}: no leader answers for all partitions of {topic!r} ({detail})."
     what_is_safe = "nothing was read and nothing was written."
     what_to_run = (
-        "repeat the command: leaders change when a topic is new and when a broker restarts; if it stays, look at the "
-        "brokers"
+        "repeat the command: leaders change when a topic is new and when a broker restarts; if the error stays, check "
+        "the brokers"
     )
 
 
@@ -44,7 +44,7 @@ class BrokerUnreachable(Transient):
 
 
 class AccessRefused(Terminal):
-    """The brokers answer and do not let us in; trying again with the same credentials may lock the account."""
+    """The brokers refuse our credentials or rights; a retry with the same credentials may lock the account."""
 
     cluster: str
     bootstrap_servers: str
@@ -55,23 +55,23 @@ class AccessRefused(Terminal):
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = (
         "correct the sasl.* and ssl.* properties of the cluster's document, the environment variables that it names, "
-        "or our rights at the broker; then repeat the command"
+        "or the user's rights at the broker; then repeat the command"
     )
 
 
 class PropertyRefused(Terminal):
-    """The client takes the properties of a cluster not as they are written."""
+    """The client does not accept the properties of a cluster."""
 
     cluster: str
     detail: str
 
-    what_happened = "Kafka cluster {cluster}: the client does not take its properties: {detail}."
+    what_happened = "Kafka cluster {cluster}: the client does not accept its properties: {detail}."
     what_is_safe = "no broker was asked; nothing was read and nothing was written."
     what_to_run = "correct `properties:` of the cluster's document (names and values are librdkafka's), then kdi doctor"
 
 
 class AdvertisedUnreachable(Transient):
-    """The cluster answers, and some of the brokers that it names do not take a connection from here."""
+    """The cluster answers, but some of its advertised brokers accept no connection from here."""
 
     cluster: str
     unreachable: tuple[str, ...]
@@ -82,6 +82,6 @@ class AdvertisedUnreachable(Transient):
             f"Kafka cluster {self.cluster}: {len(self.unreachable)} of {self.brokers} brokers take no connection from "
             f"here: {', '.join(self.unreachable)}.",
             "nothing was read; drains of topic partitions that these brokers lead stop before they write.",
-            "the same command once more; if it repeats, look at these brokers, at their advertised.listeners, and at "
-            "the network between",
+            "repeat the command; if the error stays, check these brokers, their advertised.listeners, and the network "
+            "between",
         )

@@ -1,4 +1,4 @@
-"""Messages read by a client of our own: those at positions, and those of ranges. No JVM, no consumer group."""
+"""Reads messages with librdkafka: at positions, or in ranges. No JVM, no consumer group."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from typing import TYPE_CHECKING
 from kdi_assets.ledger.entry import LastRead
 from kdi_assets.sources.kafka.client import (
     REQUEST_SECONDS,
-    nobody_answers,
+    ClientErrors,
+    broker_unreachable,
+    next_messages,
     open_consumer,
-    polled,
+    poll_messages,
     rd_partition,
     topic_partition_of,
-    what_came,
 )
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import Consumer, Message
 
 SAMPLE_SECONDS = 3.0
-"""How long a sample may take; it only makes an estimate better."""
+"""How long a sample may take; it only improves an estimate."""
 MANY_BATCHES = 256_000
-"""Bytes to fetch at a time from a topic partition whose messages are read one after the other."""
+"""Bytes to fetch at a time from a topic partition that is read in sequence."""
 FAR = 2_000
-"""Offsets that are read through sooner than the client seeks behind them."""
+"""Reading this many offsets takes less time than a seek past them."""
 ENDLESS = 2**63 - 1
 YEAR_10000 = 253_402_300_800_000
 """In milliseconds; no later moment is a ``datetime``."""
 LAST_OFFSETS = (1, 64)
-"""How far before the end of a range its last message is looked for; behind it, transactions leave markers."""
+"""How far before the end of a range its last message is looked for; transactions leave markers after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtPosition:
-    """What stands around a position.
+    """The messages around a position.
 
     Attributes:
-        before: The message at the offset before it that was asked for; ``None`` if there is none any more.
-        next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. A
-            producer may write anything there: what is no time, or lies ahead, counts as now, since the message waits.
+        before: The message at the requested offset before it; ``None`` if it is gone.
+        next_at: Timestamp of the first message at or after the position; ``None`` if there is none, or none came. An
+            invalid or future timestamp counts as now.
     """
 
     before: LastRead | None = None
@@ -60,20 +61,20 @@ def around_positions(
     seconds: float = REQUEST_SECONDS,
     committed: bool = True,
 ) -> dict[TopicPartition, AtPosition]:
-    """Read the next message of each topic partition, and on the way there the one at an offset before it.
+    """Read the next message of each topic partition, and a message before it.
 
     Args:
-        before: That offset, lower than the position and not below the earliest; absent where none is asked for.
-        committed: Only messages that may be read; else those of open and aborted transactions too.
+        before: The offset of that message, below the position and not below the earliest; may be absent.
+        committed: As in ``open_consumer``.
 
     Returns:
-        Absent is a topic partition of which neither a message nor the end came within ``seconds``.
+        Absent if neither a message nor the end came within ``seconds``.
     """
     before = before or {}
     waiting, seen = set(positions), dict[TopicPartition, LastRead]()
     found: dict[TopicPartition, AtPosition] = {}
     starts = {**positions, **before}
-    for tp, message in polled(cluster, starts, waiting, seconds=seconds, most=1, committed=committed):
+    for tp, message in poll_messages(cluster, starts, waiting, seconds=seconds, most=1, committed=committed):
         ends, offset = message.error() is not None, message.offset() or 0
         if ends or offset >= positions[tp]:
             found[tp] = AtPosition(seen.get(tp), None if ends else _written_at(message))
@@ -90,13 +91,13 @@ def oldest_timestamps(
     seconds: float = REQUEST_SECONDS,
     committed: bool = True,
 ) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first message at or after each position; absent where none came within ``seconds``."""
+    """The timestamp of the first message at or after each position; absent if none came within ``seconds``."""
     found = around_positions(cluster, positions, seconds=seconds, committed=committed)
     return {tp: at.next_at for tp, at in found.items() if at.next_at is not None}
 
 
 def last_messages(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, LastRead]:
-    """The last message of each range; absent where the last ``LAST_OFFSETS`` of it show none.
+    """The last message of each range; absent if its last ``LAST_OFFSETS`` offsets have none.
 
     Raises:
         BrokerUnreachable: There is no answer.
@@ -112,7 +113,7 @@ def last_messages(cluster: Cluster, ranges: Sequence[OffsetRange]) -> dict[Topic
 
 
 def last_read_of(message: Message) -> LastRead:
-    """What tells a message from another one at its offset."""
+    """The fingerprint of a message: it differs from that of any other message at its offset."""
     digest = blake2b(digest_size=8)
     for part in (message.key(), message.value()):
         data = b"" if part is None else bytes(part)
@@ -123,36 +124,33 @@ def last_read_of(message: Message) -> LastRead:
 def sampled_bytes(
     cluster: Cluster, positions: Mapping[TopicPartition, int], *, each: int = 20, seconds: float = SAMPLE_SECONDS
 ) -> float | None:
-    """Bytes of key and value, uncompressed, that a message has on average; ``None`` if none came within ``seconds``.
+    """The average uncompressed bytes of key and value of a message; ``None`` if none came within ``seconds``.
 
     Args:
-        positions: Where the sample begins in each topic partition.
-        each: How many messages are taken there at most.
+        positions: Where the sample starts in each topic partition.
+        each: How many messages of each topic partition are read at most.
     """
     left, taken, size = dict.fromkeys(positions, each), 0, 0
-    for tp, message in polled(cluster, positions, left, seconds=seconds):
+    for tp, message in poll_messages(cluster, positions, left, seconds=seconds):
         left[tp] -= 1
         if message.error() is None:
             taken, size = taken + 1, size + len(message.key() or b"") + len(message.value() or b"")
-        if not left[tp] or message.error() is not None:  # its end, or nothing to be had there
+        if not left[tp] or message.error() is not None:  # complete, at its end, or unreadable
             del left[tp]
     return size / taken if taken else None
 
 
 def visible_messages(
-    cluster: Cluster,
-    ranges: Mapping[TopicPartition, Iterable[OffsetRange]],
-    *,
-    seconds: float = REQUEST_SECONDS,
+    cluster: Cluster, ranges: Mapping[TopicPartition, Iterable[OffsetRange]], *, seconds: float = REQUEST_SECONDS
 ) -> Iterator[Message]:
     """Every message that a ``read_committed`` client sees in the ranges, some of them twice; read by one consumer.
 
     Args:
-        ranges: Of each topic partition one at least, in their order; there may be millions, taken one by one.
-        seconds: How long the brokers may show nothing, neither a message nor an end.
+        ranges: At least one for each topic partition, ordered; consumed lazily, there may be millions.
+        seconds: How long neither a message nor an end may come.
 
     Raises:
-        BrokerUnreachable: They showed nothing for so long.
+        BrokerUnreachable: Neither came for that long.
     """
     from confluent_kafka import KafkaError
 
@@ -161,45 +159,56 @@ def visible_messages(
     if not ahead:
         return
     sought = {tp: r.start for tp, r in ahead.items()}
-    with open_consumer(cluster, sought, fetch_bytes=MANY_BATCHES) as (consumer, heard):
-        heard_at = monotonic()
-        while ahead:
-            heard.refuse()
-            batch = what_came(consumer, most=1000)
-            if batch:
-                heard_at = monotonic()
-            elif monotonic() - heard_at > seconds:
-                raise nobody_answers(cluster, f"neither a message of {next(iter(ahead.values()))} nor an end")
-            for message in batch:
-                tp, error = topic_partition_of(message), message.error()
-                if tp not in ahead or (error is not None and error.code() != KafkaError._PARTITION_EOF):
-                    continue
-                at = ENDLESS if error else message.offset() or 0
-                looked_for = _ahead_of(at, ahead[tp], rest[tp])
-                if looked_for and looked_for.start <= at:
-                    yield message
-                    # The end of a range is known here; the broker says only half a second later that nothing follows.
-                    looked_for = _ahead_of(at + 1, looked_for, rest[tp])
-                if looked_for is None:
-                    del ahead[tp]
-                    consumer.pause([rd_partition(tp)])
-                    continue
-                ahead[tp] = looked_for
-                if looked_for.start - at > FAR and sought[tp] < looked_for.start:
-                    # Once: what was fetched before may still come, and would seek again.
-                    sought[tp] = looked_for.start
-                    consumer.seek(rd_partition(tp, looked_for.start))
+    with open_consumer(cluster, sought, fetch_bytes=MANY_BATCHES) as (consumer, errors):
+        for message in _answers(cluster, consumer, errors, ahead, seconds):
+            tp, error = topic_partition_of(message), message.error()
+            if tp not in ahead or (error is not None and error.code() != KafkaError._PARTITION_EOF):
+                continue
+            at = ENDLESS if error else message.offset() or 0
+            following = _range_after(at, ahead[tp], rest[tp])
+            if following and following.start <= at:
+                yield message
+                # The range may end here. The broker reports the end of the topic partition half a second later.
+                following = _range_after(at + 1, following, rest[tp])
+            if following is None:
+                del ahead[tp]
+                consumer.pause([rd_partition(tp)])
+                continue
+            ahead[tp] = following
+            if following.start - at > FAR and sought[tp] < following.start:
+                # Once: messages that were fetched before may still come, and must not seek again.
+                sought[tp] = following.start
+                consumer.seek(rd_partition(tp, following.start))
 
 
-def _ahead_of(offset: int, first: OffsetRange, rest: Iterator[OffsetRange]) -> OffsetRange | None:
-    """The first range that ends behind an offset."""
+def _answers(
+    cluster: Cluster,
+    consumer: Consumer,
+    errors: ClientErrors,
+    ahead: Mapping[TopicPartition, OffsetRange],
+    seconds: float,
+) -> Iterator[Message]:
+    """Messages and ends until ``ahead`` is empty; raises ``BrokerUnreachable`` after ``seconds`` without any."""
+    answered_at = monotonic()
+    while ahead:
+        errors.refuse()
+        batch = next_messages(consumer, most=1000)
+        if batch:
+            answered_at = monotonic()
+        elif monotonic() - answered_at > seconds:
+            raise broker_unreachable(cluster, f"neither a message of {next(iter(ahead.values()))} nor an end")
+        yield from batch
+
+
+def _range_after(offset: int, first: OffsetRange, rest: Iterator[OffsetRange]) -> OffsetRange | None:
+    """The first range that ends after an offset."""
     return next((r for r in chain([first], rest) if offset < r.end), None)
 
 
 def first_timestamps_above(
     cluster: Cluster, ranges: Sequence[OffsetRange], milliseconds: int
 ) -> dict[TopicPartition, int]:
-    """The offset of the first message in each topic partition's range with a later timestamp, where there is one.
+    """The first offset with a later timestamp in each range; absent without one.
 
     Raises:
         BrokerUnreachable: There is no answer.
@@ -213,6 +222,6 @@ def first_timestamps_above(
 
 def _written_at(message: Message) -> datetime:
     milliseconds, now = message.timestamp()[1], datetime.now(UTC)
-    if not 0 <= milliseconds < YEAR_10000:  # nanoseconds, or -1 for none
+    if not 0 <= milliseconds < YEAR_10000:  # nanoseconds, or -1: none
         return now
     return min(now, datetime.fromtimestamp(milliseconds / 1000, UTC))

@@ -1,4 +1,4 @@
-"""Whether a cluster's brokers answer, and whether they let us read: tried, not concluded. No consumer group."""
+"""Tries whether a cluster's brokers answer, and whether we may read. No consumer group."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from time import monotonic
 
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.threads import begin
-from kdi_assets.sources.kafka.client import Admin, nobody_answers, polled
+from kdi_assets.sources.kafka.client import Admin, broker_unreachable, poll_messages
 from kdi_assets.sources.kafka.errors import AdvertisedUnreachable, BrokerUnreachable
 from kdi_assets.sources.kafka.topic import TopicState, reading_refused
 from kdi_assets.stream.stream import Cluster
 
 ANSWER_SECONDS = 5.0
-"""How long a broker may take for an answer that it has in memory."""
+"""How long a broker may take to answer from memory."""
 
 CONNECT_SECONDS = 2.0
 """How long a connection may take."""
@@ -28,7 +28,7 @@ class Brokers:
 
     Attributes:
         addresses: ``host:port`` of each broker, as the cluster advertises it.
-        latency_seconds: Of one question and its answer, on a connection that stands.
+        latency_seconds: Of one request on an open connection.
     """
 
     addresses: tuple[str, ...]
@@ -36,21 +36,21 @@ class Brokers:
 
 
 def ask_brokers(cluster: Cluster) -> Brokers:
-    """Ask the cluster who it is, twice, and knock at every broker that it names.
+    """Describe the cluster, and connect to every broker that it advertises.
 
     Raises:
         BrokerUnreachable: No broker answered.
         AccessRefused: The brokers refuse our credentials.
-        AdvertisedUnreachable: Some brokers take no connection.
+        AdvertisedUnreachable: Some brokers accept no connection.
     """
     admin = Admin(cluster)
     try:
-        addresses, _ = _described(admin)  # it pays for the connection
-        refuse_deaf(cluster, addresses)
+        addresses, _ = _described(admin)  # opens the connection, so that only the second request is timed
+        refuse_unreachable(cluster, addresses)
         return Brokers(*_described(admin))
     except BrokerUnreachable:
-        # Who answered at the given address may be out of reach at the one that it advertises.
-        refuse_deaf(cluster, admin.heard.unreachable)
+        # A broker may answer at its bootstrap address, and be unreachable at the address that it advertises.
+        refuse_unreachable(cluster, admin.errors.unreachable)
         raise
 
 
@@ -65,22 +65,22 @@ def _described(admin: Admin) -> tuple[tuple[str, ...], float]:
             admin.wait([asked], request_seconds=ANSWER_SECONDS)
             nodes = asked.result().nodes
     except KafkaException as refused:
-        raise nobody_answers(admin.cluster, refused.args[0].str()) from refused
+        raise broker_unreachable(admin.cluster, refused.args[0].str()) from refused
     return tuple(f"{node.host}:{node.port}" for node in nodes), monotonic() - began
 
 
-def refuse_deaf(cluster: Cluster, addresses: Collection[str]) -> None:
-    """Knock at every address.
+def refuse_unreachable(cluster: Cluster, addresses: Collection[str]) -> None:
+    """Connect to every address.
 
     Raises:
-        AdvertisedUnreachable: Some take no connection.
+        AdvertisedUnreachable: Some accept no connection.
     """
-    begun = {address: begin(partial(_hears, address), name=f"knock at {address}") for address in addresses}
-    if deaf := tuple(address for address, heard in begun.items() if not heard.result()):
-        raise AdvertisedUnreachable(cluster=cluster.name, unreachable=deaf, brokers=len(addresses))
+    tries = {address: begin(partial(_connects, address), name=f"connect to {address}") for address in addresses}
+    if unreachable := tuple(address for address, connected in tries.items() if not connected.result()):
+        raise AdvertisedUnreachable(cluster=cluster.name, unreachable=unreachable, brokers=len(addresses))
 
 
-def _hears(address: str) -> bool:
+def _connects(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -90,20 +90,20 @@ def _hears(address: str) -> bool:
 
 
 def try_reading(cluster: Cluster, topics: Collection[TopicState]) -> dict[str, KdiError]:
-    """Fetch at the end of every topic partition, as a drain's second client reads.
+    """Fetch at the end of every topic partition, as the drain's second client does.
 
     Returns:
-        What stands in the way, for each topic of which it is known; the others were read.
+        The error of each topic that could not be read.
 
     Raises:
         AccessRefused: The brokers refuse our credentials.
     """
     silent = {tp: offsets.end for topic in topics for tp, offsets in topic.partitions.items()}
     refusals: dict[str, KdiError] = {}
-    for tp, message in polled(cluster, silent, silent, seconds=ANSWER_SECONDS):
+    for tp, message in poll_messages(cluster, silent, silent, seconds=ANSWER_SECONDS):
         del silent[tp]
         if refusal := reading_refused(cluster, message):
             refusals[tp.topic] = refusal
     for tp in sorted(silent):
-        refusals.setdefault(tp.topic, nobody_answers(cluster, f"{tp}: no answer to a fetch"))
+        refusals.setdefault(tp.topic, broker_unreachable(cluster, f"{tp}: no answer to a fetch"))
     return refusals

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OFFSETS_PER_TASK = 100_000
-"""A task below this spends more on its start than on reading; above it, another core helps."""
+"""A smaller task spends more time on its start than on reading; for more offsets another task pays."""
 ANSWER_SECONDS = 20
-"""How long Spark's clients wait for an answer that is no message; more than a broker takes to hand over its leaders."""
+"""How long Spark's clients wait for an answer without messages; a broker hands over its leaders in less."""
 MESSAGE_SECONDS = 60
-"""How long a task waits for the next message of its range; more than a broker takes to restart."""
+"""How long a task waits for the next message of its range; a broker restarts in less."""
 
 _JAAS_MODULE = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -28,29 +28,32 @@ _JAAS_MODULE = {
 
 
 def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """Read exactly the messages in ``ranges``; both ends are pinned, nothing is looked up later.
+    """Read exactly the messages in ``ranges``; Spark looks up no offsets.
 
     Args:
-        ranges: None empty, at least one.
+        ranges: At least one, none of them empty.
 
     Returns:
         ``key: binary, value: binary, topic: string, partition: int, offset: bigint, timestamp: timestamp,
         timestampType: int, headers: array<struct<key: string, value: binary>>``, one row per visible message.
 
-    Source: Spark 4.2, ``KafkaRelation``. It asks the brokers for offsets, which are known here, and turns each message
-    into a row of Scala's and back into one of Spark's; beneath it lies what is used here.
+    Source: Spark 4.2, ``KafkaRelation``. It asks the brokers for offsets and converts each message into a Scala row and
+    back; this function uses the classes below it directly.
     """
     from pyspark.sql import DataFrame
 
     jvm: Any = spark._jvm
     kafka, none = jvm.org.apache.spark.sql.kafka010, jvm.scala.Option.empty()
-    # A group of its own for each read: executors keep what they fetched by group and offset, and at the same offsets of
-    # a topic that was made anew, or cut off, lie other messages.
+    topic_partition = jvm.org.apache.kafka.common.TopicPartition
+    # A new group for each read: executors cache fetched messages by group and offset, and a recreated or truncated
+    # topic has other messages at the same offsets.
     properties = jvm.PythonUtils.toScalaMap(java_client_config(cluster))
     executors = kafka.KafkaSourceProvider.kafkaParamsForExecutors(properties, f"kdi-{uuid4()}")
     tasks = -(-sum(r.offset_count for r in ranges) // OFFSETS_PER_TASK)
     parts = [
-        kafka.KafkaOffsetRange(_topic_partition(jvm, part), part.start, part.end, none)
+        kafka.KafkaOffsetRange(
+            topic_partition(part.topic_partition.topic, part.topic_partition.partition), part.start, part.end, none
+        )
         for r in ranges
         for part in _parts(r, ranges, min(tasks, spark.sparkContext.defaultParallelism))
     ]
@@ -62,20 +65,15 @@ def read_ranges(spark: SparkSession, cluster: Cluster, ranges: Sequence[OffsetRa
     schema = kafka.KafkaRecordToRowConverter.kafkaSchema(True)
     rows = source.map(to_row, jvm.scala.reflect.ClassTag.apply(row))
     messages = DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
-    # Fewer where many topic partitions hold little: each would write a file of its own for every date.
+    # Fewer tasks if many topic partitions have few messages: every task writes a file for every date.
     return messages.coalesce(tasks) if tasks < len(parts) else messages
 
 
 def _parts(r: OffsetRange, ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
-    """A range in as many parts as it takes of the tasks: there are more where few ranges hold much, so that no core
-    waits."""
+    """Split a range into its share of the tasks, so that a few large ranges use all cores."""
     share = max(1, round(tasks * r.offset_count / sum(every.offset_count for every in ranges)))
     edges = [r.start + r.offset_count * n // share for n in range(share + 1)]
     return [OffsetRange(r.topic_partition, start, end) for start, end in pairwise(edges)]
-
-
-def _topic_partition(jvm: Any, r: OffsetRange) -> Any:
-    return jvm.org.apache.kafka.common.TopicPartition(r.topic_partition.topic, r.topic_partition.partition)
 
 
 def java_client_config(cluster: Cluster) -> dict[str, str]:
@@ -84,13 +82,12 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
     mechanism = properties.pop("sasl.mechanisms", None) or properties.get("sasl.mechanism")
     user, password = properties.pop("sasl.username", None), properties.pop("sasl.password", None)
     authority = properties.pop("ssl.ca.location", None)
-    properties.pop("group.id", None)  # each read has one of its own
+    properties.pop("group.id", None)  # each read has its own
     config = {
-        # What a range holds is there. Spark asks for a partition's bounds behind every fetch, on the connection where
-        # the next fetch already waits for new messages: by default half a second for each topic partition and read.
+        # All messages of a range exist already. Spark asks for a partition's bounds after every fetch, on the same
+        # connection where the next fetch waits for new messages: by default 0.5 s for each topic partition and read.
         "fetch.max.wait.ms": "10",
-        # Many small fetches cost more than few: of a topic partition each brings a megabyte by default, and each poll
-        # hands over 500 messages of it.
+        # Fewer and larger fetches: by default a megabyte for each topic partition, and 500 messages for each poll.
         "max.partition.fetch.bytes": str(4 << 20),
         "max.poll.records": "5000",
         "request.timeout.ms": str(ANSWER_SECONDS * 1000),
@@ -98,7 +95,7 @@ def java_client_config(cluster: Cluster) -> dict[str, str]:
         "bootstrap.servers": cluster.bootstrap_servers,
         "isolation.level": "read_committed",
     }
-    # The Java client takes no whole that is shorter than one of its requests.
+    # The Java client refuses an API timeout that is shorter than its request timeout.
     config["default.api.timeout.ms"] = str(max(ANSWER_SECONDS * 1000, int(config["request.timeout.ms"])))
     if mechanism:
         config["sasl.mechanism"] = mechanism

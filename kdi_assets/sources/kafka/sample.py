@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kdi_assets.sources.kafka.client import Admin, nobody_answers, polled
+from kdi_assets.sources.kafka.client import Admin, broker_unreachable, poll_messages
 from kdi_assets.sources.kafka.messages import YEAR_10000
 from kdi_assets.sources.kafka.topic import TopicState, reading_refused
 from kdi_assets.stream.stream import Cluster, OffsetRange, TopicPartition
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of keys and values of a sample; one message more than fits may come."""
+"""Limit of the keys and values of a sample; the last message may exceed it."""
 FETCH_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """One message; ``timestamp`` is ``None`` where the producer wrote none that is a time."""
+class SampledMessage:
+    """One message; ``timestamp`` is ``None`` if the producer wrote no valid one."""
 
     topic_partition: TopicPartition
     offset: int
@@ -32,50 +32,50 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class TopicSample:
-    """What was read of a topic.
+    """A sample of a topic.
 
     Attributes:
-        messages: By topic partition and offset.
-        cut_short: What ended the reading before all was there that had been asked for; empty: nothing did.
+        messages: Ordered by topic partition and offset.
+        cut_short: Why the sample is smaller than requested; empty if it is complete.
     """
 
     topic: TopicState
-    messages: Sequence[Sampled]
+    messages: Sequence[SampledMessage]
     cut_short: str = ""
 
 
 def sample(
     cluster: Cluster, topic: TopicState, *, count: int, max_bytes: int = MOST_BYTES, seconds: float = 10.0
 ) -> TopicSample:
-    """Read the oldest and the newest messages of each topic partition, only those that may be read.
+    """Read the oldest and the newest committed messages of each topic partition.
 
     Args:
-        count: Messages, the same number of each topic partition; two at least of each.
+        count: Messages in all, equally many of each topic partition, and at least two.
         max_bytes: Half of it for the oldest, half for the newest.
-        seconds: For the oldest, and again for the newest.
+        seconds: Time for the oldest, and again for the newest.
 
     Raises:
-        BrokerUnreachable: Not one message came, nor an end.
-        AccessRefused: The brokers refuse our credentials, or us to read.
+        BrokerUnreachable: No message and no end came.
+        AccessRefused: The brokers refuse our credentials, or the right to read.
     """
     held = [OffsetRange(tp, o.earliest, o.end) for tp, o in sorted(topic.partitions.items()) if o.earliest < o.end]
     each = max(1, count // (2 * len(held))) if held else 0
     newest = [OffsetRange(r.topic_partition, max(r.start, r.end - each), r.end) for r in held]
     older = [OffsetRange(r.topic_partition, r.start, n.start) for r, n in zip(held, newest, strict=True)]
-    messages: list[Sampled] = []
+    messages: list[SampledMessage] = []
     cut_short = ""
-    for ranges in (older, newest):  # a client reads each topic partition from one place at a time
+    for ranges in (older, newest):  # a client reads each topic partition from one offset at a time
         asked = {r.topic_partition: r for r in ranges if r.start < r.end}
         found, ended = _read(cluster, asked, each, max_bytes=max_bytes // 2, seconds=seconds)
         messages += found
         cut_short = cut_short or ended
     if not messages and cut_short:
-        raise nobody_answers(cluster, f"no message of {topic.topic} in {seconds:.0f} s")
+        raise broker_unreachable(cluster, f"no message of {topic.topic} in {seconds:.0f} s")
     return TopicSample(topic, sorted(messages, key=lambda m: (m.topic_partition, m.offset)), cut_short)
 
 
 def topics_of(cluster: Cluster) -> tuple[str, ...]:
-    """The names of all topics that we may see, without Kafka's own.
+    """The names of all visible topics, without Kafka's own.
 
     Raises:
         BrokerUnreachable: No broker answered.
@@ -86,16 +86,16 @@ def topics_of(cluster: Cluster) -> tuple[str, ...]:
 
 def _read(
     cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], each: int, *, max_bytes: int, seconds: float
-) -> tuple[list[Sampled], str]:
-    """At most ``each`` messages of every range, and what cut the reading short.
+) -> tuple[list[SampledMessage], str]:
+    """At most ``each`` messages of every range, and why there are fewer.
 
     Raises:
-        KdiError: The brokers refuse to let us read.
+        KdiError: The topic cannot be read.
     """
     starts, left = {tp: r.start for tp, r in ranges.items()}, dict.fromkeys(ranges, each)
-    messages: list[Sampled] = []
+    messages: list[SampledMessage] = []
     size = 0
-    for tp, message in polled(cluster, starts, left, seconds=seconds, most=500, fetch_bytes=FETCH_BYTES):
+    for tp, message in poll_messages(cluster, starts, left, seconds=seconds, most=500, fetch_bytes=FETCH_BYTES):
         if refusal := reading_refused(cluster, message):
             raise refusal
         offset, end = message.offset() or 0, ranges[tp].end
@@ -110,8 +110,8 @@ def _read(
     return messages, f"{seconds:.0f} s had passed" if left else ""
 
 
-def _sampled(tp: TopicPartition, message: Message) -> Sampled:
+def _sampled(tp: TopicPartition, message: Message) -> SampledMessage:
     milliseconds, value = message.timestamp()[1], message.value()
     written = datetime.fromtimestamp(milliseconds / 1000, UTC) if 0 < milliseconds < YEAR_10000 else None
     as_bytes = value.encode() if isinstance(value, str) else value
-    return Sampled(tp, message.offset() or 0, written, as_bytes)
+    return SampledMessage(tp, message.offset() or 0, written, as_bytes)

@@ -1,7 +1,7 @@
-"""What a Kafka cluster holds: topic ids and offsets. No JVM, no consumer group.
+"""Topic ids and offsets of a Kafka cluster. No JVM, no consumer group.
 
-Everything is asked under ``read_committed``: an end offset is the last stable offset, and what an open transaction
-holds back shows as the distance to the high watermark.
+Everything is read as ``read_committed``: an end offset is the last stable offset, and an open transaction shows as the
+distance to the high watermark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.sources.kafka.client import REQUEST_SECONDS as REQUEST_SECONDS
-from kdi_assets.sources.kafka.client import Admin, access_refused, nobody_answers, rd_partition
+from kdi_assets.sources.kafka.client import Admin, access_refused, broker_unreachable, rd_partition
 from kdi_assets.sources.kafka.errors import AccessRefused, LeaderMissing, TopicMissing
 from kdi_assets.sources.kafka.errors import BrokerUnreachable as BrokerUnreachable
 from kdi_assets.stream.stream import Cluster, TopicPartition
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 LEADER_SECONDS = 3.0
-"""How long a look waits for topic partitions that change their leader, or that a broker does not know yet."""
+"""How long to wait for topic partitions that change their leader, or that a broker does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerOffsets:
-    """What a topic partition holds.
+    """The offsets of a topic partition.
 
     Attributes:
-        earliest: First offset that is still there, inclusive.
-        end: Last stable offset, exclusive: what a ``read_committed`` reader can reach.
+        earliest: First offset that the broker still has, inclusive.
+        end: Last stable offset, exclusive: a ``read_committed`` reader can read up to it.
         high_watermark: End including open transactions, exclusive.
     """
 
@@ -55,13 +55,13 @@ class TopicState:
 def read_topics(
     cluster: Cluster, topics: Collection[str], *, leader_seconds: float = LEADER_SECONDS
 ) -> dict[str, TopicState | KdiError]:
-    """Look at many topics in one batch of requests, and again at those whose leaders are changing.
+    """Read many topics in one batch of requests, and repeat it for topics whose leaders are changing.
 
     Args:
-        leader_seconds: How long to look again for leaders; who comes back soon anyway need not wait.
+        leader_seconds: How long to repeat; a caller that reads again soon need not wait.
 
     Returns:
-        Per topic its state, or why it has none; a broken topic costs only its own entry.
+        By topic its state, or its error; an error does not affect the other topics.
 
     Raises:
         BrokerUnreachable: No broker answered at all.
@@ -70,20 +70,20 @@ def read_topics(
     Source: Kafka protocol, "ListOffsets" and "DescribeTopicPartitions" (topic ids: KIP-516).
     """
     until = monotonic() + leader_seconds
-    states = _look(cluster, topics)
+    states = _read(cluster, topics)
     while (moving := [t for t, s in states.items() if isinstance(s, LeaderMissing)]) and monotonic() < until:
         sleep(0.1)
         try:
-            states |= _look(cluster, moving)
+            states |= _read(cluster, moving)
         except (BrokerUnreachable, AccessRefused):
             break  # the others have their answers
     return states
 
 
-def _look(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
+def _read(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | KdiError]:
     from confluent_kafka import KafkaException, TopicCollection
 
-    admin = Admin(cluster)  # a new one each time: it would keep the leaders that it knows
+    admin = Admin(cluster)  # a new one each time: a client caches leaders
     with admin.reachable():
         futures = admin.client.describe_topics(TopicCollection(sorted(topics)), request_timeout=REQUEST_SECONDS)
     admin.wait(futures.values())
@@ -106,13 +106,13 @@ def _look(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicState | K
 
 
 def read_topic(cluster: Cluster, topic: str) -> TopicState:
-    """Look at one topic.
+    """Read one topic.
 
     Raises:
-        TopicMissing: The cluster does not know it.
+        TopicMissing: The cluster does not know the topic.
         LeaderMissing: A topic partition has no leader that answers.
         BrokerUnreachable: No broker answered.
-        AccessRefused: The brokers refuse our credentials, or us the topic.
+        AccessRefused: The brokers refuse our credentials, or the right to the topic.
     """
     state = read_topics(cluster, [topic])[topic]
     if isinstance(state, KdiError):
@@ -121,7 +121,7 @@ def read_topic(cluster: Cluster, topic: str) -> TopicState:
 
 
 def offsets_at(cluster: Cluster, topic: TopicState, moment: datetime) -> dict[TopicPartition, int]:
-    """The first offset of every topic partition whose timestamp is at or after ``moment``; the end if there is none.
+    """The first offset of each topic partition with a timestamp at or after ``moment``; the end if there is none.
 
     Raises:
         LeaderMissing: A topic partition has no leader that answers.
@@ -175,14 +175,14 @@ def _ask_offsets(
 
 
 def topic_error(cluster: Cluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
-    """Why a topic did not answer: it is missing, out of reach, or we lack the right, as Kafka's ACLs call it."""
+    """The error of a topic: missing, unreachable, or a missing right, as Kafka's ACLs name it."""
     if _is_unknown(refused):
         return TopicMissing(cluster=cluster.name, topic=topic)
     return _offsets_error(cluster, topic, refused, right=right)
 
 
 def _offsets_error(cluster: Cluster, topic: str, refused: Exception, *, right: str = "Describe") -> KdiError:
-    """Why a topic that was described has no offsets; a broker that does not know it: it was made, or deleted, now."""
+    """The error of a described topic without offsets; if a broker does not know it, it was just created or deleted."""
     from confluent_kafka import KafkaError
 
     error = refused.args[0]
@@ -197,11 +197,11 @@ def _offsets_error(cluster: Cluster, topic: str, refused: Exception, *, right: s
         return LeaderMissing(cluster=cluster.name, topic=topic, detail=error.str())
     if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
         return access_refused(cluster, "authorization", f"{right} on topic {topic}: {error.str()}")
-    return nobody_answers(cluster, f"{topic}: {error.str()}")
+    return broker_unreachable(cluster, f"{topic}: {error.str()}")
 
 
 def reading_refused(cluster: Cluster, message: Message) -> KdiError | None:
-    """Why nothing can be read there; ``None`` of a message, an end, and a beginning that retention moved."""
+    """The error of a polled message; ``None`` for a message, an end, or an offset that retention deleted."""
     from confluent_kafka import KafkaError, KafkaException
 
     error = message.error()

@@ -1,4 +1,4 @@
-"""What a topic is configured to: the answers, or the right that is missing for them. No JVM."""
+"""The configuration of topics: retention, compaction, transactions. No JVM."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kdi_assets.sources.kafka.topic import topic_error
 from kdi_assets.stream.stream import Cluster
 
 TRANSACTIONS = "__transaction_state"
-"""The broker makes this topic when the first transaction begins: without it there never was a marker."""
+"""The broker creates this topic with the first transaction: without it there are no transaction markers."""
 
 TopicConfig = Mapping[str, str]
 """Settings by name, defaults included."""
 
 
 def topic_configs(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicConfig | KdiError]:
-    """The configuration of many topics, each with its own answer or refusal.
+    """The configuration of many topics, or the error of each.
 
     Raises:
         BrokerUnreachable: No broker answered at all.
@@ -46,14 +46,14 @@ def topic_configs(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicC
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """When the brokers delete a topic's messages: by age, by the size of a topic partition; ``None``: never by that."""
+    """When brokers delete a topic's messages: by age, and by the size of a topic partition; ``None``: never."""
 
     seconds: float | None
     bytes: int | None
 
     @classmethod
-    def told_by(cls, config: TopicConfig | KdiError) -> Retention | None:
-        """What a configuration says; ``None`` where it is refused, or lacks a setting, as what only speaks Kafka may.
+    def of(cls, config: TopicConfig | KdiError) -> Retention | None:
+        """The retention of a configuration; ``None`` without access, or if a Kafka-compatible broker lacks a setting.
 
         Source: Kafka, topic settings ``cleanup.policy``, ``retention.ms`` and ``retention.bytes``; -1 is without limit.
         """
@@ -69,22 +69,21 @@ class Retention:
 
 
 def read_retention(cluster: Cluster, topics: Collection[str]) -> dict[str, Retention]:
-    """The retention of many topics, in one request; absent where it is not told.
+    """The retention of many topics, in one request; absent if unknown.
 
     Raises:
         BrokerUnreachable: No broker answered.
         AccessRefused: The brokers refuse our credentials.
     """
     configs = topic_configs(cluster, topics)
-    told = {topic: Retention.told_by(config) for topic, config in configs.items()}
-    return {topic: kept for topic, kept in told.items() if kept is not None}
+    return {topic: kept for topic, config in configs.items() if (kept := Retention.of(config)) is not None}
 
 
 def can_have_gaps(cluster: Cluster, topic: str) -> bool:
-    """Whether offsets without a message are normal here: the topic is compacted, or the cluster knows transactions.
+    """Whether offsets without a message are normal: the topic is compacted, or the cluster has transactions.
 
     Raises:
-        AccessRefused: We have no right to ask; it names the right.
+        AccessRefused: A right is missing; the error names it.
         TopicMissing, LeaderMissing, BrokerUnreachable: There is no answer.
     """
     config = topic_configs(cluster, [topic])[topic]
@@ -94,18 +93,18 @@ def can_have_gaps(cluster: Cluster, topic: str) -> bool:
 
 
 def knows_transactions(cluster: Cluster) -> bool:
-    """Whether a transaction ever began in the cluster.
+    """Whether the cluster ever had a transaction.
 
-    Asked for by name: a list of all topics leaves out what we may not see, and "hidden" would be read as "never". Then
-    neither answer is safe: with "never" every marker of a transaction stops the drain as an unexplained gap, with
-    "some" a message that is gone from the log passes for a marker. So someone has to grant the right.
+    Asks for the topic by name: a list of all topics leaves out topics without access, as if they did not exist. A
+    guess would not be safe: without transactions every marker stops the drain as an unexplained gap, with them a lost
+    message passes for a marker. So someone has to grant the right.
 
     Raises:
         AccessRefused: The right to Describe the topic of the transactions is missing.
         BrokerUnreachable: No broker answered.
 
-    Source: Kafka protocol, "Metadata": of a topic asked for by name an error says that it may not be described, whether
-    it is there or not.
+    Source: Kafka protocol, "Metadata": for a topic by name an error says that it may not be described, whether it
+    exists or not.
     """
     from confluent_kafka import KafkaException, TopicCollection
 
