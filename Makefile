@@ -1,7 +1,7 @@
 # make help          show this list
 # make demo          publish messages, drain them into a table, show them: with a real broker, Spark and Delta
 # make dev           run broker, warm driver, generator and Dagster's UI on the demo's state, until Ctrl-C
-# make lint          ruff, import-linter and mypy: seconds, for every commit
+# make lint          ruff, import-linter and mypy: seconds for every commit, half a minute the first time
 # make test          lint, all unit tests, and the core tests with a real broker, Spark and Dagster: 10 minutes
 # make proof         all other tests: an hour and more                         [SLICE=1/4 … 4/4: a quarter of them]
 # make check-assets  drain and check tables as a CI pipeline does: of a new broker, or of KDI_KAFKA

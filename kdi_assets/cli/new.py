@@ -20,21 +20,20 @@ if TYPE_CHECKING:
     from kdi_assets.stream.connections import Registry
     from kdi_assets.stream.stream import Cluster
 
-Connection = TypeVar("Connection")
-"""A cluster or a schema registry."""
+NamedConnection = TypeVar("NamedConnection")
 
-ClusterName = Annotated[
+ClusterOption = Annotated[
     str | None, typer.Option("--cluster", help="Name of the KafkaCluster document; default: main, or the only one.")
 ]
-RegistryName = Annotated[
+RegistryOption = Annotated[
     str | None, typer.Option("--registry", help="Name of the SchemaRegistry document; default: main, or the only one.")
 ]
 
 
 def new(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The Kafka topic.")],
-    cluster: ClusterName = None,
-    registry: RegistryName = None,
+    cluster: ClusterOption = None,
+    registry: RegistryOption = None,
     table: Annotated[str | None, typer.Option(help="Path of the table; default: bronze/TOPIC.")] = None,
     messages: Annotated[int, typer.Option(min=1, max=20_000, help="Number of messages to sample.")] = 2000,
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the document, write no file.")] = False,
@@ -80,7 +79,7 @@ def _propose(topic: str, cluster: Cluster, registry: Registry | None, *, count: 
     return propose(sample_topic(cluster, topic, count=count), now=now, ask=ask)
 
 
-def _named_or_default(name: str | None, known: Mapping[str, Connection], option: str) -> Connection | None:
+def _named_or_default(name: str | None, known: Mapping[str, NamedConnection], option: str) -> NamedConnection | None:
     """The connection with this name; without a name ``main``, or the only one."""
     from kdi_assets.wording import did_you_mean
 

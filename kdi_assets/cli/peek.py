@@ -28,7 +28,7 @@ WINDOW = 1000
 SHOWN_ROWS = 10  # of one message
 Which = Literal["next", "newest", "from offset"]
 TITLES = {"next": "the next to be drained", "newest": "the newest", "from offset": "from the offset"}
-Place = tuple[int, int]
+PartitionOffset = tuple[int, int]
 """Number of a topic partition, and an offset."""
 
 
@@ -141,7 +141,7 @@ def peek_at(
     messages = read_ranges(spark, stream.cluster, exact)
     decoder = knowing_schemas_of(messages, decoder) or decoder
     rows, letters = _judged(messages, decoder)
-    rows_at: dict[Place, list[Row]] = {}
+    rows_at: dict[PartitionOffset, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(r["index"])):
         rows_at.setdefault((row["partition"], row["offset"]), []).append(row)
     letter_at = {(r["partition"], r["offset"]): r for r in letters}
@@ -198,7 +198,9 @@ def _windows(backlog: Backlog, only: TopicPartition | None, offset: int | None) 
     return "newest", sorted(newest)
 
 
-def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool) -> Mapping[Place, Row]:
+def _pick(
+    messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, newest: bool
+) -> Mapping[PartitionOffset, Row]:
     """The coordinates of the messages to show: the first or last ones of each window."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -211,7 +213,7 @@ def _pick(messages: DataFrame, windows: Sequence[OffsetRange], *, count: int, ne
     return {(r["partition"], r["offset"]): r for r in first.collect()}
 
 
-def _ranges(topic: str, picked: Iterable[Place]) -> list[OffsetRange]:
+def _ranges(topic: str, picked: Iterable[PartitionOffset]) -> list[OffsetRange]:
     """The ranges of these messages; they hold no other message."""
     offsets: dict[int, list[int]] = {}
     for partition, offset in picked:
