@@ -29,7 +29,7 @@ class EnvironmentVariableMissing(Terminal):
     variable: str
 
     what_happened = "{of}: {property} comes from the environment variable {variable}, which is not set."
-    what_is_safe = "nobody was asked; no topic and no table was touched."
+    what_is_safe = "no request was sent; no topic and no table was touched."
     what_to_run = "the same command with {variable} set"
 
 
@@ -42,7 +42,7 @@ class FromEnvironment(Declared):
 
 
 def _client_value(value: object) -> object:
-    """Text, or ``{env: NAME}``. For anything else pydantic alone would report two mistakes, one for each form."""
+    """Text, or ``{env: NAME}``. For anything else pydantic itself would report two mistakes, one for each form."""
     if value is None or isinstance(value, bool | int | float | list):
         raise wrong(f"takes text, not {value!r}", "put it in quotes, or write {env: NAME} for a secret")
     if isinstance(value, dict) and not (value.keys() == {"env"} and isinstance(value["env"], str) and value["env"]):

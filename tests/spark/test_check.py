@@ -70,7 +70,7 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
             "to_date(at)\n  compression: gzip\n  mask: {url: null}\n  dead_letter_payload: mask",
             15,
             "dead_letter_payload",
-            "masked fields are found in messages of plain JSON alone; withhold, or keep if",
+            "masked fields can be found only in messages of plain JSON; withhold, or keep if",
         ),
         (
             "to_date(at)",

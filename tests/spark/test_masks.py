@@ -157,8 +157,12 @@ def test_masked_bytes_are_text_that_every_reader_opens(spark: SparkSession) -> N
     ("fields", "field", "said"),
     [
         ({"columns": {"card": "upper(ip)"}}, "dead_letter_payload", "card is made by an expression"),
-        ({"compression": "gzip"}, "dead_letter_payload", "found in messages of plain JSON alone"),
-        ({"format": Csv(), "record_ddl": "card string, at date"}, "dead_letter_payload", "plain JSON alone"),
+        ({"compression": "gzip"}, "dead_letter_payload", "found only in messages of plain JSON"),
+        (
+            {"format": Csv(), "record_ddl": "card string, at date"},
+            "dead_letter_payload",
+            "only in messages of plain JSON",
+        ),
         (
             {"columns": {"user": "struct(user.email)"}, "mask": {"user.email": HASH}, "dead_letter_payload": None},
             "mask.user.email",

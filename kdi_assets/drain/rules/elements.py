@@ -1,7 +1,7 @@
 """The elements that a message is exploded into, as Spark SQL over one array for each message.
 
-Up to the verdict and the tally there is one row for each message, so whatever looks at single elements is a function
-over the array of them.
+Up to the verdict and the tally there is one row for each message, so an expression over one element becomes a
+function over the array of them.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def verdicts(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> D
     outcome = f"get(array({', '.join(map(literal, VERDICTS))}), {VERDICT})"
     for rule in rules_of(decoder):
         if rule.skip_outcome != VERDICTS[rule.skip_verdict]:
-            skipped = f"{VERDICT} = {rule.skip_verdict} AND {rule.skips()}"
+            skipped = f"{VERDICT} = {rule.skip_verdict} AND ({rule.skips()})"
             outcome = f"CASE WHEN {skipped} THEN {literal(rule.skip_outcome)} ELSE {outcome} END"
     elements = elements_of(decoder, messages.sparkSession)
     judged = _with_reasons(messages, decoder, now, elements).withColumn("outcome", F.expr(outcome))
@@ -116,7 +116,8 @@ def field_values(messages: DataFrame, decoder: StreamDecoder, column: str, *, no
     """``_kdi_unknown`` or ``_kdi_misfits`` of the messages that would be rows and have such fields. Lazy."""
     elements = elements_of(decoder, messages.sparkSession)
     judged = _judged(messages, decoder, rules_of(decoder), now, elements)
-    if column == UNKNOWN:  # so far their paths are known alone, of the messages that were rows when the contract asked
+    if column == UNKNOWN:
+        # The contract added only their paths, of messages that were rows before the expectations.
         judged = decoder.with_unknown(judged, where=f"{PATHS} IS NOT NULL")
     return judged.where(f"size({column}) > 0").select(column)
 

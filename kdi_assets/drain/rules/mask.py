@@ -1,4 +1,4 @@
-"""Masks: what the table and the dead letters hold in place of values that nobody may read.
+"""Masks: what replaces secret values in the table and in dead letters.
 
 A secret is data, never part of an expression: plans are shown, by Spark's UI and by its errors.
 """
@@ -126,7 +126,7 @@ def letters_hold(stream: Stream, record: StructType) -> DeadLetterPayload:
 def unlocated(stream: Stream, record: StructType) -> str:
     """Why the masked values cannot be found in a message; empty if they can."""
     if not isinstance(stream.format, Json) or stream.compression != "none":
-        return "masked fields are found in messages of plain JSON alone"
+        return "masked fields can be found only in messages of plain JSON"
     return _made_of_others(stream, record)
 
 
@@ -134,7 +134,7 @@ def _made_of_others(stream: Stream, record: StructType) -> str:
     """Why the fields of a message that a masked column is made of are not known; empty if they are."""
     for path in stream.mask:
         if not steps_to(path, record) or any(overlap(path, column) for column in stream.columns):
-            return f"{path} is made by an expression, so nobody knows where in the message its value stands"
+            return f"{path} is made by an expression, so its value cannot be found in the message"
     return ""
 
 

@@ -26,7 +26,7 @@ class RouteRule(MessageRule):
     def reasons(self, now: datetime) -> list[Rule]:
         if self._route.rest is None:
             return []
-        # A condition that raises may have meant any table. The others skip the message, so it is kept here.
+        # A message for which a condition raises may belong to any table. The others skip it, so it is kept here.
         raised = [failed(field) for field in self.conditions()]
         unrouted = Rule("unrouted", f"NOT {self._own} AND NOT ({self._of_others})")
         return [*raised, unrouted] if self._route.rest == "dead_letters" else raised

@@ -189,8 +189,8 @@ def evaluate(decoded: DataFrame, decoder: StreamDecoder, elements: Elements | No
     ours = working_columns(decoded)
 
     def attempts(fields: Iterable[str], written: Callable[[str], str] = str) -> list[Column]:
-        # The condition is more than a shortcut: Spark hoists a subexpression that stands twice out of whatever
-        # surrounds it, also out of the guard, but never out of a branch that may not be taken.
+        # The condition is more than a shortcut: Spark hoists a subexpression that occurs twice, also out of the guard,
+        # but never out of a branch that may not be taken.
         return [F.when(F.col(DECODED), _attempt(spark, written(every[f]))).alias(result_column(f)) for f in fields]
 
     first = [field for field in every if field not in later]

@@ -39,7 +39,7 @@ def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> No
     differences = _of_columns(stream, log, wanted)
     if DATE not in log.partition_columns:
         by = ", ".join(log.partition_columns) or "nothing"
-        differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be written anew")
+        differences.append(f"the table is partitioned by {by} and not by {DATE}, so it must be rewritten")
     if stream.contract.types == "evolve" and log.configuration.get(PROPERTY) != "true":
         said = "to which other readers must agree: delta-rs reads no rows of it from then on"
         differences.append(f"`contract.types: evolve` needs the table's property {PROPERTY} = true, {said}")
