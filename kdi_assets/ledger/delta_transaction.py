@@ -17,35 +17,19 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from kdi_assets.errors import Terminal
 from kdi_assets.ledger.entry import LedgerEntry
+from kdi_assets.ledger.errors import KNOWN_DELTA, UnknownDelta
 from kdi_assets.ledger.positions import partition_id, table_txn_id, topic_txn_id, version_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-KNOWN_DELTA = ("4.4.0",)
-"""Delta versions that this module was tested with."""
-
 CHECKPOINT_INTERVAL = {"delta.checkpointInterval": "30"}
 """For tables that we create. A checkpoint costs as much as two small drains; Delta's default is 10 commits."""
 
 _BIN_MIB = "spark.databricks.delta.optimizeWrite.binSize"
 _ATTEMPTS = "spark.databricks.delta.maxCommitAttempts"
-
-
-class UnknownDelta(Terminal):
-    """The commit adapter was not tested with the session's version of Delta."""
-
-    found: str
-
-    def message_parts(self) -> tuple[str, str, str]:
-        return (
-            f"Delta {self.found} is loaded; the commit adapter knows {', '.join(KNOWN_DELTA)}.",
-            "nothing was written.",
-            "kdi jars   (fetches the locked versions)",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,3 +191,20 @@ class StorageFailed(Transient):
     what_happened = "{uri}: the storage of the table's log failed: {detail}"
     what_is_safe = "nothing was committed; positions stay as they are."
     what_to_run = "the same command again; if it repeats, check the storage and its credentials"
+
+
+KNOWN_DELTA = ("4.4.0",)
+"""Delta versions that the commit adapter was tested with."""
+
+
+class UnknownDelta(Terminal):
+    """The commit adapter was not tested with the session's version of Delta."""
+
+    found: str
+
+    def message_parts(self) -> tuple[str, str, str]:
+        return (
+            f"Delta {self.found} is loaded; the commit adapter knows {', '.join(KNOWN_DELTA)}.",
+            "nothing was written.",
+            "kdi jars   (fetches the locked versions)",
+        )

@@ -205,9 +205,9 @@ def _with_optional_columns(letters: DataFrame) -> DataFrame:
 def remove_orphaned_dead_letters(stream: Stream, lake: str) -> int:
     """Remove orphaned dead letters, of attempts that never committed, where nothing can need them. No JVM.
 
-    Kept are:
-    - dead letters at or above the position: a running drain may have written them. Below it, no drain can commit any
-      more that has not yet.
+    It keeps:
+    - dead letters at or above the position: a running drain may have written them. Below the position, a drain that has
+      not committed yet can no longer commit.
     - what replays wrote, recognised by the attempt id or an outcome: they write below the position and may be running.
     - dead letters inside a declared loss: they may be the only copy of their message.
     - dead letters of a commit that a RESTORE undid: another RESTORE may bring it back.
