@@ -27,7 +27,7 @@ from kdi_assets.replay import judged_again
 from kdi_assets.replay.dead_letter_filter import DeadLetterFilter
 from kdi_assets.replay.report import ReplayReport
 from kdi_assets.stream.message_rules import DeadLetterLimit, Expectation
-from kdi_assets.stream.stream import OffsetRange, Stream
+from kdi_assets.stream.stream import OffsetRange
 from tests.conftest import DrivenFactory
 from tests.dead_letters import RIGHT, WRONG, discarded, replayed, states, with_letters
 from tests.driven import DrivenStream
@@ -35,7 +35,7 @@ from tests.faults.topics import make_again
 from tests.routed import GOOD, METHODS, PATCH, group_of
 
 
-def crossed(messages: DataFrame, stream: Stream, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
+def crossed(messages: DataFrame, decoder: StreamDecoder, *, now: datetime) -> DataFrame:
     """``verdicts`` that takes one row for a dead letter, and one dead letter for a row."""
     told = verdicts(messages, decoder, now=now)
     one_each = told.groupBy("outcome").agg(F.min(F.struct("partition", "offset")).alias("at")).collect()
