@@ -190,7 +190,7 @@ def test_the_freshness_sensor_tells_of_a_change_at_once_and_of_the_same_only_hou
 def test_the_freshness_sensor_tells_of_so_many_at_once_and_of_what_does_not_pass_first(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(freshness, "TOLD_PER_TICK", 2)
+    monkeypatch.setattr(freshness, "LOGGED_PER_TICK", 2)
     streams = [replace(orders(freshness=LIMITS), table=f"bronze/{name}") for name in "abc"]
 
     def look(streams: Sequence[Stream], *, lake: str) -> list[Backlog]:
