@@ -43,8 +43,7 @@ def stage(
 ) -> tuple[Staged, Counts, StreamDecoder]:
     """Judge the messages and write the rows into files that no version of the table names: no reader sees them.
 
-    The pass is repeated if messages name schemas that the registry knows and the decoder does not, and if the record
-    gains fields of theirs; the files of the passes before stay unnamed.
+    Another pass follows if the registry knows schemas that the decoder did not know, or if the record gains fields.
 
     Args:
         messages: As ``reader.read_ranges`` gives them.
@@ -70,8 +69,7 @@ def stage(
             if decoder is None and used.stream.contract.evolves:
                 from kdi_assets.drain.rules.schema_evolution import gaining
 
-                grown = gaining(messages, used, counts, now=now)
-                decoder = stream_decoder(grown) if grown else None
+                decoder = stream_decoder(grown) if (grown := gaining(messages, used, counts, now=now)) else None
     return staged, counts, used
 
 
